@@ -1,0 +1,96 @@
+import SwiftASN1
+import X509
+
+extension DistinguishedName {
+    /// The name as RFC 4514 writes it: most specific first, attribute types by their registered short names, values
+    /// escaped. A value that is not text is `#` and its DER in hex (section 2.4).
+    ///
+    /// `description` of swift-certificates is close, but prints values of the older string types (BMPString,
+    /// TeletexString) as debugging text.
+    var rfc4514: String {
+        reversed().map { relativeName in
+            relativeName.map { "\(Self.shortName(of: $0.type))=\(Self.escaped($0.value))" }.joined(separator: "+")
+        }.joined(separator: ",")
+    }
+
+    private static func shortName(of type: ASN1ObjectIdentifier) -> String {
+        shortNames[type] ?? String(describing: type)
+    }
+
+    private static let shortNames: [ASN1ObjectIdentifier: String] = [
+        [2, 5, 4, 3]: "CN", [2, 5, 4, 4]: "SN", [2, 5, 4, 5]: "serialNumber", [2, 5, 4, 6]: "C",
+        [2, 5, 4, 7]: "L", [2, 5, 4, 8]: "ST", [2, 5, 4, 9]: "street", [2, 5, 4, 10]: "O",
+        [2, 5, 4, 11]: "OU", [2, 5, 4, 12]: "title", [2, 5, 4, 15]: "businessCategory",
+        [2, 5, 4, 17]: "postalCode", [2, 5, 4, 42]: "GN", [2, 5, 4, 43]: "initials",
+        [2, 5, 4, 44]: "generationQualifier", [2, 5, 4, 46]: "dnQualifier", [2, 5, 4, 65]: "pseudonym",
+        [2, 5, 4, 97]: "organizationIdentifier", [0, 9, 2342, 19_200_300, 100, 1, 1]: "UID",
+        [0, 9, 2342, 19_200_300, 100, 1, 25]: "DC", [1, 2, 840, 113549, 1, 9, 1]: "emailAddress",
+    ]
+
+    private static func escaped(_ value: RelativeDistinguishedName.Attribute.Value) -> String {
+        guard let text = text(of: value) else {
+            let der = (try? serialized(ASN1Any(value))) ?? []
+            return "#" + der.hexEncoded
+        }
+        var result = ""
+        for (offset, scalar) in text.unicodeScalars.enumerated() {
+            switch scalar {
+            case ",", "+", "\"", "\\", "<", ">", ";":
+                result += "\\"
+                result.unicodeScalars.append(scalar)
+            case " " where offset == 0 || offset == text.unicodeScalars.count - 1, "#" where offset == 0:
+                result += "\\"
+                result.unicodeScalars.append(scalar)
+            case _ where scalar.value < 0x20 || (0x7f...0x9f).contains(scalar.value):
+                // Not demanded by the RFC except for NUL; a name must not be able to steer a terminal.
+                result += String(scalar).utf8.map { "\\" + [$0].hexEncoded }.joined()
+            default:
+                result.unicodeScalars.append(scalar)
+            }
+        }
+        return result
+    }
+
+    private static func serialized(_ value: ASN1Any) throws -> [UInt8] {
+        var serializer = DER.Serializer()
+        try serializer.serialize(value)
+        return serializer.serializedBytes
+    }
+
+    /// Decodes any of the ASN.1 string types that directories have used.
+    private static func text(of value: RelativeDistinguishedName.Attribute.Value) -> String? {
+        if let string = String(value) { return string }
+        guard let der = try? serialized(ASN1Any(value)), let node = try? DER.parse(der),
+            case .primitive(let bytes) = node.content
+        else { return nil }
+        switch node.identifier {
+        case .bmpString:
+            guard bytes.count.isMultiple(of: 2) else { return nil }
+            let units = stride(from: bytes.startIndex, to: bytes.endIndex, by: 2).map {
+                UInt16(bytes[$0]) << 8 | UInt16(bytes[$0 + 1])
+            }
+            return String(validating: units, as: UTF16.self)
+        case .universalString:
+            guard bytes.count.isMultiple(of: 4) else { return nil }
+            let units = stride(from: bytes.startIndex, to: bytes.endIndex, by: 4).map { start in
+                (0..<4).reduce(UInt32(0)) { $0 << 8 | UInt32(bytes[start + $1]) }
+            }
+            return String(validating: units, as: UTF32.self)
+        case .teletexString, .visibleString, .numericString, .printableString, .ia5String:
+            // T.61 in theory; everybody writes and reads Latin-1.
+            return String(String.UnicodeScalarView(bytes.map { Unicode.Scalar($0) }))
+        case .utf8String:
+            return String(validating: bytes, as: UTF8.self)
+        default:
+            return nil
+        }
+    }
+}
+
+extension Collection<UInt8> {
+    /// Lower-case hex digits, without separators.
+    package var hexEncoded: String {
+        let digits = Array("0123456789abcdef".utf8)
+        return String(decoding: flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
+    }
+}

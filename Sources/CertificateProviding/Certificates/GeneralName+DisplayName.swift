@@ -1,0 +1,53 @@
+import SwiftASN1
+import X509
+
+extension GeneralName {
+    /// The name with its kind in front, such as `dns:host.example`. Control characters become `\xx`.
+    var displayName: String {
+        switch self {
+        case .dnsName(let name): "dns:" + name.withVisibleControls
+        case .rfc822Name(let address): "email:" + address.withVisibleControls
+        case .uniformResourceIdentifier(let uri): "uri:" + uri.withVisibleControls
+        case .ipAddress(let octets): "ip:" + Self.address(Array(octets.bytes))
+        case .directoryName(let name): "dirname:" + name.rfc4514
+        case .registeredID(let identifier): "rid:\(identifier)"
+        case .otherName(let other): "othername:\(other.typeID)"
+        case .x400Address: "x400"
+        case .ediPartyName: "edi"
+        }
+    }
+
+    /// Dotted decimal, or the canonical IPv6 text of RFC 5952.
+    private static func address(_ octets: [UInt8]) -> String {
+        if octets.count == 4 { return octets.map(String.init).joined(separator: ".") }
+        guard octets.count == 16 else { return octets.hexEncoded }
+        let groups = (0..<8).map { UInt16(octets[$0 * 2]) << 8 | UInt16(octets[$0 * 2 + 1]) }
+        var longest = 0..<0
+        var start = 0
+        while start < 8 {
+            let end = groups[start...].firstIndex { $0 != 0 } ?? 8
+            if end - start > max(longest.count, 1) { longest = start..<end }
+            start = end + 1
+        }
+        let hex = groups.map { String($0, radix: 16) }
+        guard !longest.isEmpty else { return hex.joined(separator: ":") }
+        return hex[..<longest.lowerBound].joined(separator: ":") + "::"
+            + hex[longest.upperBound...].joined(separator: ":")
+    }
+}
+
+extension String {
+    /// The text with every control character as `\xx`, so that data from outside cannot steer a terminal.
+    package var withVisibleControls: String {
+        guard unicodeScalars.contains(where: \.isControl) else { return self }
+        return unicodeScalars.map { $0.isControl ? "\\" + String($0).utf8.hexEncoded : String($0) }.joined()
+    }
+}
+
+extension Unicode.Scalar {
+    /// C0 and C1 controls, and the marks that reverse the direction of text.
+    fileprivate var isControl: Bool {
+        value < 0x20 || (0x7f...0x9f).contains(value) || (0x202a...0x202e).contains(value)
+            || (0x2066...0x2069).contains(value)
+    }
+}

@@ -1,0 +1,128 @@
+import Crypto
+import SwiftASN1
+
+/// A public key as a certificate carries it: `SubjectPublicKeyInfo` (RFC 5280, section 4.1.2.7) and what it says.
+///
+/// Keys of any kind can be described; which of them can be used is decided elsewhere.
+public struct PublicKeyInfo: Sendable, Hashable {
+    /// The whole `SubjectPublicKeyInfo`, DER.
+    public let derRepresentation: [UInt8]
+    public let algorithm: Algorithm
+    /// The name of the curve (`P-256`, `P-384`, `P-521`) of an EC key; nil otherwise.
+    public let curve: String?
+    /// The size of the modulus or of the curve's order; 0 where it is unknown.
+    public let bits: Int
+
+    private let algorithmIdentifier: ASN1ObjectIdentifier
+    let keyBits: [UInt8]
+
+    public struct Algorithm: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
+        public let rawValue: String
+        public init(rawValue: String) { self.rawValue = rawValue }
+        public var description: String { rawValue }
+
+        public static let rsa = Self(rawValue: "RSA")
+        public static let ec = Self(rawValue: "EC")
+        public static let ed25519 = Self(rawValue: "Ed25519")
+    }
+
+    /// Reads a DER `SubjectPublicKeyInfo`.
+    /// - Throws: `malformedData`.
+    public init(derRepresentation: some Collection<UInt8>) throws(CertificateProviderError) {
+        do {
+            try self.init(derEncoded: try DER.parse(Array(derRepresentation)))
+        } catch {
+            throw CertificateProviderError(
+                .malformedData, "The public key is not a SubjectPublicKeyInfo.", underlying: error)
+        }
+    }
+
+    /// Whether both are the same key. RSA keys are compared without the algorithm, since one key may be certified as
+    /// rsaEncryption and be used as id-RSASSA-PSS.
+    public func isSameKey(as other: PublicKeyInfo) -> Bool {
+        algorithm == other.algorithm && curve == other.curve && keyBits == other.keyBits
+    }
+
+    /// Whether the key may only sign with RSASSA-PSS (RFC 4055, section 1.2).
+    public var isRestrictedToPSS: Bool { algorithmIdentifier == .rsassaPSS }
+
+    /// `RSA 2048`, `EC P-256`, `Ed25519`.
+    public var displayName: String {
+        if let curve { return "\(algorithm) \(curve)" }
+        return algorithm == .rsa ? "\(algorithm) \(bits)" : algorithm.rawValue
+    }
+
+    /// The SHA-256 digest of ``derRepresentation``: the value that pins a key (RFC 7469).
+    public var sha256: [UInt8] { Array(SHA256.hash(data: derRepresentation)) }
+}
+
+extension PublicKeyInfo {
+    init(derEncoded node: ASN1Node) throws {
+        self.derRepresentation = Array(node.encodedBytes)
+        let (identifier, parameters, key) = try DER.sequence(node, identifier: .sequence) { nodes in
+            let (identifier, parameters) = try DER.sequence(
+                try nodes.required("algorithm"), identifier: .sequence
+            ) { nodes in
+                let identifier = try ASN1ObjectIdentifier(derEncoded: &nodes)
+                let parameters = nodes.next()
+                return (identifier, parameters)
+            }
+            return (identifier, parameters, try ASN1BitString(derEncoded: &nodes))
+        }
+        self.algorithmIdentifier = identifier
+        self.keyBits = Array(key.bytes)
+        switch identifier {
+        case .rsaEncryption, .rsassaPSS:
+            self.algorithm = .rsa
+            self.curve = nil
+            self.bits = try Self.modulusSize(ofRSAPublicKey: key.bytes)
+        case .ecPublicKey:
+            let name = parameters.flatMap { try? ASN1ObjectIdentifier(derEncoded: $0) }
+            let known = name.flatMap { Self.curves[$0] }
+            self.algorithm = .ec
+            self.curve = known?.name ?? name.map { String(describing: $0) } ?? "explicit"
+            self.bits = known?.bits ?? 0
+        case .ed25519:
+            self.algorithm = .ed25519
+            self.curve = nil
+            self.bits = 256
+        default:
+            self.algorithm = Algorithm(
+                rawValue: Self.otherAlgorithms[identifier] ?? String(describing: identifier))
+            self.curve = nil
+            self.bits = 0
+        }
+    }
+
+    private static let curves: [ASN1ObjectIdentifier: (name: String, bits: Int)] = [
+        [1, 2, 840, 10045, 3, 1, 7]: ("P-256", 256), [1, 3, 132, 0, 34]: ("P-384", 384),
+        [1, 3, 132, 0, 35]: ("P-521", 521),
+    ]
+
+    /// Kinds of key that are met in the field and cannot be used, so that the message can name them.
+    private static let otherAlgorithms: [ASN1ObjectIdentifier: String] = [
+        [1, 2, 840, 10040, 4, 1]: "DSA", [1, 2, 840, 10046, 2, 1]: "DH", [1, 3, 101, 110]: "X25519",
+        [1, 3, 101, 111]: "X448", [1, 3, 101, 113]: "Ed448", [1, 2, 643, 2, 2, 19]: "GOST R 34.10-2001",
+        [1, 2, 643, 7, 1, 1, 1, 1]: "GOST R 34.10-2012 (256)",
+        [1, 2, 643, 7, 1, 1, 1, 2]: "GOST R 34.10-2012 (512)",
+        [2, 16, 840, 1, 101, 3, 4, 4, 1]: "ML-KEM-512", [2, 16, 840, 1, 101, 3, 4, 4, 2]: "ML-KEM-768",
+        [2, 16, 840, 1, 101, 3, 4, 4, 3]: "ML-KEM-1024", [2, 16, 840, 1, 101, 3, 4, 3, 17]: "ML-DSA-44",
+        [2, 16, 840, 1, 101, 3, 4, 3, 18]: "ML-DSA-65", [2, 16, 840, 1, 101, 3, 4, 3, 19]: "ML-DSA-87",
+    ]
+
+    /// `RSAPublicKey` (RFC 8017, appendix A.1.1): a modulus and an exponent.
+    private static func modulusSize(ofRSAPublicKey der: ArraySlice<UInt8>) throws -> Int {
+        try DER.sequence(try DER.parse(der), identifier: .sequence) { nodes in
+            let modulus = try ArraySlice<UInt8>(derEncoded: &nodes).drop { $0 == 0 }
+            _ = try ArraySlice<UInt8>(derEncoded: &nodes)
+            return modulus.count * 8 - (modulus.first?.leadingZeroBitCount ?? 0)
+        }
+    }
+}
+
+extension ASN1ObjectIdentifier {
+    static let rsaEncryption: Self = [1, 2, 840, 113549, 1, 1, 1]
+    static let rsassaPSS: Self = [1, 2, 840, 113549, 1, 1, 10]
+    static let ecPublicKey: Self = [1, 2, 840, 10045, 2, 1]
+    static let ed25519: Self = [1, 3, 101, 112]
+}

@@ -1,0 +1,121 @@
+import Crypto
+public import FoundationEssentials
+import SwiftASN1
+public import X509
+
+/// One certificate (RFC 5280): its DER bytes as they were issued, and the fields that the framework reads.
+///
+/// Unlike `X509.Certificate` it also holds certificates with keys that cannot be used (small RSA, DSA, GOST), since a
+/// listing must show and name them; ``certificate()`` gives the swift-certificates value of all others.
+public struct X509Certificate: Sendable {
+    /// The bytes as issued.
+    public let derRepresentation: [UInt8]
+    /// The subject as an RFC 4514 string, safe to print on a terminal.
+    public let subject: String
+    /// The issuer as an RFC 4514 string, safe to print on a terminal.
+    public let issuer: String
+    /// Big-endian two's complement, as in the certificate.
+    public let serialNumber: [UInt8]
+    public let notValidBefore: Date
+    public let notValidAfter: Date
+    public let publicKey: PublicKeyInfo
+    /// Such as `dns:host.example`, `ip:192.0.2.1`, `email:…`, `uri:…`, `dirname:…`; safe to print on a terminal.
+    public let subjectAlternativeNames: [String]
+
+    let subjectDER: [UInt8]
+    let issuerDER: [UInt8]
+    let subjectKeyIdentifier: [UInt8]?
+    let authorityKeyIdentifier: [UInt8]?
+    let keyUsage: KeyUsage?
+    let extendedKeyUsage: ExtendedKeyUsage?
+
+    /// Reads a DER certificate.
+    /// - Throws: `malformedData`.
+    public init(derRepresentation: some Collection<UInt8>) throws(CertificateProviderError) {
+        do {
+            try self.init(derEncoded: try DER.parse(Array(derRepresentation)))
+        } catch {
+            throw CertificateProviderError(
+                .malformedData, "The certificate is not valid DER: \(error).", underlying: error)
+        }
+    }
+
+    /// Returns the certificate as swift-certificates has it.
+    /// - Throws: `unsupportedAlgorithm` for a key or signature that swift-certificates does not know.
+    public func certificate() throws(CertificateProviderError) -> X509.Certificate {
+        do {
+            return try X509.Certificate(derEncoded: derRepresentation)
+        } catch {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm, "swift-certificates cannot read the certificate '\(subject)': \(error).",
+                underlying: error)
+        }
+    }
+
+    /// The PEM form (RFC 7468), with a final newline.
+    public var pemRepresentation: String {
+        PEMDocument(type: "CERTIFICATE", derBytes: derRepresentation).pemString + "\n"
+    }
+
+    public var sha256Fingerprint: [UInt8] { Array(SHA256.hash(data: derRepresentation)) }
+
+    public var isSelfIssued: Bool { subjectDER == issuerDER }
+
+    /// Whether the certificate may authenticate a TLS client: its key usage, where stated, permits signatures, and its
+    /// extended key usage, where stated, client authentication (RFC 5280, sections 4.2.1.3 and 4.2.1.12).
+    public var permitsClientAuthentication: Bool {
+        guard keyUsage?.digitalSignature ?? true else { return false }
+        guard let extendedKeyUsage else { return true }
+        return extendedKeyUsage.contains(.clientAuth) || extendedKeyUsage.contains(.any)
+    }
+
+    /// Where `date` lies in the certificate's validity.
+    public func status(at date: Date) -> ValidityStatus {
+        if date < notValidBefore { return .notYetValid }
+        return date > notValidAfter ? .expired : .valid
+    }
+
+    public enum ValidityStatus: String, Sendable {
+        case valid, expired, notYetValid
+    }
+}
+
+extension X509Certificate: Hashable {
+    public static func == (left: Self, right: Self) -> Bool { left.derRepresentation == right.derRepresentation }
+    public func hash(into hasher: inout Hasher) { hasher.combine(derRepresentation) }
+}
+
+extension X509Certificate {
+    /// Reads only what is needed, from the first-level structure, so that an odd extension cannot hide a certificate.
+    private init(derEncoded root: ASN1Node) throws {
+        self.derRepresentation = Array(root.encodedBytes)
+        let fields = try DER.sequence(root, identifier: .sequence) { nodes in
+            let fields = try DER.sequence(
+                try nodes.required("tbsCertificate"), identifier: .sequence, TBSFields.init)
+            _ = try nodes.required("signatureAlgorithm")
+            _ = try ASN1BitString(derEncoded: &nodes)
+            return fields
+        }
+        self.subject = try DistinguishedName(derEncoded: fields.subject).rfc4514
+        self.issuer = try DistinguishedName(derEncoded: fields.issuer).rfc4514
+        self.subjectDER = Array(fields.subject.encodedBytes)
+        self.issuerDER = Array(fields.issuer.encodedBytes)
+        self.serialNumber = Array(fields.serialNumber)
+        (self.notValidBefore, self.notValidAfter) = fields.validity
+        self.publicKey = fields.publicKey
+
+        let extensions = fields.extensions
+        self.subjectAlternativeNames =
+            extensions[oid: ASN1ObjectIdentifier.X509ExtensionID.subjectAlternativeName]
+            .flatMap { try? SubjectAlternativeNames($0) }?.map(\.displayName) ?? []
+        self.subjectKeyIdentifier =
+            extensions[oid: ASN1ObjectIdentifier.X509ExtensionID.subjectKeyIdentifier]
+            .flatMap { try? SubjectKeyIdentifier($0) }.map { Array($0.keyIdentifier) }
+        self.authorityKeyIdentifier =
+            extensions[oid: ASN1ObjectIdentifier.X509ExtensionID.authorityKeyIdentifier]
+            .flatMap { try? AuthorityKeyIdentifier($0) }?.keyIdentifier.map(Array.init)
+        self.keyUsage = extensions[oid: ASN1ObjectIdentifier.X509ExtensionID.keyUsage].flatMap { try? KeyUsage($0) }
+        self.extendedKeyUsage =
+            extensions[oid: ASN1ObjectIdentifier.X509ExtensionID.extendedKeyUsage].flatMap { try? ExtendedKeyUsage($0) }
+    }
+}

@@ -1,0 +1,50 @@
+/// The private key of an identity: it signs, wherever it lives.
+///
+/// A key need not be in memory. One that is conforms to ``ExportableIdentityKey`` as well.
+public protocol IdentityKey: Sendable {
+    var publicKey: PublicKeyInfo { get }
+
+    /// What the key can really do, most preferred first.
+    var signatureSchemes: [SignatureScheme] { get }
+
+    var location: KeyLocation { get }
+
+    /// The key's RFC 7512 URI without any PIN, where it has one.
+    var uri: String? { get }
+
+    /// Signs `message`, which is hashed here as `scheme` says and must not be hashed already.
+    ///
+    /// Runs on the caller's executor and returns without suspending when the key is in memory; a key that blocks
+    /// suspends and works elsewhere.
+    ///
+    /// - Returns: The signature as TLS carries it: DER for ECDSA, the raw octets otherwise.
+    /// - Throws: `unsupportedAlgorithm` for a scheme outside ``signatureSchemes``, or what the key's home reports.
+    func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8]
+}
+
+extension IdentityKey {
+    public var uri: String? { nil }
+}
+
+/// A key that may leave its home.
+public protocol ExportableIdentityKey: IdentityKey {
+    /// Returns the key as an unencrypted PKCS#8 `PrivateKeyInfo` (RFC 5208), DER.
+    func pkcs8Representation() throws(CertificateProviderError) -> SecretBytes
+}
+
+/// Where a private key rests.
+public struct KeyLocation: RawRepresentable, Hashable, Sendable {
+    public let rawValue: String
+    public init(rawValue: String) { self.rawValue = rawValue }
+
+    /// In a file that belongs to the user.
+    public static let file = Self(rawValue: "file")
+    /// In this host's sealed identity store.
+    public static let store = Self(rawValue: "store")
+    /// In a PKCS#11 token.
+    public static let token = Self(rawValue: "token")
+    /// In a plugin.
+    public static let plugin = Self(rawValue: "plugin")
+}

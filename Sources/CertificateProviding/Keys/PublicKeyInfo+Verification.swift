@@ -1,0 +1,81 @@
+import Crypto
+import CryptoExtras
+import SwiftASN1
+
+extension PublicKeyInfo {
+    /// Whether `signature` over `message` was made with this key and `scheme`. False also for a scheme that does not
+    /// fit the key and for a key that swift-crypto cannot use.
+    public func isValidSignature(_ signature: [UInt8], for message: [UInt8], using scheme: SignatureScheme) -> Bool {
+        do {
+            switch scheme {
+            case .ecdsaP256SHA256:
+                let key = try P256.Signing.PublicKey(derRepresentation: derRepresentation)
+                return key.isValidSignature(try .init(derRepresentation: signature), for: message)
+            case .ecdsaP384SHA384:
+                let key = try P384.Signing.PublicKey(derRepresentation: derRepresentation)
+                return key.isValidSignature(try .init(derRepresentation: signature), for: message)
+            case .ecdsaP521SHA512:
+                let key = try P521.Signing.PublicKey(derRepresentation: derRepresentation)
+                return key.isValidSignature(try .init(derRepresentation: signature), for: message)
+            case .ed25519:
+                guard algorithm == .ed25519 else { return false }
+                return try Curve25519.Signing.PublicKey(rawRepresentation: keyBits)
+                    .isValidSignature(signature, for: message)
+            default:
+                guard algorithm == .rsa, let (padding, hash) = Self.rsaParameters(of: scheme) else { return false }
+                let key = try _RSA.Signing.PublicKey(unsafeDERRepresentation: keyBits)
+                let rsaSignature = _RSA.Signing.RSASignature(rawRepresentation: signature)
+                switch hash {
+                case .sha256:
+                    return key.isValidSignature(rsaSignature, for: SHA256.hash(data: message), padding: padding)
+                case .sha384:
+                    return key.isValidSignature(rsaSignature, for: SHA384.hash(data: message), padding: padding)
+                case .sha512:
+                    return key.isValidSignature(rsaSignature, for: SHA512.hash(data: message), padding: padding)
+                }
+            }
+        } catch {
+            return false
+        }
+    }
+
+    enum Hash { case sha256, sha384, sha512 }
+
+    /// The padding and hash of an RSA scheme, or `nil` for any other.
+    static func rsaParameters(of scheme: SignatureScheme) -> (padding: _RSA.Signing.Padding, hash: Hash)? {
+        switch scheme {
+        case .rsaPKCS1SHA256: (.insecurePKCS1v1_5, .sha256)
+        case .rsaPKCS1SHA384: (.insecurePKCS1v1_5, .sha384)
+        case .rsaPKCS1SHA512: (.insecurePKCS1v1_5, .sha512)
+        case .rsaPSSRSAESHA256, .rsaPSSPSSSHA256: (.PSS, .sha256)
+        case .rsaPSSRSAESHA384, .rsaPSSPSSSHA384: (.PSS, .sha384)
+        case .rsaPSSRSAESHA512, .rsaPSSPSSSHA512: (.PSS, .sha512)
+        default: nil
+        }
+    }
+}
+
+extension Identity {
+    /// Lets the key sign a fresh probe and verifies it against the leaf: what an identity must pass before it replaces
+    /// one that works.
+    ///
+    /// - Throws: What the key reports, or `keyMismatch` when the signature does not verify.
+    public func verifyPossession() async throws(CertificateProviderError) {
+        guard let scheme = key.signatureSchemes.first else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm, "The key of '\(certificate.subject)' offers no signature scheme.",
+                provider: provenance.provider)
+        }
+        // Prefixed, so that the probe can never be mistaken for a message that means something.
+        var generator = SystemRandomNumberGenerator()
+        let nonce = (0..<32).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
+        let probe = Array("certprov proof of possession\0".utf8) + nonce
+        let signature = try await key.signature(for: probe, using: scheme)
+        guard certificate.publicKey.isValidSignature(signature, for: probe, using: scheme) else {
+            throw CertificateProviderError(
+                .keyMismatch,
+                "The key signed, but not with the key of the certificate '\(certificate.subject)'; obtain it anew.",
+                provider: provenance.provider)
+        }
+    }
+}

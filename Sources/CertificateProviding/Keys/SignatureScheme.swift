@@ -1,0 +1,35 @@
+/// A signature algorithm with its hash and padding, by its number in the TLS SignatureScheme registry
+/// (RFC 8446, section 4.2.3).
+public struct SignatureScheme: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
+    public let rawValue: UInt16
+    public init(rawValue: UInt16) { self.rawValue = rawValue }
+
+    public static let rsaPKCS1SHA256 = Self(rawValue: 0x0401)
+    public static let rsaPKCS1SHA384 = Self(rawValue: 0x0501)
+    public static let rsaPKCS1SHA512 = Self(rawValue: 0x0601)
+    public static let ecdsaP256SHA256 = Self(rawValue: 0x0403)
+    public static let ecdsaP384SHA384 = Self(rawValue: 0x0503)
+    public static let ecdsaP521SHA512 = Self(rawValue: 0x0603)
+    /// RSASSA-PSS with a key whose certificate says rsaEncryption; the salt is as long as the digest.
+    public static let rsaPSSRSAESHA256 = Self(rawValue: 0x0804)
+    public static let rsaPSSRSAESHA384 = Self(rawValue: 0x0805)
+    public static let rsaPSSRSAESHA512 = Self(rawValue: 0x0806)
+    public static let ed25519 = Self(rawValue: 0x0807)
+    /// RSASSA-PSS with a key whose certificate says id-RSASSA-PSS.
+    public static let rsaPSSPSSSHA256 = Self(rawValue: 0x0809)
+    public static let rsaPSSPSSSHA384 = Self(rawValue: 0x080a)
+    public static let rsaPSSPSSSHA512 = Self(rawValue: 0x080b)
+
+    private static let names: [SignatureScheme: String] = [
+        .rsaPKCS1SHA256: "rsa_pkcs1_sha256", .rsaPKCS1SHA384: "rsa_pkcs1_sha384",
+        .rsaPKCS1SHA512: "rsa_pkcs1_sha512", .ecdsaP256SHA256: "ecdsa_secp256r1_sha256",
+        .ecdsaP384SHA384: "ecdsa_secp384r1_sha384", .ecdsaP521SHA512: "ecdsa_secp521r1_sha512",
+        .rsaPSSRSAESHA256: "rsa_pss_rsae_sha256", .rsaPSSRSAESHA384: "rsa_pss_rsae_sha384",
+        .rsaPSSRSAESHA512: "rsa_pss_rsae_sha512", .ed25519: "ed25519",
+        .rsaPSSPSSSHA256: "rsa_pss_pss_sha256", .rsaPSSPSSSHA384: "rsa_pss_pss_sha384",
+        .rsaPSSPSSSHA512: "rsa_pss_pss_sha512",
+    ]
+
+    /// The scheme's name in the registry, or its number.
+    public var description: String { Self.names[self] ?? "0x" + String(rawValue, radix: 16) }
+}

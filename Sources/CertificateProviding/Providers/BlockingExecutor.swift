@@ -1,0 +1,31 @@
+import Dispatch
+
+/// Runs calls that block (tokens, key derivation, disk flushes) away from the cooperative pool and from event loops.
+public struct BlockingExecutor: Sendable {
+    private let submit: @Sendable (@escaping @Sendable () -> Void) -> Void
+
+    /// - Parameter submit: Runs the given job once, at any time, on a thread that may block.
+    public init(submit: @escaping @Sendable (@escaping @Sendable () -> Void) -> Void) {
+        self.submit = submit
+    }
+
+    /// An executor on threads of its own, which come and go with the work.
+    public static func threads(label: String) -> BlockingExecutor {
+        let queue = DispatchQueue(label: label, attributes: .concurrent)
+        return BlockingExecutor { job in queue.async(execute: job) }
+    }
+
+    /// Runs `work` and returns what it returns. The calling task is suspended meanwhile, and not cancellable: a C call
+    /// cannot be interrupted.
+    public func run<T: Sendable>(
+        _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
+    ) async throws(CertificateProviderError) -> T {
+        let result = await withCheckedContinuation { continuation in
+            submit {
+                let result = Result { () throws(CertificateProviderError) -> T in try work() }
+                continuation.resume(returning: result)
+            }
+        }
+        return try result.get()
+    }
+}

@@ -1,0 +1,45 @@
+/// A provider's own part of the identity store: named entries that outlive the process.
+///
+/// The calls read and write small local files: they block for a short, bounded time and may be made from any thread.
+/// Every write is whole or not at all, across a crash and between processes.
+public protocol IdentityStorage: Sendable {
+    /// Returns the entry, or `nil` when there is none.
+    /// - Throws: `storeReadFailed` when there is one that cannot be read.
+    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity?
+
+    /// Returns a value that changes whenever the entry does, or `nil` when there is none: what a cached entry is
+    /// checked against. Much cheaper than reading.
+    func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion?
+
+    /// Replaces the entry.
+    /// - Throws: `storeWriteFailed`; the old entry is then still there.
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError)
+
+    /// Removes the entry. Succeeds when there is none.
+    /// - Throws: `deleteFailed`.
+    func removeEntry(named name: String) throws(CertificateProviderError)
+}
+
+/// An identity at rest.
+public struct StoredIdentity: Sendable {
+    /// DER, leaf first.
+    public var certificateChain: [X509Certificate]
+    /// PKCS#8; `nil` when the key rests elsewhere, such as in a token.
+    public var privateKey: SecretBytes?
+    /// What the provider wants to know again, such as the state of the file that the identity came from. Not secret.
+    public var attributes: [String: String]
+
+    public init(
+        certificateChain: [X509Certificate], privateKey: SecretBytes?, attributes: [String: String] = [:]
+    ) {
+        self.certificateChain = certificateChain
+        self.privateKey = privateKey
+        self.attributes = attributes
+    }
+}
+
+/// See ``IdentityStorage/version(ofEntryNamed:)``. Only equality means anything.
+public struct EntryVersion: Sendable, Hashable {
+    private let words: SIMD8<Int64>
+    public init(_ words: SIMD8<Int64>) { self.words = words }
+}

@@ -1,0 +1,26 @@
+public import FoundationEssentials
+public import Logging
+
+/// What a provider is given when it is made: everything it may use of the world outside its own source.
+public struct ProviderEnvironment: Sendable {
+    /// The provider's own part of this host's identity store.
+    public var storage: any IdentityStorage
+    /// Reads the secrets that parameters name.
+    public var secrets: SecretReader
+    public var logger: Logger
+    /// The wall clock, so that tests can turn it.
+    public var now: @Sendable () -> Date
+    /// Where calls that block run.
+    public var executor: BlockingExecutor
+
+    public init(
+        storage: any IdentityStorage, secrets: SecretReader = SecretReader(), logger: Logger,
+        now: @escaping @Sendable () -> Date = { Date() }, executor: BlockingExecutor
+    ) {
+        self.storage = storage
+        self.secrets = secrets
+        self.logger = logger
+        self.now = now
+        self.executor = executor
+    }
+}

@@ -1,0 +1,152 @@
+import Glibc
+import Synchronization
+
+/// Reads secrets from their sources.
+///
+/// One line ending at the end of a file, credential or descriptor is taken off; an environment variable and an answer
+/// are taken as they are. A descriptor can be read only once, so its secret is remembered for the reader's lifetime.
+public final class SecretReader: Sendable {
+    /// No password or PIN is longer; a wrong path must not load a disk image into locked memory.
+    public static let maximumSize = 64 * 1024
+    /// How long a pipe may stay silent, in milliseconds.
+    static let silence: Int32 = 30_000
+
+    private let environment: @Sendable (String) -> String?
+    private let descriptors = Mutex<[Int32: SecretBytes]>([:])
+
+    /// A reader over this process's environment.
+    public convenience init() {
+        self.init { name in getenv(name).map { String(cString: $0) } }
+    }
+
+    /// - Parameter environment: Looks up an environment variable.
+    public init(environment: @escaping @Sendable (String) -> String?) {
+        self.environment = environment
+    }
+
+    /// Reads a secret without a person. Blocks for as long as the source does, at most 30 seconds of silence.
+    ///
+    /// - Throws: `interactionRequired` for ``SecretSource/prompt``, `fileNotFound`, or `configurationInvalid` for a
+    ///   source that is unsafe, unset or too large; `timedOut` for a silent pipe.
+    public func read(_ source: SecretSource) throws(CertificateProviderError) -> SecretBytes {
+        switch source {
+        case .prompt:
+            throw CertificateProviderError(
+                .interactionRequired,
+                "The secret comes from a prompt and nobody may be asked here; use file:, fd: or systemd: instead.")
+        case .environment(let name):
+            guard let value = environment(name) else {
+                throw CertificateProviderError(
+                    .configurationInvalid, "The environment variable of \(source) is not set.")
+            }
+            return SecretBytes(utf8: value)
+        case .file(let path):
+            return try readFile(path, source, refusingAccessByOthers: true)
+        case .systemdCredential(let name):
+            guard let directory = environment("CREDENTIALS_DIRECTORY"), directory.hasPrefix("/") else {
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "CREDENTIALS_DIRECTORY is not set, so \(source) cannot be read: use it in a systemd unit that has "
+                        + "LoadCredential=\(name.withVisibleControls):….")
+            }
+            // systemd guards the directory itself; the files' group bits only reflect its access-control list.
+            return try readFile(directory + "/" + name, source, refusingAccessByOthers: false)
+        case .fileDescriptor(let number):
+            if let known = descriptors.withLock({ $0[number] }) { return known }
+            let secret = try readToEnd(number, source).trimmingLineEnding()
+            descriptors.withLock { $0[number] = secret }
+            return secret
+        }
+    }
+
+    /// Reads a secret, asking the person where the source is ``SecretSource/prompt``.
+    public func read(
+        _ source: SecretSource, prompt: String, interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> SecretBytes {
+        source == .prompt ? try await interaction.requestSecret(prompt) : try read(source)
+    }
+}
+
+extension SecretReader {
+    private func readFile(
+        _ path: String, _ source: SecretSource, refusingAccessByOthers: Bool
+    ) throws(CertificateProviderError) -> SecretBytes {
+        // O_NONBLOCK: opening a named pipe without a writer must not hang; readToEnd waits with a deadline.
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+        guard descriptor >= 0 else {
+            let code = errno
+            throw CertificateProviderError(
+                code == ENOENT ? .fileNotFound : .configurationInvalid,
+                "The secret \(source) cannot be opened: \(String(cString: strerror(code))).")
+        }
+        defer { close(descriptor) }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else {
+            throw CertificateProviderError(.configurationInvalid, "The secret \(source) cannot be examined.")
+        }
+        guard status.st_mode & S_IFMT != S_IFDIR else {
+            throw CertificateProviderError(.configurationInvalid, "The secret \(source) is a directory, not a file.")
+        }
+        if refusingAccessByOthers {
+            guard status.st_uid == geteuid() || status.st_uid == 0 else {
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "The secret \(source) belongs to another user (uid \(status.st_uid)); run: chown \(geteuid()) "
+                        + "\(path.shellQuoted)")
+            }
+            guard status.st_mode & 0o077 == 0 else {
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "The secret \(source) is open to others (mode \(String(status.st_mode & 0o777, radix: 8))); run: "
+                        + "chmod 600 \(path.shellQuoted)")
+            }
+        }
+        return try readToEnd(descriptor, source).trimmingLineEnding()
+    }
+
+    private func readToEnd(
+        _ descriptor: Int32, _ source: SecretSource
+    ) throws(CertificateProviderError) -> SecretBytes {
+        var used = 0
+        // One byte more than is permitted shows that there is too much. The buffer is itself a secret.
+        let whole = try SecretBytes(count: Self.maximumSize + 1) { buffer throws(CertificateProviderError) in
+            while used < buffer.count {
+                var waiting = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+                let ready = poll(&waiting, 1, Self.silence)
+                if ready < 0 && errno == EINTR { continue }
+                guard ready > 0 else {
+                    throw CertificateProviderError(
+                        .timedOut, "Nothing came from the secret \(source) for \(Self.silence / 1000) seconds.")
+                }
+                let count = Glibc.read(
+                    descriptor, UnsafeMutableRawBufferPointer(rebasing: buffer[used...]).baseAddress,
+                    buffer.count - used)
+                if count < 0 && (errno == EINTR || errno == EAGAIN) { continue }
+                guard count >= 0 else {
+                    throw CertificateProviderError(
+                        .configurationInvalid,
+                        "The secret \(source) cannot be read: \(String(cString: strerror(errno))).")
+                }
+                if count == 0 { return }
+                used += count
+            }
+        }
+        guard used <= Self.maximumSize else {
+            throw CertificateProviderError(
+                .configurationInvalid, "The secret \(source) is larger than \(Self.maximumSize / 1024) KiB.")
+        }
+        return whole.withUnsafeBytes { SecretBytes(copying: $0[0..<used]) }
+    }
+}
+
+extension String {
+    /// The text as one word of a POSIX shell.
+    package var shellQuoted: String {
+        let plain = utf8.allSatisfy {
+            (0x61...0x7a).contains($0) || (0x41...0x5a).contains($0) || (0x30...0x39).contains($0)
+                || [0x2e, 0x2f, 0x2d, 0x5f].contains($0)
+        }
+        if plain && !isEmpty { return self }
+        return "'" + split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''") + "'"
+    }
+}
