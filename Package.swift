@@ -76,6 +76,14 @@ let package = Package(
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ]
         ),
+        .target(
+            name: "TestSupport",
+            dependencies: ["CertificateProviding", .product(name: "X509", package: "swift-certificates")],
+            path: "Tests/TestSupport"
+        ),
+        .testTarget(name: "CertificateProvidingTests", dependencies: ["CertificateProviding", "TestSupport"]),
+        .testTarget(name: "LogonTests", dependencies: ["Logon", "TestSupport"]),
+        .testTarget(name: "CertificateTLSTests", dependencies: ["CertificateTLS", "TestSupport"]),
     ],
     swiftLanguageModes: [.v6]
 )

@@ -1,0 +1,101 @@
+public import CertificateProviding
+import Crypto
+import CryptoExtras
+public import FoundationEssentials
+import SwiftASN1
+import X509
+
+/// A throw-away certificate authority: a root, an intermediate under it, and as many leaves as a test wants. Made at
+/// run time, so that nothing expires.
+public struct TestAuthority: Sendable {
+    public enum KeyKind: String, Sendable, CaseIterable {
+        case p256, p384, p521, rsa2048, ed25519
+    }
+
+    public let root: X509Certificate
+    public let intermediate: X509Certificate
+    private let intermediateKey: Certificate.PrivateKey
+    private let intermediateName: DistinguishedName
+
+    public init() throws {
+        let rootKey = Certificate.PrivateKey(P256.Signing.PrivateKey())
+        let rootName = try Self.name("Test Root")
+        root = try Self.issue(rootName, key: rootKey.publicKey, by: rootName, signedWith: rootKey, isAuthority: true)
+        intermediateKey = Certificate.PrivateKey(P256.Signing.PrivateKey())
+        intermediateName = try Self.name("Test Intermediate")
+        intermediate = try Self.issue(
+            intermediateName, key: intermediateKey.publicKey, by: rootName, signedWith: rootKey, isAuthority: true)
+    }
+
+    /// Issues an identity whose chain is leaf, intermediate.
+    public func issue(
+        _ commonName: String, kind: KeyKind = .p256, dnsNames: [String] = ["localhost"],
+        notBefore: Date = Date(timeIntervalSinceNow: -3600), notAfter: Date = Date(timeIntervalSinceNow: 86400),
+        provider: ProviderID = ProviderID("test")
+    ) throws -> Identity {
+        let (key, pkcs8) = try Self.makeKey(kind)
+        let leaf = try Self.issue(
+            try Self.name(commonName), key: key.publicKey, by: intermediateName, signedWith: intermediateKey,
+            isAuthority: false, dnsNames: dnsNames, notBefore: notBefore, notAfter: notAfter)
+        return try Identity(
+            certificateChain: [leaf, intermediate], key: try SoftwareKey(pkcs8: pkcs8, location: .file),
+            provenance: .init(provider: provider, alias: commonName))
+    }
+
+    static func name(_ commonName: String) throws -> DistinguishedName {
+        try DistinguishedName {
+            OrganizationName("certprov tests"); CommonName(commonName)
+        }
+    }
+
+    private static func makeKey(_ kind: KeyKind) throws -> (Certificate.PrivateKey, SecretBytes) {
+        switch kind {
+        case .p256:
+            let key = P256.Signing.PrivateKey()
+            return (Certificate.PrivateKey(key), SecretBytes(copying: key.derRepresentation))
+        case .p384:
+            let key = P384.Signing.PrivateKey()
+            return (Certificate.PrivateKey(key), SecretBytes(copying: key.derRepresentation))
+        case .p521:
+            let key = P521.Signing.PrivateKey()
+            return (Certificate.PrivateKey(key), SecretBytes(copying: key.derRepresentation))
+        case .rsa2048:
+            let key = try _RSA.Signing.PrivateKey(keySize: .bits2048)
+            return (Certificate.PrivateKey(key), try der(ofPEM: key.pkcs8PEMRepresentation))
+        case .ed25519:
+            let key = Certificate.PrivateKey(Curve25519.Signing.PrivateKey())
+            return (key, SecretBytes(copying: try key.serializeAsPEM().derBytes))
+        }
+    }
+
+    private static func der(ofPEM text: String) throws -> SecretBytes {
+        SecretBytes(copying: try PEMDocument(pemString: text).derBytes)
+    }
+
+    private static func issue(
+        _ subject: DistinguishedName, key: Certificate.PublicKey, by issuer: DistinguishedName,
+        signedWith issuerKey: Certificate.PrivateKey, isAuthority: Bool, dnsNames: [String] = [],
+        notBefore: Date = Date(timeIntervalSinceNow: -7200), notAfter: Date = Date(timeIntervalSinceNow: 864_000)
+    ) throws -> X509Certificate {
+        let certificate = try Certificate(
+            version: .v3, serialNumber: .init(), publicKey: key, notValidBefore: notBefore, notValidAfter: notAfter,
+            issuer: issuer, subject: subject, signatureAlgorithm: .ecdsaWithSHA256,
+            extensions: try Certificate.Extensions {
+                Critical(
+                    isAuthority
+                        ? BasicConstraints.isCertificateAuthority(maxPathLength: nil)
+                        : BasicConstraints.notCertificateAuthority)
+                if isAuthority {
+                    Critical(KeyUsage(keyCertSign: true, cRLSign: true))
+                } else {
+                    Critical(KeyUsage(digitalSignature: true))
+                    try ExtendedKeyUsage([.clientAuth, .serverAuth])
+                    SubjectAlternativeNames(dnsNames.map { .dnsName($0) })
+                }
+            },
+            issuerPrivateKey: issuerKey)
+        var serializer = DER.Serializer()
+        try serializer.serialize(certificate)
+        return try X509Certificate(derRepresentation: serializer.serializedBytes)
+    }
+}
