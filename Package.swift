@@ -58,6 +58,7 @@ let package = Package(
                 "CertificateProviding",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOTLS", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
             ]
@@ -83,7 +84,18 @@ let package = Package(
         ),
         .testTarget(name: "CertificateProvidingTests", dependencies: ["CertificateProviding", "TestSupport"]),
         .testTarget(name: "LogonTests", dependencies: ["Logon", "TestSupport"]),
-        .testTarget(name: "CertificateTLSTests", dependencies: ["CertificateTLS", "TestSupport"]),
+        .testTarget(
+            name: "CertificateTLSTests",
+            dependencies: [
+                "CertificateTLS", "TestSupport",
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOTLS", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "AsyncHTTPClient", package: "async-http-client"),
+            ]
+        ),
     ],
     swiftLanguageModes: [.v6]
 )

@@ -1,0 +1,28 @@
+public import CertificateProviding
+public import NIOSSL
+
+/// What one TLS handshake with a server showed. Made by ``ConnectionProbe``.
+///
+/// SwiftNIO SSL does not tell which cipher suite was negotiated, which intermediates the server sent, nor which
+/// authorities it named when it asked for a certificate; so they are not here.
+public struct ConnectionReport: Sendable {
+    public let tlsVersion: TLSVersion
+    /// What was agreed through ALPN (RFC 7301); nil without an agreement.
+    public let applicationProtocol: String?
+    /// The server's leaf: verified, and valid for the server's name.
+    public let serverCertificate: X509Certificate
+    public let clientAuthentication: ClientAuthentication
+
+    /// What the server made of the client's certificate. A refusal is not among these but a thrown error.
+    public enum ClientAuthentication: String, Sendable {
+        /// The server did not ask for a certificate.
+        case notRequested
+        /// The server asked, and went on after it had the answer.
+        case accepted
+        /// The server asked, and raised no objection for as long as the probe listened. A TLS 1.3 server that waits for
+        /// the client's first message looks like this.
+        case unopposed
+        /// The server asked, and closed the connection without giving a reason.
+        case closed
+    }
+}

@@ -1,0 +1,86 @@
+import NIOSSL
+
+/// A TLS alert (RFC 8446, section 6), by its number.
+public struct TLSAlert: RawRepresentable, Hashable, Sendable {
+    public let rawValue: UInt8
+    public init(rawValue: UInt8) { self.rawValue = rawValue }
+
+    public static let handshakeFailure = Self(rawValue: 40)
+    public static let badCertificate = Self(rawValue: 42)
+    public static let unsupportedCertificate = Self(rawValue: 43)
+    public static let certificateRevoked = Self(rawValue: 44)
+    public static let certificateExpired = Self(rawValue: 45)
+    public static let certificateUnknown = Self(rawValue: 46)
+    public static let unknownCA = Self(rawValue: 48)
+    public static let accessDenied = Self(rawValue: 49)
+    public static let decryptError = Self(rawValue: 51)
+    public static let certificateRequired = Self(rawValue: 116)
+
+    private static let names: [UInt8: String] = [
+        0: "close_notify", 10: "unexpected_message", 20: "bad_record_mac", 22: "record_overflow",
+        40: "handshake_failure", 42: "bad_certificate", 43: "unsupported_certificate", 44: "certificate_revoked",
+        45: "certificate_expired", 46: "certificate_unknown", 47: "illegal_parameter", 48: "unknown_ca",
+        49: "access_denied", 50: "decode_error", 51: "decrypt_error", 70: "protocol_version",
+        71: "insufficient_security", 80: "internal_error", 86: "inappropriate_fallback", 90: "user_canceled",
+        109: "missing_extension", 110: "unsupported_extension", 112: "unrecognized_name",
+        113: "bad_certificate_status_response", 115: "unknown_psk_identity", 116: "certificate_required",
+        120: "no_application_protocol",
+    ]
+
+    /// Whether a server says with it that it does not accept the certificate that it asked for.
+    var refusesCertificate: Bool {
+        switch self {
+        case .badCertificate, .unsupportedCertificate, .certificateRevoked, .certificateExpired, .certificateUnknown,
+            .unknownCA, .accessDenied, .decryptError, .certificateRequired:
+            true
+        // What TLS 1.2 servers send when there is no certificate (RFC 5246, section 7.4.6).
+        case .handshakeFailure: true
+        default: false
+        }
+    }
+}
+
+extension TLSAlert: CustomStringConvertible {
+    /// The alert's name in the registry, or its number.
+    public var description: String { Self.names[rawValue] ?? "alert \(rawValue)" }
+}
+
+extension TLSAlert {
+    /// The alert that the peer sent and that made NIOSSL fail with `error`, if that is why.
+    public init?(receivedIn error: any Error) {
+        // SSL_AD_REASON_OFFSET: BoringSSL reports a received alert as an error of its own with this reason.
+        guard let reason = BoringSSLReason.reasons(in: error).first(where: { (1000...1255).contains($0.rawValue) })
+        else { return nil }
+        self.init(rawValue: UInt8(reason.rawValue - 1000))
+    }
+}
+
+/// Why BoringSSL's SSL library failed: one of its `SSL_R_` numbers.
+struct BoringSSLReason: Hashable {
+    let rawValue: Int
+
+    /// SSL_R_CERTIFICATE_VERIFY_FAILED
+    static let certificateVerifyFailed = Self(rawValue: 125)
+
+    static func reasons(in error: any Error) -> [BoringSSLReason] {
+        let boringSSLError: BoringSSLError
+        switch error {
+        case let error as BoringSSLError: boringSSLError = error
+        case NIOSSLError.handshakeFailed(let error), NIOSSLError.shutdownFailed(let error): boringSSLError = error
+        default: return []
+        }
+        switch boringSSLError {
+        case .sslError(let stack), .unknownError(let stack): return stack.compactMap(reason)
+        default: return []
+        }
+    }
+
+    /// NIOSSL keeps the number of the error to itself, but prints it first: `Error: 268436572 error:1000045c:…`.
+    private static func reason(_ error: BoringSSLInternalError) -> BoringSSLReason? {
+        let words = error.description.split(separator: " ", maxSplits: 2)
+        guard words.count > 1, let packed = UInt32(words[1]) else { return nil }
+        // ERR_GET_LIB and ERR_GET_REASON of CNIOBoringSSL_err.h; 16 is ERR_LIB_SSL.
+        guard packed >> 24 == 16 else { return nil }
+        return Self(rawValue: Int(packed & 0xfff))
+    }
+}

@@ -1,0 +1,56 @@
+public import CertificateProviding
+public import NIOSSL
+
+/// Configurations for mutual TLS: version 1.2 at least, forward secrecy, full verification of the peer.
+extension TLSConfiguration {
+    /// Makes a client's configuration that presents `credentials` when the server asks, and verifies the server's
+    /// chain and name.
+    ///
+    /// SwiftNIO SSL clients never resume a session, so every connection presents the identity that is current when the
+    /// server asks for it.
+    ///
+    /// Reads the trust anchors' file, where there is one; do not call it on an event loop.
+    /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors.
+    public static func makeClientConfiguration(
+        presenting credentials: some TLSCredentialSource, trusting trustAnchors: TrustAnchors
+    ) throws(CertificateProviderError) -> TLSConfiguration {
+        var configuration = try hardened(trusting: trustAnchors)
+        configuration.certificateVerification = .fullVerification
+        credentials.present(in: &configuration)
+        return configuration
+    }
+
+    /// Makes a server's configuration that presents `credentials` and completes a handshake only with a client whose
+    /// certificate leads to one of `trustAnchors`. Their names are sent to the client, unless they are the system's.
+    ///
+    /// A client may resume a session (RFC 8446, section 2.2) without showing a certificate again: the server then
+    /// still knows the one it verified. SwiftNIO SSL has no switch for this; a new `NIOSSLContext` ends all sessions.
+    ///
+    /// Reads the trust anchors' file, where there is one; do not call it on an event loop.
+    /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors.
+    public static func makeServerConfiguration(
+        presenting credentials: some TLSCredentialSource, demandingClientCertificatesFrom trustAnchors: TrustAnchors
+    ) throws(CertificateProviderError) -> TLSConfiguration {
+        var configuration = try hardened(trusting: trustAnchors)
+        // Verifies the chain and demands one. A client's certificate has no name that the server could know beforehand.
+        configuration.certificateVerification = .noHostnameVerification
+        configuration.sendCANameList = true
+        credentials.present(in: &configuration)
+        return configuration
+    }
+
+    private static func hardened(
+        trusting trustAnchors: TrustAnchors
+    ) throws(CertificateProviderError) -> TLSConfiguration {
+        // NIOSSL's client and server configurations differ only in fields that are all set by our callers.
+        var configuration = TLSConfiguration.makeClientConfiguration()
+        configuration.trustRoots = try trustAnchors.load()
+        configuration.minimumTLSVersion = .tlsv12
+        // For TLS 1.2, those that RFC 9325, section 4.2 recommends; TLS 1.3 has only good ones.
+        configuration.cipherSuites = "ECDH+AESGCM:ECDH+CHACHA20"
+        configuration.verifySignatureAlgorithms = SignatureAlgorithm.usable
+        // NIOSSL's own list and P-521: in TLS 1.2 the list also says which curves a server's key may be on.
+        configuration.curves = [.x25519_MLKEM768, .x25519, .secp256r1, .secp384r1, .secp521r1]
+        return configuration
+    }
+}

@@ -1,0 +1,109 @@
+public import CertificateProviding
+import Glibc
+import NIOSSL
+
+/// Whom a connection trusts to certify its peer.
+public struct TrustAnchors: Sendable, Hashable {
+    private enum Source: Hashable {
+        case system
+        case pemFile(String)
+        case certificates([X509Certificate])
+    }
+    private let source: Source
+
+    /// The authorities that the host trusts.
+    public static let system = Self(source: .system)
+
+    /// Exactly these certificates. An empty list is refused when a configuration is made: it would trust nobody.
+    public static func certificates(_ certificates: [X509Certificate]) -> Self {
+        Self(source: .certificates(certificates))
+    }
+
+    /// Exactly the certificates in a PEM file (RFC 7468), which is read whenever a configuration is made.
+    public static func pemFile(_ path: String) -> Self { Self(source: .pemFile(path)) }
+
+    /// The largest public bundles have a quarter of a megabyte.
+    static let maximumFileSize = 16 * 1024 * 1024
+
+    /// Reads the anchors. Blocks on the file, where there is one.
+    ///
+    /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, is not a regular file, is too
+    ///   large or holds no certificate, and for an empty list; `malformedData` for a damaged certificate.
+    func load() throws(CertificateProviderError) -> NIOSSLTrustRoots {
+        switch source {
+        case .system:
+            return .default
+        case .certificates(let certificates):
+            guard !certificates.isEmpty else {
+                throw CertificateProviderError(
+                    .configurationInvalid, "The list of trust anchors is empty, so that no peer could be trusted.")
+            }
+            do {
+                return .certificates(
+                    try certificates.map { try NIOSSLCertificate(bytes: $0.derRepresentation, format: .der) })
+            } catch {
+                throw CertificateProviderError(
+                    .malformedData, "A trust anchor is not a certificate that BoringSSL can read.", underlying: error)
+            }
+        case .pemFile(let path):
+            return .certificates(try Self.certificates(inPEMFile: path))
+        }
+    }
+
+    private static func certificates(
+        inPEMFile path: String
+    ) throws(CertificateProviderError) -> [NIOSSLCertificate] {
+        let bytes = try contents(ofFile: path)
+        guard bytes.contains("-----BEGIN ") else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The trust anchor file \(path.shellQuoted) holds no PEM certificate; convert DER with: openssl x509 -inform der"
+            )
+        }
+        let certificates: [NIOSSLCertificate]
+        do {
+            certificates = try NIOSSLCertificate.fromPEMBytes(Array(bytes.utf8))
+        } catch {
+            throw CertificateProviderError(
+                .malformedData, "The trust anchor file \(path.shellQuoted) holds a damaged certificate.",
+                underlying: error)
+        }
+        guard !certificates.isEmpty else {
+            throw CertificateProviderError(
+                .configurationInvalid, "The trust anchor file \(path.shellQuoted) holds no certificate.")
+        }
+        return certificates
+    }
+
+    private static func contents(ofFile path: String) throws(CertificateProviderError) -> String {
+        func failure(_ code: CertificateProviderError.Code, _ reason: String) -> CertificateProviderError {
+            CertificateProviderError(code, "The trust anchor file \(path.shellQuoted) cannot be used: \(reason).")
+        }
+        // O_NONBLOCK: opening a named pipe without a writer must not hang.
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+        guard descriptor >= 0 else {
+            let code = errno
+            throw failure(code == ENOENT ? .fileNotFound : .configurationInvalid, String(cString: strerror(code)))
+        }
+        defer { close(descriptor) }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+            throw failure(.configurationInvalid, "it is not a regular file")
+        }
+        guard status.st_size <= maximumFileSize else {
+            throw failure(.configurationInvalid, "it is larger than \(maximumFileSize >> 20) MiB")
+        }
+        var bytes = [UInt8](repeating: 0, count: Int(status.st_size))
+        var used = 0
+        while used < bytes.count {
+            let count = bytes.withUnsafeMutableBytes {
+                read(descriptor, $0.baseAddress.map { $0 + used }, $0.count - used)
+            }
+            if count < 0 && errno == EINTR { continue }
+            guard count >= 0 else { throw failure(.configurationInvalid, String(cString: strerror(errno))) }
+            if count == 0 { break }  // the file shrank
+            used += count
+        }
+        return String(decoding: bytes[0..<used], as: UTF8.self)
+    }
+}
