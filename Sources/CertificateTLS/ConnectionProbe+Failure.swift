@@ -34,7 +34,7 @@ extension ConnectionProbe {
                 validity or is not meant for servers.
                 """,
                 underlying: error)
-        case NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])), ChannelError.eof:
+        case NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])), ChannelError.eof, is IOError:
             return CertificateProviderError(
                 .protocolError, "\(peer) closed the connection during the TLS handshake; check the port.",
                 underlying: error)
@@ -42,9 +42,6 @@ extension ConnectionProbe {
             return CertificateProviderError(
                 .protocolError, "\(peer) does not speak TLS, or not in a way that is understood here; check the port.",
                 underlying: error)
-        case let error as IOError:
-            return CertificateProviderError(
-                .unavailable, "The connection to \(peer) was lost: \(error).", underlying: error)
         default:
             return CertificateProviderError(.internal, "The connection to \(peer) failed: \(error).", underlying: error)
         }

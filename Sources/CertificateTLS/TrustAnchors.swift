@@ -54,7 +54,7 @@ public struct TrustAnchors: Sendable, Hashable {
         inPEMFile path: String
     ) throws(CertificateProviderError) -> [NIOSSLCertificate] {
         let bytes = try contents(ofFile: path)
-        guard bytes.contains("-----BEGIN ") else {
+        guard bytes.contains("CERTIFICATE-----") else {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "The trust anchor file \(path.shellQuoted) holds no PEM certificate; convert DER with: openssl x509 -inform der"

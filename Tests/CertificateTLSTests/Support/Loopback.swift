@@ -15,7 +15,7 @@ extension TestAuthority {
 }
 
 /// Runs `body` with event loops of its own, and ends them.
-func withEventLoops<T>(
+@discardableResult func withEventLoops<T>(
     _ count: Int = 2, _ body: (MultiThreadedEventLoopGroup) async throws -> T
 ) async throws -> T {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: count)
@@ -165,6 +165,7 @@ extension TLSConfiguration {
         var copy = self
         copy.minimumTLSVersion = version.nio
         copy.maximumTLSVersion = version.nio
+        copy.shutdownTimeout = .milliseconds(100)
         return copy
     }
 }

@@ -1,0 +1,205 @@
+import AsyncHTTPClient
+import CertificateProviding
+import NIOCore
+import NIOHTTP1
+import NIOPosix
+import NIOSSL
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import CertificateTLS
+
+@Suite struct RotatingTLSCredentialsTests {
+    /// How often the identity changes while handshakes go on.
+    static let changes = 100
+
+    /// A hundred and one identities of all kinds; some of the keys stay at home.
+    static func succession() throws -> [Identity] {
+        let authority = try authority.get()
+        let rsa = try authority.issue("rsa", kind: .rsa2048)
+        return try (0...changes).map { number in
+            switch number % 6 {
+            case 0: try authority.issue("\(number)", kind: .p256).keptAtHome()
+            case 1: try authority.issue("\(number)", kind: .ed25519)
+            case 2: try authority.issue("\(number)", kind: .p384)
+            case 3: rsa
+            case 4: try authority.issue("\(number)", kind: .ed25519).keptAtHome()
+            default: try authority.issue("\(number)", kind: .p521)
+            }
+        }
+    }
+
+    /// Changes the identity a hundred times while three others keep meeting. After every change, the next connection
+    /// shows the new identity; where a pool has connections in store, sooner or later.
+    private func rotate(
+        _ credentials: RotatingTLSCredentials, through identities: [Identity], pooling: Bool = false,
+        meeting meet: @escaping @Sendable () async throws -> String
+    ) async throws {
+        let issued = Set(identities.map(\.fingerprint))
+        let rotation = Rotation()
+        let met = try await withThrowingTaskGroup(of: Int.self) { tasks in
+            for _ in 0..<3 {
+                tasks.addTask {
+                    var count = 0
+                    while !rotation.isOver.load(ordering: .relaxed) {
+                        let presented = try await meet()
+                        #expect(issued.contains(presented))
+                        count += 1
+                    }
+                    return count
+                }
+            }
+            for identity in identities.dropFirst() {
+                try await credentials.update(to: identity)
+                let presented = try await meet()
+                #expect(pooling ? issued.contains(presented) : presented == identity.fingerprint)
+            }
+            rotation.isOver.store(true, ordering: .relaxed)
+            return try await tasks.reduce(0, +)
+        }
+        #expect(met > 0)
+        if pooling, let last = identities.last { while try await meet() != last.fingerprint {} }
+        #expect(credentials.current.identity.fingerprint == identities.last?.fingerprint)
+    }
+
+    @Test(arguments: Version.allCases) func aServerChangesItsIdentity(version: Version) async throws {
+        let authority = try authority.get()
+        let identities = try Self.succession()
+        let credentials = RotatingTLSCredentials(try TLSCredentials(identities[0]))
+        let client = try authority.issue("client")
+        let accepting = try TLSConfiguration.makeServerConfiguration(
+            presenting: credentials, demandingClientCertificatesFrom: authority.anchors)
+        let connecting = try TLSConfiguration.makeClientConfiguration(
+            presenting: TLSCredentials(client), trusting: authority.anchors)
+        let context = try NIOSSLContext(configuration: connecting.only(version))
+        try await withEventLoops { group in
+            try await withServer(accepting, on: group) { port in
+                try await rotate(credentials, through: identities) {
+                    let encounter = try await connect(context, port: port, on: group)
+                    #expect(encounter.message == client.fingerprint)
+                    return encounter.server
+                }
+            }
+        }
+    }
+
+    @Test(arguments: Version.allCases) func aClientChangesItsIdentity(version: Version) async throws {
+        let authority = try authority.get()
+        let identities = try Self.succession()
+        let credentials = RotatingTLSCredentials(try TLSCredentials(identities[0]))
+        let accepting = try TLSConfiguration.makeServerConfiguration(
+            presenting: TLSCredentials(authority.issue("server")), demandingClientCertificatesFrom: authority.anchors)
+        let connecting = try TLSConfiguration.makeClientConfiguration(
+            presenting: credentials, trusting: authority.anchors)
+        let context = try NIOSSLContext(configuration: connecting.only(version))
+        try await withEventLoops { group in
+            try await withServer(accepting, on: group) { port in
+                try await rotate(credentials, through: identities) {
+                    try await connect(context, port: port, on: group).message
+                }
+            }
+        }
+    }
+
+    @Test func anHTTPClientChangesItsIdentity() async throws {
+        let authority = try authority.get()
+        let identities = try Self.succession()
+        let credentials = RotatingTLSCredentials(try TLSCredentials(identities[0]))
+        var configuration = try HTTPClient.Configuration.mutualTLS(
+            presenting: credentials, trusting: authority.anchors)
+        // No connection serves twice. One that was made for a request which another connection then took still waits in
+        // the pool, with the identity of its time.
+        configuration.maximumUsesPerConnection = 1
+        try await withHTTPServer { group, port in
+            try await withHTTPClient(configuration, on: group) { client in
+                try await rotate(credentials, through: identities, pooling: true) {
+                    try await whoami(client, port: port)
+                }
+            }
+        }
+    }
+
+    @Test func aPooledConnectionGoesOnWithItsIdentity() async throws {
+        let authority = try authority.get()
+        let (old, new) = (try authority.issue("old"), try authority.issue("new"))
+        let credentials = RotatingTLSCredentials(try TLSCredentials(old))
+        let configuration = try HTTPClient.Configuration.mutualTLS(
+            presenting: credentials, trusting: authority.anchors)
+        try await withHTTPServer { group, port in
+            try await withHTTPClient(configuration, on: group) { client in
+                #expect(try await whoami(client, port: port) == old.fingerprint)
+                try await credentials.update(to: new)
+                #expect(try await whoami(client, port: port) == old.fingerprint)
+                #expect(try await whoami(client, port: port, closing: true) == old.fingerprint)
+                #expect(try await whoami(client, port: port) == new.fingerprint)
+            }
+        }
+    }
+
+    @Test func aFailedProbeKeepsTheIdentity() async throws {
+        let authority = try authority.get()
+        let old = try authority.issue("old")
+        let credentials = RotatingTLSCredentials(try TLSCredentials(old))
+        let mute = try authority.issue("mute").keptAtHome { () throws(CertificateProviderError) in
+            throw CertificateProviderError(.tokenNotPresent, "The token was pulled out; put it back.")
+        }
+        await #expect {
+            try await credentials.update(to: mute)
+        } throws: { error in
+            let error = error as? CertificateProviderError
+            return error?.code == .tokenNotPresent && error?.provider == ProviderID("test")
+        }
+        #expect(credentials.current.identity.fingerprint == old.fingerprint)
+
+        let liar = try Identity(
+            certificateChain: old.certificateChain,
+            key: Liar(publicKey: old.certificate.publicKey, inner: try authority.issue("other").key),
+            provenance: old.provenance)
+        await #expect { try await credentials.update(to: liar) } throws: {
+            ($0 as? CertificateProviderError)?.code == .keyMismatch
+        }
+        #expect(credentials.current.identity.key is any ExportableIdentityKey)
+    }
+
+    @Test func theUpdateThatBeganLastWins() async throws {
+        let authority = try authority.get()
+        let gate = Gate()
+        let slow = try authority.issue("slow").keptAtHome { () throws(CertificateProviderError) in await gate.pass() }
+        let fast = try authority.issue("fast")
+        let credentials = RotatingTLSCredentials(try TLSCredentials(authority.issue("first")))
+        async let overtaken: Void = credentials.update(to: slow)
+        for await _ in gate.arrivals { break }
+        try await credentials.update(to: fast)
+        gate.open()
+        try await overtaken
+        #expect(credentials.current.identity.fingerprint == fast.fingerprint)
+    }
+
+    @Test func refusesAKeyAtHomeThatTheConnectionsCannotUse() async throws {
+        let authority = try authority.get()
+        let credentials = RotatingTLSCredentials(try TLSCredentials(authority.issue("first", kind: .p256)))
+        let other = try authority.issue("other", kind: .p384).keptAtHome()
+        await #expect { try await credentials.update(to: other) } throws: {
+            ($0 as? CertificateProviderError)?.code == .unsupportedAlgorithm
+        }
+        try await credentials.update(to: authority.issue("rsa", kind: .rsa2048).keptAtHome())
+    }
+}
+
+private final class Rotation: Sendable {
+    let isOver = Atomic(false)
+}
+
+/// Signs with another key than the one it shows.
+private struct Liar: IdentityKey {
+    var publicKey: PublicKeyInfo
+    var inner: any IdentityKey
+    var signatureSchemes: [SignatureScheme] { inner.signatureSchemes }
+    var location: KeyLocation { .token }
+    func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        try await inner.signature(for: message, using: scheme)
+    }
+}
