@@ -15,8 +15,8 @@ extension ConnectionProbe {
         case ChannelError.connectTimeout:
             return CertificateProviderError(
                 .timedOut, "\(peer) did not complete a TLS handshake within \(deadline).", underlying: error)
-        case let error as NIOConnectionError:
-            return connectionFailure(error, to: peer)
+        case let error as NotConnected:
+            return connectionFailure(error.reason, to: peer)
         case let error as NIOSSLExtraError where error == .failedToValidateHostname:
             return CertificateProviderError(
                 .protocolError,
@@ -69,17 +69,13 @@ extension ConnectionProbe {
             underlying: underlying)
     }
 
-    private func connectionFailure(_ error: NIOConnectionError, to peer: String) -> CertificateProviderError {
-        if error.connectionErrors.contains(where: {
-            if case ChannelError.connectTimeout = $0.error { true } else { false }
-        }) {
-            return failure(ChannelError.connectTimeout(.zero), certificateRequested: false)
-        }
-        guard let first = error.connectionErrors.first else {
+    private func connectionFailure(_ error: any Error, to peer: String) -> CertificateProviderError {
+        let attempts = (error as? NIOConnectionError)?.connectionErrors.map(\.error) ?? [error]
+        guard let last = attempts.last else {
             return CertificateProviderError(
                 .unavailable, "The name '\(host)' has no address; check it and the name service.", underlying: error)
         }
-        return CertificateProviderError(
-            .unavailable, "Cannot connect to \(peer): \(first.error).", underlying: error)
+        if case ChannelError.connectTimeout = last { return failure(last, certificateRequested: false) }
+        return CertificateProviderError(.unavailable, "Cannot connect to \(peer): \(last).", underlying: error)
     }
 }

@@ -64,7 +64,7 @@ public struct ConnectionProbe: Sendable {
                     }
                 }
                 .connect(host: host, port: port)
-            connected.whenFailure { observed.fail($0) }
+            connected.whenFailure { observed.fail(NotConnected(reason: $0)) }
             observed.futureResult.whenComplete { _ in
                 timer.cancel()
                 connected.whenSuccess { $0.close(promise: nil) }
@@ -113,6 +113,11 @@ public struct ConnectionProbe: Sendable {
         }
         return name
     }
+}
+
+/// The TCP connection did not come about. NIO gives a bare `IOError` where it had nothing to resolve.
+struct NotConnected: Error {
+    var reason: any Error
 }
 
 /// Whether the server has asked for a certificate. Written on the event loop, read from anywhere.

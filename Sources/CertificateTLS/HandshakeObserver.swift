@@ -10,6 +10,7 @@ final class HandshakeObserver: ChannelInboundHandler {
     private let result: EventLoopPromise<ConnectionReport>
     private let request: CertificateRequest
     private let settlingTime: TimeAmount
+    private var isConnected = false
     private var session: Session?
 
     private struct Session {
@@ -23,6 +24,11 @@ final class HandshakeObserver: ChannelInboundHandler {
         self.result = result
         self.request = request
         self.settlingTime = settlingTime
+    }
+
+    func channelActive(context: ChannelHandlerContext) {
+        isConnected = true
+        context.fireChannelActive()
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
@@ -54,6 +60,7 @@ final class HandshakeObserver: ChannelInboundHandler {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) { succeed(.accepted) }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        guard isConnected else { return }  // the attempt to connect reports it
         if session != nil && TLSAlert(receivedIn: error) == nil {
             succeed(.closed)  // reset, or the end without close_notify
         } else {
@@ -62,8 +69,11 @@ final class HandshakeObserver: ChannelInboundHandler {
     }
 
     func channelInactive(context: ChannelHandlerContext) {
-        succeed(.closed)
-        result.fail(ChannelError.eof)  // ignored when there was a session
+        if session != nil {
+            succeed(.closed)
+        } else if isConnected {
+            result.fail(ChannelError.eof)
+        }
         context.fireChannelInactive()
     }
 

@@ -20,15 +20,21 @@ final class RemoteSigner: NIOSSLCustomPrivateKey {
         channel: any Channel, algorithm: SignatureAlgorithm, data: ByteBuffer
     ) -> EventLoopFuture<ByteBuffer> {
         let promise = channel.eventLoop.makePromise(of: ByteBuffer.self)
-        let task = promise.completeWithTask { [key] in
-            ByteBuffer(bytes: try await key.signature(for: Array(buffer: data), using: algorithm.scheme))
+        // A peer is waiting, and may give up: before other work of the cooperative pool.
+        let task = Task(priority: .high) { [key] in
+            do {
+                let signature = try await key.signature(for: Array(buffer: data), using: algorithm.scheme)
+                promise.succeed(ByteBuffer(bytes: signature))
+            } catch {
+                promise.fail(error)
+            }
         }
         channel.closeFuture.whenComplete { _ in task.cancel() }
         return promise.futureResult
     }
 
     /// RSA key exchange, which TLS 1.3 abolished and our configurations do not offer: a key for signatures must not
-    /// decrypt what a peer sends (RFC 7525, section 4.2).
+    /// decrypt what a peer sends (RFC 9325, section 4.1).
     func decrypt(channel: any Channel, data: ByteBuffer) -> EventLoopFuture<ByteBuffer> {
         channel.eventLoop.makeFailedFuture(
             CertificateProviderError(

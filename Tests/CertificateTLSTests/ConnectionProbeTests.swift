@@ -1,5 +1,6 @@
 import CertificateProviding
 import FoundationEssentials
+import Glibc
 import NIOCore
 import NIOPosix
 import NIOSSL
@@ -149,13 +150,21 @@ import Testing
     }
 
     @Test func aClosedPortIsUnavailable() async throws {
-        try await withEventLoops { group in
-            let port = try await withServer(on: group) { _ in
-            } body: {
-                $0
+        // Bound, so that nobody else gets the port, but not listening. NIO's own sockets would be inherited by the
+        // openssl processes of other tests, and stay open there.
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+        defer { close(descriptor) }
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_addr.s_addr = UInt32(INADDR_LOOPBACK).bigEndian
+        var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let bound = withUnsafeMutablePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(descriptor, $0, size) == 0 && getsockname(descriptor, $0, &size) == 0
             }
-            await expect(.unavailable) { try await probe(port: port).run(on: group) }
         }
+        try #require(bound)
+        await expect(.unavailable) { try await probe(port: Int(UInt16(bigEndian: address.sin_port))).run() }
     }
 
     @Test func aSilentServerRunsIntoTheDeadline() async throws {

@@ -20,8 +20,8 @@ import Testing
 
     @Test(arguments: cases) func meetsOurselves(_ test: Case) async throws {
         let authority = try authority.get()
-        let server = try authority.issue("server", kind: test.kind).kept(test.home)
-        let client = try authority.issue("client", kind: test.kind).kept(test.home)
+        let server = try Pair.of(test.kind).server.kept(test.home)
+        let client = try Pair.of(test.kind).client.kept(test.home)
         let accepting = try TLSConfiguration.makeServerConfiguration(
             presenting: TLSCredentials(server), demandingClientCertificatesFrom: authority.anchors)
         let connecting = try TLSConfiguration.makeClientConfiguration(
@@ -39,8 +39,8 @@ import Testing
 
     @Test(arguments: cases) func meetsAnOpenSSLServer(_ test: Case) async throws {
         let authority = try authority.get()
-        let server = try authority.issue("server", kind: test.kind)
-        let client = try authority.issue("client", kind: test.kind).kept(test.home)
+        let server = try Pair.of(test.kind).server
+        let client = try Pair.of(test.kind).client.kept(test.home)
         let configuration = try TLSConfiguration.makeClientConfiguration(
             presenting: TLSCredentials(client), trusting: authority.anchors)
         try await OpenSSL.withFiles(of: server, authority: authority) { options in
@@ -58,8 +58,8 @@ import Testing
 
     @Test(arguments: cases) func meetsAnOpenSSLClient(_ test: Case) async throws {
         let authority = try authority.get()
-        let server = try authority.issue("server", kind: test.kind).kept(test.home)
-        let client = try authority.issue("client", kind: test.kind)
+        let server = try Pair.of(test.kind).server.kept(test.home)
+        let client = try Pair.of(test.kind).client
         let configuration = try TLSConfiguration.makeServerConfiguration(
             presenting: TLSCredentials(server), demandingClientCertificatesFrom: authority.anchors)
         try await withEventLoops(1) { group in

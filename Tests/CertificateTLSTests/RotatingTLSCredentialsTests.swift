@@ -17,7 +17,7 @@ import Testing
     /// A hundred and one identities of all kinds; some of the keys stay at home.
     static func succession() throws -> [Identity] {
         let authority = try authority.get()
-        let rsa = try authority.issue("rsa", kind: .rsa2048)
+        let rsa = try Pair.of(.rsa2048).server
         return try (0...changes).map { number in
             switch number % 6 {
             case 0: try authority.issue("\(number)", kind: .p256).keptAtHome()
@@ -183,7 +183,7 @@ import Testing
         await #expect { try await credentials.update(to: other) } throws: {
             ($0 as? CertificateProviderError)?.code == .unsupportedAlgorithm
         }
-        try await credentials.update(to: authority.issue("rsa", kind: .rsa2048).keptAtHome())
+        try await credentials.update(to: Pair.of(.rsa2048).server.keptAtHome())
     }
 }
 

@@ -9,7 +9,7 @@ import Testing
 @Suite struct TLSCredentialsTests {
     @Test(arguments: TestAuthority.KeyKind.allCases, KeyHome.allCases)
     func offersWhatTheKeyHas(kind: TestAuthority.KeyKind, home: KeyHome) throws {
-        let identity = try authority.get().issue("one", kind: kind).kept(home)
+        let identity = try Pair.of(kind).client.kept(home)
         let credentials = try TLSCredentials(identity)
         #expect(credentials.signatureAlgorithms.map(\.scheme) == identity.key.signatureSchemes)
         #expect(credentials.isKeyNative == (home == .exportable))
@@ -20,7 +20,7 @@ import Testing
     @Test(arguments: TestAuthority.KeyKind.allCases, KeyHome.allCases)
     func servesAnHTTPClient(kind: TestAuthority.KeyKind, home: KeyHome) async throws {
         let authority = try authority.get()
-        let identity = try authority.issue("one", kind: kind).kept(home)
+        let identity = try Pair.of(kind).client.kept(home)
         let configuration = try HTTPClient.Configuration.mutualTLS(
             presenting: TLSCredentials(identity), trusting: authority.anchors)
         try await withHTTPServer { group, port in
@@ -32,7 +32,7 @@ import Testing
     }
 
     @Test func refusesAKeyWithoutASchemeForTLS() throws {
-        let identity = try authority.get().issue("one", kind: .rsa2048)
+        let identity = try Pair.of(.rsa2048).client
         let restricted = RestrictedKey(inner: identity.key, signatureSchemes: [.rsaPSSPSSSHA256])
         let other = try Identity(
             certificateChain: identity.certificateChain, key: restricted, provenance: identity.provenance)

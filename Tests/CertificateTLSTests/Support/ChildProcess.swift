@@ -1,5 +1,4 @@
-import CertificateProviding
-import Glibc
+import Foundation
 
 /// A command whose output arrives as lines. It gets SIGKILL, by its process id, when `body` is through or half a
 /// minute has passed, and is always reaped.
@@ -41,8 +40,7 @@ struct ChildProcess {
 
         let (lines, continuation) = AsyncStream<String>.makeStream()
         let (pid, descriptor) = (child, output[0])
-        let executor = BlockingExecutor.threads(label: "child")
-        async let reading: Void = executor.run {
+        async let reading: Void = onThread {
             read(descriptor) { continuation.yield($0) }
             continuation.finish()
             kill(pid, SIGKILL)  // for one that overstayed
@@ -55,13 +53,24 @@ struct ChildProcess {
         }
         // Reaped only afterwards, so that the id is the child's own until then.
         kill(pid, SIGKILL)
-        try await reading
+        await reading
         close(descriptor)
-        try await executor.run {
+        await onThread {
             var status: Int32 = 0
             while waitpid(pid, &status, 0) < 0 && errno == EINTR {}
         }
         return try result.get()
+    }
+
+    /// Runs `work` on a thread of its own. A dispatch queue would have it wait for one of the few threads that also run
+    /// all tasks.
+    private static func onThread(_ work: @escaping @Sendable () -> Void) async {
+        await withCheckedContinuation { continuation in
+            Thread.detachNewThread {
+                work()
+                continuation.resume()
+            }
+        }
     }
 
     private static func read(_ descriptor: Int32, _ yield: (String) -> Void) {
@@ -73,7 +82,7 @@ struct ChildProcess {
             let ready = poll(&waiting, 1, Int32(max(0, end - time(nil))) * 1000)
             if ready < 0 && errno == EINTR { continue }
             guard ready > 0 else { return }
-            let count = Glibc.read(descriptor, &buffer, buffer.count)
+            let count = recv(descriptor, &buffer, buffer.count, 0)
             guard count > 0 else { break }
             for byte in buffer[0..<count] {
                 if byte == 0x0a {

@@ -10,6 +10,24 @@ import TestSupport
 /// An authority for everybody in the tests that trust each other.
 let authority = Result { try TestAuthority() }
 
+/// A server and a client with keys of one kind. RSA keys take long to make in a debug build, so they are made once.
+struct Pair: Sendable {
+    let server: Identity
+    let client: Identity
+
+    private static let pairs = Result {
+        let authority = try authority.get()
+        return try TestAuthority.KeyKind.allCases.reduce(into: [:]) { pairs, kind in
+            pairs[kind] = Pair(
+                server: try authority.issue("server", kind: kind), client: try authority.issue("client", kind: kind))
+        }
+    }
+
+    static func of(_ kind: TestAuthority.KeyKind) throws -> Pair {
+        try pairs.get()[kind] ?? { throw CertificateProviderError(.notFound, "no such kind") }()
+    }
+}
+
 extension TestAuthority {
     var anchors: TrustAnchors { .certificates([root]) }
 }
