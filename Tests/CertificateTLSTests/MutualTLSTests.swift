@@ -71,4 +71,26 @@ import Testing
             }
         }
     }
+
+    /// What the documentation of the server's configuration says about sessions: the server remembers the client.
+    @Test(arguments: Version.allCases) func aResumedSessionKeepsTheClient(version: Version) async throws {
+        let authority = try authority.get()
+        let pair = try Pair.of(.p256)
+        let configuration = try TLSConfiguration.makeServerConfiguration(
+            presenting: TLSCredentials(pair.server), demandingClientCertificatesFrom: authority.anchors)
+        try await withEventLoops(1) { group in
+            try await withServer(configuration, on: group) { port in
+                try await OpenSSL.withFiles(of: pair.client, authority: authority) { options in
+                    let session = options[1] + ".session"
+                    let first = try await OpenSSL.client(
+                        options + ["-sess_out", session], version: version, port: port)
+                    #expect(first.contains(pair.client.fingerprint), "\(first)")
+                    // No certificate this time.
+                    let second = try await OpenSSL.client(
+                        options.suffix(3) + ["-sess_in", session], version: version, port: port)
+                    #expect(second.contains(pair.client.fingerprint), "\(second)")
+                }
+            }
+        }
+    }
 }
