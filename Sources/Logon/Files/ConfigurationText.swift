@@ -1,0 +1,62 @@
+import CertificateProviding
+
+/// The bytes of a text file, known to be UTF-8 without control characters.
+struct ConfigurationText: Sendable {
+    /// Without a byte order mark.
+    let bytes: [UInt8]
+    let file: String
+
+    /// - Throws: `configurationInvalid`, with the line, for anything but text in UTF-8.
+    init(_ bytes: [UInt8], file: String) throws(CertificateProviderError) {
+        let mark: [UInt8] = [0xef, 0xbb, 0xbf]
+        let content = bytes.starts(with: mark) ? Array(bytes.dropFirst(mark.count)) : bytes
+        do {
+            _ = try UTF8Span(validating: content.span)
+        } catch {
+            throw SourcePosition(file: file, line: Self.line(at: error.byteOffsets.lowerBound, in: content))
+                .invalid("The text is not UTF-8; save the file in that encoding.")
+        }
+        if let offset = content.firstIndex(where: \.isForbiddenControl) {
+            throw SourcePosition(file: file, line: Self.line(at: offset, in: content))
+                .invalid("There is a control character, so this is not a text file or a damaged one.")
+        }
+        self.bytes = content
+        self.file = file
+    }
+
+    /// The line, counted from 1, that the byte at `offset` is in. LF, CR and CR LF each end a line.
+    private static func line(at offset: Int, in bytes: [UInt8]) -> Int {
+        var line = 1
+        for index in 0..<min(offset, bytes.count) where bytes[index].isLineEnd {
+            let isFirstHalf = bytes[index] == .carriageReturn && bytes[(index + 1)...].first == .lineFeed
+            if !isFirstHalf { line += 1 }
+        }
+        return line
+    }
+}
+
+extension UInt8 {
+    static var tab: UInt8 { 0x09 }
+    static var lineFeed: UInt8 { 0x0a }
+    static var formFeed: UInt8 { 0x0c }
+    static var carriageReturn: UInt8 { 0x0d }
+    static var backslash: UInt8 { 0x5c }
+
+    var isLineEnd: Bool { self == .lineFeed || self == .carriageReturn }
+    /// White space inside a line.
+    var isBlank: Bool { self == 0x20 || self == .tab || self == .formFeed }
+    var isForbiddenControl: Bool { (self < 0x20 && !isLineEnd && !isBlank) || self == 0x7f }
+    var isDigit: Bool { (0x30...0x39).contains(self) }
+    var isLetter: Bool { (0x41...0x5a).contains(self & 0xdf) }
+    var isPunctuation: Bool { (0x21...0x7e).contains(self) && !isDigit && !isLetter }
+
+    var hexadecimalValue: UInt8? {
+        switch self {
+        case 0x30...0x39: self - 0x30
+        case 0x41...0x46: self - 0x41 + 10
+        case 0x61...0x66: self - 0x61 + 10
+        default: nil
+        }
+    }
+
+}

@@ -1,0 +1,65 @@
+import CertificateProviding
+
+/// A place in a configuration file, as errors and warnings show it: `FILE:LINE`.
+struct SourcePosition: Sendable, CustomStringConvertible {
+    var file: String
+    /// Counted from 1.
+    var line: Int
+
+    var description: String { "\(file.withVisibleControls):\(line)" }
+
+    /// Returns the error for something wrong here. `problem` must not hold a value of the file.
+    func invalid(_ problem: String) -> CertificateProviderError {
+        CertificateProviderError(.configurationInvalid, "\(self): \(problem)")
+    }
+}
+
+/// One key of a configuration file with what it is set to.
+struct Setting: Sendable {
+    var key: String
+    /// As written, not trimmed; `nil` for what is not a single value, such as an array.
+    var value: String?
+    var position: SourcePosition
+}
+
+/// What a configuration file says, in the order written, whichever form it has.
+struct Settings: Sendable {
+    /// No real file has more keys, and what reads them need not be fast.
+    static let maximumCount = 4096
+
+    private(set) var all: [Setting] = []
+    private var indices: [String: Int] = [:]
+
+    subscript(key: String) -> Setting? { indices[key].map { all[$0] } }
+
+    /// - Throws: `configurationInvalid` for a key that is empty or there already, and for one too many.
+    mutating func append(_ setting: Setting) throws(CertificateProviderError) {
+        guard !setting.key.isEmpty else { throw setting.position.invalid("The key is missing.") }
+        guard all.count < Self.maximumCount else {
+            throw setting.position.invalid("The file has more than \(Self.maximumCount) keys.")
+        }
+        if let first = self[setting.key] {
+            throw setting.position.invalid(
+                "The key '\(setting.key.forDisplay)' is in line \(first.position.line) already; remove one of them.")
+        }
+        indices[setting.key] = all.count
+        all.append(setting)
+    }
+}
+
+extension String {
+    /// A key as a message shows it: in one line, and no longer than that.
+    var forDisplay: String {
+        let limit = 120
+        return (count > limit ? prefix(limit) + "…" : self[...]).description.withVisibleControls
+    }
+
+    /// Without the blanks, tabs and line ends at both ends. Takes off what Java's `String.trim()` does.
+    var trimmed: String {
+        let scalars = unicodeScalars
+        guard let first = scalars.firstIndex(where: { $0.value > 0x20 }),
+            let last = scalars.lastIndex(where: { $0.value > 0x20 })
+        else { return "" }
+        return String(scalars[first...last])
+    }
+}

@@ -1,0 +1,109 @@
+import CertificateProviding
+import Glibc
+import Logging
+import TestSupport
+import Testing
+
+@testable import Logon
+
+/// Runs `body`, which must fail, and returns how.
+func failure<T>(
+    sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> T
+) -> CertificateProviderError? {
+    do {
+        _ = try body()
+        Issue.record("nothing was thrown", sourceLocation: sourceLocation)
+    } catch let error as CertificateProviderError {
+        return error
+    } catch {
+        Issue.record("not a CertificateProviderError: \(error)", sourceLocation: sourceLocation)
+    }
+    return nil
+}
+
+/// As above, for what suspends.
+func failure<T>(
+    sourceLocation: SourceLocation = #_sourceLocation, _ body: () async throws -> T
+) async -> CertificateProviderError? {
+    do {
+        _ = try await body()
+        Issue.record("nothing was thrown", sourceLocation: sourceLocation)
+    } catch let error as CertificateProviderError {
+        return error
+    } catch {
+        Issue.record("not a CertificateProviderError: \(error)", sourceLocation: sourceLocation)
+    }
+    return nil
+}
+
+/// A directory that goes with its owner.
+final class TemporaryDirectory: Sendable {
+    let path: String
+
+    init() throws {
+        var template = Array("/tmp/logon-tests-XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else { throw CertificateProviderError(.internal, "mkdtemp") }
+        path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    deinit {
+        for name in ["clienthub.properties", "clienthub.plist", "new", "file", "pipe", "sparse", "directory", "link"] {
+            let entry = path + "/" + name
+            if unlink(entry) != 0 { rmdir(entry) }
+        }
+        rmdir(path)
+    }
+
+    /// Writes a file in one step, so that no reader meets half of it, and returns its path.
+    func write(_ bytes: some Sequence<UInt8>, to name: String, modifiedAt seconds: Int? = nil) throws -> String {
+        let temporary = path + "/new"
+        let descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else { throw CertificateProviderError(.internal, "open") }
+        defer { close(descriptor) }
+        let bytes = Array(bytes)
+        guard Glibc.write(descriptor, bytes, bytes.count) == bytes.count else {
+            throw CertificateProviderError(.internal, "write")
+        }
+        if let seconds {
+            let time = timespec(tv_sec: seconds, tv_nsec: 0)
+            guard futimens(descriptor, [time, time]) == 0 else { throw CertificateProviderError(.internal, "futimens") }
+        }
+        let final = path + "/" + name
+        guard rename(temporary, final) == 0 else { throw CertificateProviderError(.internal, "rename") }
+        return final
+    }
+}
+
+/// A file of settings in one of the two forms.
+enum FileForm: String, CaseIterable, Sendable {
+    case properties, plist
+
+    var fileName: String { "clienthub.\(rawValue)" }
+
+    /// The first key is in ``firstLine``, each next one in the line after.
+    func text(_ pairs: [(String, String)]) -> String {
+        switch self {
+        case .properties: return pairs.map { "\($0)=\($1)\n" }.joined()
+        case .plist:
+            let body = pairs.map { "<key>\($0)</key><string>\($1)</string>\n" }.joined()
+            return
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<plist version=\"1.0\">\n<dict>\n\(body)</dict>\n</plist>\n"
+        }
+    }
+
+    var firstLine: Int { self == .properties ? 1 : 4 }
+}
+
+/// A registry of providers called `pkcs12`, `mdm` and `bare` that are never asked anything.
+func registry() throws -> ProviderRegistry {
+    func descriptor(_ id: ProviderID, _ parameters: [String]) -> ProviderDescriptor {
+        ProviderDescriptor(
+            id: id, displayName: id.rawValue, summary: "Test.",
+            parameters: parameters.map { ParameterDescriptor($0, .string, summary: "Test.") },
+            makeProvider: { _ in ScriptedProvider(id) })
+    }
+    return try ProviderRegistry([
+        descriptor(ProviderID("pkcs12"), ["path", "password-source", "alias"]), descriptor(ProviderID("mdm"), ["url"]),
+        descriptor(ProviderID("bare"), []),
+    ])
+}

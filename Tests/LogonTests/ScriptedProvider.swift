@@ -1,0 +1,55 @@
+import CertificateProviding
+import Synchronization
+
+/// A provider that does what a test says, and remembers what it was asked.
+final class ScriptedProvider: CertificateProvider {
+    typealias Get = @Sendable (any UserInteraction) async throws(CertificateProviderError) -> Identity
+
+    private struct State {
+        var stored: Result<Identity?, CertificateProviderError> = .success(nil)
+        var deletion: Result<Void, CertificateProviderError> = .success(())
+        var get: Get = { _ throws(CertificateProviderError) in
+            throw CertificateProviderError(.notFound, "There is nothing.")
+        }
+        var calls: [String] = []
+    }
+
+    let id: ProviderID
+    private let state = Mutex(State())
+
+    init(_ id: ProviderID) { self.id = id }
+
+    var calls: [String] { state.withLock { $0.calls } }
+
+    func stored(_ result: Result<Identity?, CertificateProviderError>) { state.withLock { $0.stored = result } }
+    func deletion(_ result: Result<Void, CertificateProviderError>) { state.withLock { $0.deletion = result } }
+    func get(_ get: @escaping Get) { state.withLock { $0.get = get } }
+
+    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        let get = state.withLock { state in
+            state.calls.append("get")
+            return state.get
+        }
+        return try await get(interaction)
+    }
+
+    func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
+        try state.withLock { state in
+            state.calls.append("stored")
+            return state.stored
+        }.get()
+    }
+
+    func deleteStoredCertificate() throws(CertificateProviderError) {
+        try state.withLock { state in
+            state.calls.append("delete")
+            if case .success = state.deletion { state.stored = .success(nil) }
+            return state.deletion
+        }.get()
+    }
+
+    func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
+        state.withLock { $0.calls.append("set \(parameters.names.joined(separator: " "))") }
+        guard parameters["fault"] == nil else { throw parameters.invalid("fault", "is a fault", provider: id) }
+    }
+}
