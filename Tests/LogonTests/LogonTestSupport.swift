@@ -107,3 +107,10 @@ func registry() throws -> ProviderRegistry {
         descriptor(ProviderID("bare"), []),
     ])
 }
+
+/// An environment that blocks and remembers nothing.
+func environment() -> ProviderEnvironment {
+    ProviderEnvironment(
+        storage: InMemoryStorage(), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+        executor: BlockingExecutor { $0() })
+}

@@ -1,0 +1,114 @@
+import CertificateProviding
+import TestSupport
+import Testing
+
+@testable import Logon
+
+/// A provider that says what it can see.
+private struct ListingProvider: IdentityListing {
+    let scripted: ScriptedProvider
+    let list: IdentityList
+
+    var id: ProviderID { scripted.id }
+    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        try await scripted.getCertificate(interaction)
+    }
+    func getStoredCertificate() throws(CertificateProviderError) -> Identity? { try scripted.getStoredCertificate() }
+    func deleteStoredCertificate() throws(CertificateProviderError) { try scripted.deleteStoredCertificate() }
+    func listIdentities() async -> IdentityList { list }
+}
+
+@Suite struct ExplanationTests {
+    enum Sight: Sendable {
+        case stored, available, nothing, unlisted
+        case fails(CertificateProviderError.Code)
+        case storeFails
+    }
+
+    struct Row: Sendable {
+        var sights: [Sight]
+        var chosen: ProviderID?
+        var decisions: [String]
+    }
+
+    private static let rows: [Row] = [
+        Row(
+            sights: [.stored, .available], chosen: ProviderID("one"),
+            decisions: ["one: stored: identity", "two: stored: notAsked: 'one' was chosen before"]),
+        Row(
+            sights: [.available, .stored], chosen: ProviderID("two"),
+            decisions: ["one: stored: none", "two: stored: identity"]),
+        Row(
+            sights: [.storeFails, .stored], chosen: nil,
+            decisions: [
+                "one: stored: stopped: said storeReadFailed [storeReadFailed]",
+                "two: stored: notAsked: 'one' failed before",
+            ]),
+        Row(
+            sights: [.available, .available], chosen: ProviderID("one"),
+            decisions: [
+                "one: stored: none", "two: stored: none", "one: list: wouldBeAsked: it sees one identity",
+                "two: list: notAsked: 'one' was chosen before",
+            ]),
+        Row(
+            sights: [.fails(.tokenNotPresent), .available], chosen: ProviderID("two"),
+            decisions: [
+                "one: stored: none", "two: stored: none",
+                "one: list: movedOn: said tokenNotPresent [tokenNotPresent]",
+                "two: list: wouldBeAsked: it sees one identity",
+            ]),
+        Row(
+            sights: [.fails(.malformedData), .available], chosen: nil,
+            decisions: [
+                "one: stored: none", "two: stored: none", "one: list: stopped: said malformedData [malformedData]",
+                "two: list: notAsked: 'one' failed before",
+            ]),
+        Row(
+            sights: [.nothing, .unlisted], chosen: ProviderID("two"),
+            decisions: [
+                "one: stored: none", "two: stored: none", "one: list: none: it sees no identity",
+                "two: get: wouldBeAsked: it cannot say beforehand what it has",
+            ]),
+        Row(
+            sights: [.fails(.unavailable), .nothing], chosen: ProviderID("two"),
+            decisions: [
+                "one: stored: none", "two: stored: none", "one: list: movedOn: said unavailable [unavailable]",
+                "two: list: none: it sees no identity",
+            ]),
+        Row(
+            sights: [.fails(.unavailable)], chosen: nil,
+            decisions: ["one: stored: none", "one: list: movedOn: said unavailable [unavailable]"]),
+    ]
+
+    @Test(arguments: rows) func saysWhoWouldBeChosen(row: Row) async throws {
+        let identity = try TestAuthority().issue("it")
+        let ids = [ProviderID("one"), ProviderID("two")]
+        let scripted = ids.prefix(row.sights.count).map { ScriptedProvider($0) }
+        let descriptors = zip(scripted, row.sights).map { provider, sight in
+            var list = IdentityList()
+            switch sight {
+            case .stored: provider.stored(.success(identity))
+            case .storeFails:
+                provider.stored(.failure(CertificateProviderError(.storeReadFailed, "said storeReadFailed")))
+            case .available: list.identities = [ListedIdentity(identity, isStored: false)]
+            case .fails(let code): list.failures = [CertificateProviderError(code, "said \(code)")]
+            case .nothing, .unlisted: break
+            }
+            let made: any CertificateProvider =
+                if case .unlisted = sight { provider } else { ListingProvider(scripted: provider, list: list) }
+            return ProviderDescriptor(
+                id: provider.id, displayName: "", summary: "", parameters: [], makeProvider: { _ in made })
+        }
+        let manager = try LogonManager(
+            configuration: LogonConfiguration(providers: scripted.map { ConfiguredProvider(id: $0.id) }),
+            registry: try ProviderRegistry(descriptors), environment: { _ in environment() })
+
+        let explanation = try await manager.explain()
+        #expect(explanation.chosen == row.chosen)
+        #expect(explanation.decisions.map(\.description) == row.decisions)
+        #expect(Set(explanation.decisions.map(\.provider)) == Set(scripted.map(\.id)))
+        // Nothing was asked for or changed, and the record of the last real operation still stands.
+        #expect(scripted.allSatisfy { !$0.calls.contains("get") && !$0.calls.contains("delete") })
+        #expect(manager.decisions.isEmpty)
+    }
+}

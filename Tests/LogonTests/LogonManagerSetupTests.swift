@@ -1,0 +1,89 @@
+import CertificateProviding
+import Testing
+
+@testable import Logon
+
+@Suite struct LogonManagerSetupTests {
+    private let id = ProviderID("one")
+
+    private func registry(parameters: [String] = [], calling name: ProviderID? = nil) throws -> ProviderRegistry {
+        let actual = name ?? id
+        return try ProviderRegistry([
+            ProviderDescriptor(
+                id: id, displayName: "", summary: "",
+                parameters: parameters.map { ParameterDescriptor($0, .string, summary: "") },
+                makeProvider: { _ in ScriptedProvider(actual) })
+        ])
+    }
+
+    private func manager(
+        _ configuration: LogonConfiguration, _ registry: ProviderRegistry
+    ) throws -> LogonManager {
+        try LogonManager(configuration: configuration, registry: registry, environment: { _ in environment() })
+    }
+
+    @Test func givesProvidersTheirParameters() throws {
+        let parameters = ProviderParameters(["path": .init("x")])
+        let configuration = LogonConfiguration(providers: [ConfiguredProvider(id: id, parameters: parameters)])
+        let manager = try manager(configuration, try registry())
+        #expect(manager.providers.map(\.id) == [id])
+        #expect((manager.providers.first as? ScriptedProvider)?.calls == ["set path"])
+        #expect(manager.configuration == configuration)
+    }
+
+    @Test func reportsWhatAProviderSaysOfItsParameters() throws {
+        let parameters = ProviderParameters(["fault": .init("sEcReT", origin: "f:3")])
+        let configuration = LogonConfiguration(providers: [ConfiguredProvider(id: id, parameters: parameters)])
+        let error = failure { try manager(configuration, try registry()) }
+        #expect(error?.code == .configurationInvalid)
+        #expect(error?.provider == id)
+        #expect(error?.message == "f:3: The parameter 'fault' is a fault.")
+    }
+
+    @Test func reportsWhatTheEnvironmentLacks() throws {
+        let configuration = LogonConfiguration(providers: [ConfiguredProvider(id: id)])
+        let error = failure {
+            try LogonManager(configuration: configuration, registry: try registry()) {
+                _ throws(CertificateProviderError) in throw CertificateProviderError(.storeReadFailed, "No store.")
+            }
+        }
+        #expect(error?.code == .storeReadFailed)
+        #expect(error?.provider == id)
+    }
+
+    @Test func refusesAnUnknownRepeatedOrMisnamedProvider() throws {
+        let unknown = LogonConfiguration(providers: [ConfiguredProvider(id: ProviderID("other"))])
+        let error = failure { try manager(unknown, try registry()) }
+        #expect(error?.code == .configurationInvalid)
+        #expect(error?.message == "There is no provider 'other'; installed: one.")
+        let repeated = LogonConfiguration(providers: [ConfiguredProvider(id: id), ConfiguredProvider(id: id)])
+        #expect(failure { try manager(repeated, try registry()) }?.code == .configurationInvalid)
+        let misnamed = try registry(calling: ProviderID("two"))
+        let configuration = LogonConfiguration(providers: [ConfiguredProvider(id: id)])
+        #expect(failure { try manager(configuration, misnamed) }?.code == .internal)
+    }
+
+    @Test(arguments: UserCreationPolicy.allCases) func hasNoIdentityWithoutAProvider(policy: UserCreationPolicy)
+        async throws
+    {
+        // Even a provider that was put in by hand is not asked with another policy.
+        var configuration = LogonConfiguration(
+            providers: policy == .certificate ? [] : [ConfiguredProvider(id: id)])
+        configuration.path = "/etc/clienthub.properties"
+        configuration.userCreationPolicy = policy
+        let manager = try manager(configuration, try registry())
+        #expect(manager.providers.isEmpty)
+        let errors = [
+            failure { try manager.storedIdentity() },
+            await failure { try await manager.identity(NoUserInteraction()) },
+            await failure { try await manager.obtainIdentity(NoUserInteraction()) },
+            await failure { try await manager.updateCertificate(NoUserInteraction()) },
+            await failure { try await manager.deleteStoredCertificates() },
+            await failure { try await manager.explain() },
+        ]
+        for error in errors {
+            #expect(error?.code == .noCertificateProvider)
+            #expect(error?.message.hasPrefix("/etc/clienthub.properties: ") == true)
+        }
+    }
+}
