@@ -110,8 +110,14 @@ import Testing
         #expect(failure { try parse(most + "more") }?.code == .configurationInvalid)
     }
 
+    @Test func boundsTheLengthOfKeys() throws {
+        let longest = String(repeating: "k", count: Settings.maximumKeyLength)
+        #expect(try parse(longest + "=1") == [longest: "1"])
+        #expect(failure { try parse("\n\(longest)k=1") }?.message.hasPrefix("f:2: ") == true)
+    }
+
     @Test func showsKeysAndPathsInOneShortLine() {
-        let key = String(repeating: "k", count: 5000) + "\\n"
+        let key = String(repeating: "k", count: 1000) + "\\n"
         let error = failure { try PropertiesParser.settings(in: Array("\(key)=1\n\(key)=2".utf8), file: "a\nb") }
         #expect(error?.message.contains("\n") == false)
         #expect(error?.message.count ?? .max < 300)

@@ -68,6 +68,9 @@ import Testing
         ("<key>a</key><key>b</key><string>sEcReT</string>", 3, "'a'"),
         ("<key>a</key><date>2026-01-01T00:00:00Z</date>", 3, "'a'"),
         ("<key>a</key><array><dict/></array>", 3, "'a'"),
+        ("<key>a</key><sEcReT>1", 3, "'a'"),
+        ("<key>a</key><real/>", 1, "Foundation"),
+        ("<key>a</key><real>sEcReT</real>", 1, "Foundation"),
         ("<key>a</key><array><string>sEcReT</string><true/></array>", 3, "'a'"),
         ("<key>a</key><integer>+80</integer>", 3, "'a'"),
         ("<key>a</key><integer>0x50</integer>", 3, "'a'"),
@@ -133,6 +136,9 @@ import Testing
         #expect(try parse(nested(PropertyListScanner.maximumDepth)).isEmpty)
         #expect(failure { try parse(nested(PropertyListScanner.maximumDepth + 1)) }?.code == .configurationInvalid)
         #expect(failure { try parse(nested(30_000)) }?.code == .configurationInvalid)
+        let half = String(repeating: "k", count: Settings.maximumKeyLength / 2)
+        let long = "<key>\(half)</key><dict><key>\(half)</key><true/></dict>"
+        #expect(failure { try parse(plist(long)) }?.message.contains("longer") == true)
         let many = (0...Settings.maximumCount).map { "<key>\($0)</key><true/>" }.joined()
         #expect(failure { try parse(plist(many)) }?.code == .configurationInvalid)
     }

@@ -16,40 +16,37 @@ struct PropertyListScanner {
     }
 
     static let maximumDepth = 8
+    private static let scalars: Set = ["string", "true", "false", "integer", "real", "data"]
 
-    private let text: ConfigurationText
-    private var index = 0
-    private var line = 1
+    private var markup: PropertyListMarkup
     private var entries: [Entry] = []
     /// Where each path of keys begins, those of dictionaries as well.
     private var lines: [String: Int] = [:]
 
-    private init(_ text: ConfigurationText) { self.text = text }
+    private init(_ text: ConfigurationText) { markup = PropertyListMarkup(text) }
 
     /// - Throws: `configurationInvalid`, with file and line, and the key where there is one. Never shows a value.
     static func entries(of text: ConfigurationText) throws(CertificateProviderError) -> [Entry] {
         var scanner = PropertyListScanner(text)
-        try scanner.skipProlog()
-        let root = try scanner.startTag()
+        try scanner.markup.skipProlog()
+        let root = try scanner.markup.startTag()
         guard root.name == "plist", !root.isEmpty else {
             throw scanner.invalid("A property list begins with <plist>.")
         }
-        let top = try scanner.startTag()
+        let top = try scanner.markup.startTag()
         guard top.name == "dict" else { throw scanner.invalid("A property list of settings has one dictionary.") }
         if !top.isEmpty { try scanner.scanDictionary(path: [], depth: 1) }
-        try scanner.skipMiscellaneous()
-        guard try scanner.takeEndTag() == "plist" else { throw scanner.invalid("</plist> is missing.") }
-        try scanner.skipMiscellaneous()
-        guard scanner.index == text.bytes.count else { throw scanner.invalid("There is something after </plist>.") }
+        try scanner.markup.skipMiscellaneous()
+        guard try scanner.markup.takeEndTag() == "plist" else { throw scanner.invalid("</plist> is missing.") }
+        try scanner.markup.skipMiscellaneous()
+        guard scanner.markup.isAtEnd else { throw scanner.invalid("There is something after </plist>.") }
         return scanner.entries
     }
 
-    private var position: SourcePosition { SourcePosition(file: text.file, line: line) }
-
-    private func invalid(_ problem: String) -> CertificateProviderError { position.invalid(problem) }
+    private func invalid(_ problem: String) -> CertificateProviderError { markup.position.invalid(problem) }
 
     private func invalid(_ problem: String, key: String) -> CertificateProviderError {
-        position.invalid("The key '\(key.forDisplay)' \(problem).")
+        markup.position.invalid("The key '\(key.forDisplay)' \(problem).")
     }
 }
 
@@ -61,15 +58,15 @@ extension PropertyListScanner {
             throw invalid("Dictionaries are nested deeper than \(Self.maximumDepth) levels.")
         }
         while true {
-            try skipMiscellaneous()
-            if let end = try takeEndTag() {
+            try markup.skipMiscellaneous()
+            if let end = try markup.takeEndTag() {
                 guard end == "dict" else { throw invalid("</dict> is missing.") }
                 return
             }
-            let tag = try startTag()
-            let start = position
+            let tag = try markup.startTag()
+            let start = markup.position
             guard tag.name == "key" else { throw invalid("In a dictionary each value follows a <key>.") }
-            let name = tag.isEmpty ? "" : try content(of: "key")
+            let name = tag.isEmpty ? "" : try markup.content(of: "key")
             guard !name.isEmpty else { throw start.invalid("The key is empty.") }
             let key = (path + [name]).joined(separator: ".")
             try register(key, at: start)
@@ -81,7 +78,9 @@ extension PropertyListScanner {
         if let first = lines.updateValue(start.line, forKey: key) {
             throw start.invalid("The key '\(key.forDisplay)' is in line \(first) already; remove one of them.")
         }
-        // Counted here and not only by Settings: swift-configuration's time grows with the square of it.
+        // Bounded here and not only by Settings: what swift-configuration does next grows with the product of both,
+        // its time even with the square of the number.
+        guard key.utf8.count <= Settings.maximumKeyLength else { throw start.keyTooLong }
         guard lines.count <= Settings.maximumCount else {
             throw start.invalid("The file has more than \(Settings.maximumCount) keys.")
         }
@@ -90,7 +89,7 @@ extension PropertyListScanner {
     private mutating func scanValue(
         of key: String, path: [String], at start: SourcePosition, depth: Int
     ) throws(CertificateProviderError) {
-        let tag = try startTag()
+        let tag = try markup.startTag()
         switch tag.name {
         case "dict":
             if !tag.isEmpty { try scanDictionary(path: path, depth: depth + 1) }
@@ -107,12 +106,12 @@ extension PropertyListScanner {
     private mutating func scanArray(of key: String) throws(CertificateProviderError) {
         var first: String?
         while true {
-            try skipMiscellaneous()
-            if let end = try takeEndTag() {
+            try markup.skipMiscellaneous()
+            if let end = try markup.takeEndTag() {
                 guard end == "array" else { throw invalid("has an array without </array>", key: key) }
                 return
             }
-            let tag = try startTag()
+            let tag = try markup.startTag()
             _ = try scanScalar(tag, of: key)
             let kind = ["string", "data"].contains(tag.name) ? tag.name : "number"
             guard kind == first ?? kind else { throw invalid("has an array of different kinds of values", key: key) }
@@ -120,9 +119,15 @@ extension PropertyListScanner {
         }
     }
 
-    private mutating func scanScalar(_ tag: Tag, of key: String) throws(CertificateProviderError) -> Kind {
-        let start = position
-        let content = tag.isEmpty ? nil : try content(of: tag.name)
+    private mutating func scanScalar(_ tag: PropertyListMarkup.Tag, of key: String) throws(CertificateProviderError)
+        -> Kind
+    {
+        let start = markup.position
+        // First, since errors about the content show the tag's name: from here on it is one of ours.
+        guard Self.scalars.contains(tag.name) else {
+            throw invalid("has a value that is not a string, boolean, integer or dictionary", key: key)
+        }
+        let content = tag.isEmpty ? nil : try markup.content(of: tag.name)
         switch tag.name {
         case "string": return .string
         case "true", "false":
@@ -135,163 +140,7 @@ extension PropertyListScanner {
                 throw invalid("must be an integer of decimal digits", key: key)
             }
             return .integer
-        case "real" where content != nil, "data": return .other
-        default: throw invalid("has a value that is not a string, boolean, integer or dictionary", key: key)
+        default: return .other
         }
-    }
-}
-
-// MARK: - Markup
-
-extension PropertyListScanner {
-    private struct Tag {
-        var name: String
-        var isEmpty: Bool
-    }
-
-    private func isAt(_ mark: StaticString) -> Bool { text.bytes[index...].starts(with: mark.bytes) }
-
-    /// Moves on, counting lines.
-    private mutating func advance(to end: Int) {
-        while index < end {
-            let byte = text.bytes[index]
-            index += 1
-            if byte == .lineFeed || (byte == .carriageReturn && text.bytes[index...].first != .lineFeed) { line += 1 }
-        }
-    }
-
-    /// Moves behind the next `mark`, and returns what is before it.
-    private mutating func take(
-        through mark: StaticString, of element: String
-    ) throws(CertificateProviderError) -> ArraySlice<UInt8> {
-        guard let range = text.bytes[index...].firstRange(of: mark.bytes) else {
-            throw invalid("\(element) does not end.")
-        }
-        let taken = text.bytes[index..<range.lowerBound]
-        advance(to: range.upperBound)
-        return taken
-    }
-
-    private mutating func skipMiscellaneous() throws(CertificateProviderError) {
-        while index < text.bytes.count {
-            let byte = text.bytes[index]
-            if byte.isBlank || byte.isLineEnd {
-                advance(to: index + 1)
-            } else if isAt("<!--") {
-                advance(to: index + 4)
-                _ = try take(through: "-->", of: "A comment")
-            } else {
-                return
-            }
-        }
-    }
-
-    private mutating func skipProlog() throws(CertificateProviderError) {
-        try skipMiscellaneous()
-        if isAt("<?xml") {
-            let declaration = String(decoding: try take(through: "?>", of: "The XML declaration"), as: UTF8.self)
-            if let encoding = declaration.lowercased().firstRange(of: "encoding") {
-                let name = declaration.lowercased()[encoding.upperBound...].filter { !" =\t\r\n".contains($0) }
-                guard name.dropFirst().hasPrefix("utf-8") else {
-                    throw invalid("The XML declaration must say encoding=\"UTF-8\".")
-                }
-            }
-        }
-        try skipMiscellaneous()
-        if isAt("<!DOCTYPE") {
-            let type = try take(through: ">", of: "<!DOCTYPE")
-            guard !type.contains(UInt8(ascii: "[")) else {
-                throw invalid("The document type must not declare anything of its own; remove the part in [ ].")
-            }
-        }
-    }
-
-    private mutating func startTag() throws(CertificateProviderError) -> Tag {
-        try skipMiscellaneous()
-        guard isAt("<"), !isAt("</") else { throw invalid("A value is missing, or text stands outside of one.") }
-        advance(to: index + 1)
-        let name = takeName()
-        // Only <plist> has an attribute, its version, and nothing depends on it.
-        if name == "plist" {
-            _ = try take(through: ">", of: "<plist>")
-            return Tag(name: name, isEmpty: false)
-        }
-        skipWhitespace()
-        let isEmpty = isAt("/")
-        if isEmpty { advance(to: index + 1) }
-        guard isAt(">") else { throw invalid("This markup is none of a property list.") }
-        advance(to: index + 1)
-        return Tag(name: name, isEmpty: isEmpty)
-    }
-
-    private mutating func takeEndTag() throws(CertificateProviderError) -> String? {
-        guard isAt("</") else { return nil }
-        advance(to: index + 2)
-        let name = takeName()
-        skipWhitespace()
-        guard isAt(">") else { throw invalid("An end tag does not end.") }
-        advance(to: index + 1)
-        return name
-    }
-
-    private mutating func takeName() -> String {
-        let name = text.bytes[index...].prefix { $0.isLetter }
-        index = name.endIndex
-        return String(decoding: name, as: UTF8.self)
-    }
-
-    private mutating func skipWhitespace() {
-        while let byte = text.bytes[index...].first, byte.isBlank || byte.isLineEnd { advance(to: index + 1) }
-    }
-
-    /// Returns the text up to the end tag of `element`, which it takes as well.
-    private mutating func content(of element: String) throws(CertificateProviderError) -> String {
-        var result: [UInt8] = []
-        while let byte = text.bytes[index...].first {
-            switch byte {
-            case UInt8(ascii: "&"):
-                result.append(contentsOf: String(try entity()).utf8)
-            case UInt8(ascii: "<") where isAt("<![CDATA["):
-                advance(to: index + 9)
-                result.append(contentsOf: try take(through: "]]>", of: "<![CDATA["))
-            case UInt8(ascii: "<"):
-                guard try takeEndTag() == element else { throw invalid("</\(element)> is missing.") }
-                return String(decoding: result, as: UTF8.self)
-            default:
-                result.append(byte)
-                advance(to: index + 1)
-            }
-        }
-        throw invalid("</\(element)> is missing.")
-    }
-
-    private mutating func entity() throws(CertificateProviderError) -> Unicode.Scalar {
-        let problem = "Only &lt; &gt; &amp; &quot; &apos; and characters by number, such as &#233;, are read."
-        // The longest is &#x10FFFF; — looking no further keeps a lone & from being searched for to the end.
-        let window = text.bytes[index...].prefix(10)
-        guard let end = window.firstIndex(of: UInt8(ascii: ";")) else { throw invalid(problem) }
-        let name = String(decoding: text.bytes[(index + 1)..<end], as: UTF8.self)
-        let scalar: Unicode.Scalar? =
-            switch name {
-            case "lt": "<"
-            case "gt": ">"
-            case "amp": "&"
-            case "quot": "\""
-            case "apos": "'"
-            case _ where name.hasPrefix("#x"): UInt32(name.dropFirst(2), radix: 16).flatMap { Unicode.Scalar($0) }
-            case _ where name.hasPrefix("#"): UInt32(name.dropFirst(1)).flatMap { Unicode.Scalar($0) }
-            default: nil
-            }
-        guard let scalar, scalar.value >= 0x20 || "\t\n\r".unicodeScalars.contains(scalar) else {
-            throw invalid(problem)
-        }
-        index = end + 1
-        return scalar
-    }
-}
-
-extension StaticString {
-    fileprivate var bytes: UnsafeBufferPointer<UInt8> {
-        UnsafeBufferPointer(start: utf8Start, count: utf8CodeUnitCount)
     }
 }

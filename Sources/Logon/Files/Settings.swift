@@ -12,6 +12,10 @@ struct SourcePosition: Sendable, CustomStringConvertible {
     func invalid(_ problem: String) -> CertificateProviderError {
         CertificateProviderError(.configurationInvalid, "\(self): \(problem)")
     }
+
+    var keyTooLong: CertificateProviderError {
+        invalid("The key is longer than \(Settings.maximumKeyLength) bytes.")
+    }
 }
 
 /// One key of a configuration file with what it is set to.
@@ -26,15 +30,18 @@ struct Setting: Sendable {
 struct Settings: Sendable {
     /// No real file has more keys, and what reads them need not be fast.
     static let maximumCount = 4096
+    /// In bytes. Every key of a nested dictionary repeats the names above it, so their length multiplies.
+    static let maximumKeyLength = 1024
 
     private(set) var all: [Setting] = []
     private var indices: [String: Int] = [:]
 
     subscript(key: String) -> Setting? { indices[key].map { all[$0] } }
 
-    /// - Throws: `configurationInvalid` for a key that is empty or there already, and for one too many.
+    /// - Throws: `configurationInvalid` for a key that is empty, too long or there already, and for one too many.
     mutating func append(_ setting: Setting) throws(CertificateProviderError) {
         guard !setting.key.isEmpty else { throw setting.position.invalid("The key is missing.") }
+        guard setting.key.utf8.count <= Self.maximumKeyLength else { throw setting.position.keyTooLong }
         guard all.count < Self.maximumCount else {
             throw setting.position.invalid("The file has more than \(Self.maximumCount) keys.")
         }
