@@ -67,7 +67,11 @@ let package = Package(
         .target(name: "OpenSSLSupport", dependencies: ["COpenSSL", "CertificateProviding"]),
         .target(
             name: "PKCS12FileProvider",
-            dependencies: ["CertificateProviding", "OpenSSLSupport"],
+            dependencies: [
+                "CertificateProviding", "OpenSSLSupport",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+            ],
             path: "Plugins/PKCS12FileProvider"
         ),
         .executableTarget(
@@ -79,10 +83,15 @@ let package = Package(
         ),
         .target(
             name: "TestSupport",
-            dependencies: ["CertificateProviding", .product(name: "X509", package: "swift-certificates")],
+            dependencies: [
+                "CertificateProviding",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "X509", package: "swift-certificates"),
+            ],
             path: "Tests/TestSupport"
         ),
         .testTarget(name: "CertificateProvidingTests", dependencies: ["CertificateProviding", "TestSupport"]),
+        .testTarget(name: "PKCS12FileProviderTests", dependencies: ["PKCS12FileProvider", "TestSupport"]),
         .testTarget(name: "LogonTests", dependencies: ["Logon", "TestSupport"]),
         .testTarget(
             name: "CertificateTLSTests",

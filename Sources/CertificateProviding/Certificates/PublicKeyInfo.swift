@@ -88,16 +88,20 @@ extension PublicKeyInfo {
             self.bits = 256
         default:
             self.algorithm = Algorithm(
-                rawValue: Self.otherAlgorithms[identifier] ?? String(describing: identifier))
+                rawValue: Self.name(of: identifier))
             self.curve = nil
             self.bits = 0
         }
     }
 
     private static let curves: [ASN1ObjectIdentifier: (name: String, bits: Int)] = [
-        [1, 2, 840, 10045, 3, 1, 7]: ("P-256", 256), [1, 3, 132, 0, 34]: ("P-384", 384),
-        [1, 3, 132, 0, 35]: ("P-521", 521),
+        .p256: ("P-256", 256), .p384: ("P-384", 384), .p521: ("P-521", 521),
     ]
+
+    /// What people call an algorithm, or its number.
+    static func name(of algorithm: ASN1ObjectIdentifier) -> String {
+        otherAlgorithms[algorithm] ?? String(describing: algorithm)
+    }
 
     /// Kinds of key that are met in the field and cannot be used, so that the message can name them.
     private static let otherAlgorithms: [ASN1ObjectIdentifier: String] = [
@@ -125,4 +129,7 @@ extension ASN1ObjectIdentifier {
     static let rsassaPSS: Self = [1, 2, 840, 113549, 1, 1, 10]
     static let ecPublicKey: Self = [1, 2, 840, 10045, 2, 1]
     static let ed25519: Self = [1, 3, 101, 112]
+    static let p256: Self = [1, 2, 840, 10045, 3, 1, 7]
+    static let p384: Self = [1, 3, 132, 0, 34]
+    static let p521: Self = [1, 3, 132, 0, 35]
 }

@@ -91,80 +91,42 @@ public struct SoftwareKey: ExportableIdentityKey {
 
 extension SoftwareKey {
     private static func parse(_ der: ArraySlice<UInt8>) throws -> (Signer, PublicKeyInfo) {
-        let (algorithm, curve, privateKey, algorithmNode) = try DER.sequence(
-            try DER.parse(der), identifier: .sequence
-        ) { nodes in
-            _ = try Int(derEncoded: &nodes)  // version
-            guard let algorithmNode = nodes.next() else { throw ASN1Error.invalidASN1Object(reason: "no algorithm") }
-            let (algorithm, curve) = try DER.sequence(algorithmNode, identifier: .sequence) { nodes in
-                let algorithm = try ASN1ObjectIdentifier(derEncoded: &nodes)
-                return (algorithm, nodes.next().flatMap { try? ASN1ObjectIdentifier(derEncoded: $0) })
-            }
-            let privateKey = try ASN1OctetString(derEncoded: &nodes)
-            while nodes.next() != nil {}  // attributes and public key
-            return (algorithm, curve, privateKey.bytes, algorithmNode)
-        }
-        switch algorithm {
+        let info = try PrivateKeyInfo(derEncoded: der)
+        switch info.algorithm {
         case .rsaEncryption, .rsassaPSS:
-            let key = try _RSA.Signing.PrivateKey(unsafeDERRepresentation: privateKey)
-            // The public key keeps the algorithm of the private one, so that a PSS key stays a PSS key.
-            let info = try PublicKeyInfo(
-                derRepresentation: subjectPublicKeyInfo(
-                    algorithm: algorithmNode, key: key.publicKey.pkcs1DERRepresentation))
-            return (.rsa(key), info)
+            // Told apart from damage here, since swift-crypto has one error for both.
+            let publicKey = try info.rsaPublicKey()
+            guard publicKey.bits >= 1024 else {
+                throw CertificateProviderError(
+                    .unsupportedAlgorithm, "An RSA key of \(publicKey.bits) bits is too small to be used.")
+            }
+            return (.rsa(try _RSA.Signing.PrivateKey(unsafeDERRepresentation: info.privateKey)), publicKey)
         case .ecPublicKey:
-            return try parseEC(curve, sec1: privateKey, pkcs8: der)
+            switch info.curve {
+            case .p256:
+                let key = try P256.Signing.PrivateKey(rawRepresentation: info.ecScalar(size: 32))
+                return (.p256(key), try PublicKeyInfo(derRepresentation: key.publicKey.derRepresentation))
+            case .p384:
+                let key = try P384.Signing.PrivateKey(rawRepresentation: info.ecScalar(size: 48))
+                return (.p384(key), try PublicKeyInfo(derRepresentation: key.publicKey.derRepresentation))
+            case .p521:
+                let key = try P521.Signing.PrivateKey(rawRepresentation: info.ecScalar(size: 66))
+                return (.p521(key), try PublicKeyInfo(derRepresentation: key.publicKey.derRepresentation))
+            default:
+                let name = info.curve.map { String(describing: $0) } ?? "given by explicit parameters"
+                throw CertificateProviderError(
+                    .unsupportedAlgorithm,
+                    "EC keys on the curve \(name) cannot be used; P-256, P-384 and P-521 can.")
+            }
         case .ed25519:
-            let seed = try ASN1OctetString(derEncoded: try DER.parse(privateKey))
+            let seed = try ASN1OctetString(derEncoded: try DER.parse(info.privateKey))
             let key = try Curve25519.Signing.PrivateKey(rawRepresentation: seed.bytes)
-            let info = try PublicKeyInfo(
-                derRepresentation: subjectPublicKeyInfo(
-                    algorithm: algorithmNode, key: key.publicKey.rawRepresentation))
-            return (.ed25519(key), info)
+            return (.ed25519(key), try info.publicKey(key.publicKey.rawRepresentation))
         default:
             throw CertificateProviderError(
-                .unsupportedAlgorithm, "Private keys of the algorithm \(algorithm) cannot be used.")
+                .unsupportedAlgorithm,
+                "Private keys of kind \(PublicKeyInfo.name(of: info.algorithm)) cannot be used; RSA, EC and Ed25519 can."
+            )
         }
-    }
-
-    /// The scalar of a SEC 1 `ECPrivateKey` (RFC 5915, section 3) on one of the NIST curves.
-    private static func parseEC(
-        _ curve: ASN1ObjectIdentifier?, sec1: ArraySlice<UInt8>, pkcs8: ArraySlice<UInt8>
-    ) throws -> (Signer, PublicKeyInfo) {
-        let scalar = try DER.sequence(try DER.parse(sec1), identifier: .sequence) { nodes in
-            _ = try Int(derEncoded: &nodes)
-            let scalar = try ASN1OctetString(derEncoded: &nodes)
-            while nodes.next() != nil {}
-            return scalar.bytes
-        }
-        /// Left-pads or trims leading zeros: both are met in the field.
-        func fixedWidth(_ width: Int) -> [UInt8] {
-            let digits = scalar.drop { $0 == 0 }
-            return [UInt8](repeating: 0, count: max(0, width - digits.count)) + digits
-        }
-        switch curve {
-        case [1, 2, 840, 10045, 3, 1, 7]:
-            let key = try P256.Signing.PrivateKey(rawRepresentation: fixedWidth(32))
-            return (.p256(key), try PublicKeyInfo(derRepresentation: key.publicKey.derRepresentation))
-        case [1, 3, 132, 0, 34]:
-            let key = try P384.Signing.PrivateKey(rawRepresentation: fixedWidth(48))
-            return (.p384(key), try PublicKeyInfo(derRepresentation: key.publicKey.derRepresentation))
-        case [1, 3, 132, 0, 35]:
-            let key = try P521.Signing.PrivateKey(rawRepresentation: fixedWidth(66))
-            return (.p521(key), try PublicKeyInfo(derRepresentation: key.publicKey.derRepresentation))
-        default:
-            let name = curve.map { String(describing: $0) } ?? "explicit parameters"
-            throw CertificateProviderError(
-                .unsupportedAlgorithm, "EC keys on the curve \(name) cannot be used; P-256, P-384 and P-521 can.")
-        }
-    }
-
-    private static func subjectPublicKeyInfo(algorithm: ASN1Node, key: some Collection<UInt8>) throws -> [UInt8] {
-        var serializer = DER.Serializer()
-        try serializer.appendConstructedNode(identifier: .sequence) { coder in
-            coder.serializeRawBytes(algorithm.encodedBytes)
-            try coder.serialize(ASN1BitString(bytes: ArraySlice(key)))
-        }
-        return serializer.serializedBytes
     }
 }

@@ -1,0 +1,79 @@
+import CertificateProviding
+
+/// A key of a PKCS#12 file with its certificate chain.
+struct PKCS12Identity {
+    var alias: String
+    var key: PKCS12Contents.Key
+    /// Leaf first.
+    var chain: [X509Certificate]
+
+    /// Whether `alias`, as a person wrote it, means this identity. Two identities may have the same name; then the
+    /// SHA-256 fingerprint of the leaf, in hex, tells them apart.
+    func isCalled(_ alias: String) -> Bool {
+        alias == self.alias || alias.lowercased().filter { $0 != ":" } == chain[0].sha256Fingerprint.hexEncoded
+    }
+}
+
+extension PKCS12Contents {
+    /// Pairs keys with certificates.
+    ///
+    /// A certificate belongs to a key when it certifies that key; localKeyID only decides between several that do, since
+    /// tools write the same one to many objects, or none.
+    ///
+    /// - Parameter fallbackAlias: What to call an identity that has no friendly name: the file's name.
+    /// - Returns: The identities, in the file's order, and for each key without one, why.
+    func identities(fallbackAlias: String) -> (identities: [PKCS12Identity], failures: [CertificateProviderError]) {
+        var identities: [PKCS12Identity] = []
+        var failures: [CertificateProviderError] = []
+        for key in keys {
+            guard let leaf = leaf(for: key) else {
+                failures.append(unpaired(key))
+                continue
+            }
+            // The same key twice is one identity.
+            guard !identities.contains(where: { $0.chain[0] == leaf.certificate }) else { continue }
+            let chain = CertificateChain.build(from: leaf.certificate, among: certificates.map(\.certificate))
+            let name = [key.friendlyName, leaf.friendlyName].compactMap { $0 }.first { !$0.isEmpty }
+            identities.append(PKCS12Identity(alias: name ?? fallbackAlias, key: key, chain: chain))
+        }
+        return (identities, failures)
+    }
+
+    private func leaf(for key: Key) -> Certificate? {
+        let matching = certificates.filter { $0.certificate.publicKey.isSameKey(as: key.publicKey) }
+        let linked = matching.filter { $0.localKeyID != nil && $0.localKeyID == key.localKeyID }
+        // Of several certificates for one key, the one that was issued last.
+        return (linked.isEmpty ? matching : linked).max {
+            $0.certificate.notValidBefore < $1.certificate.notValidBefore
+        }
+    }
+
+    private func unpaired(_ key: Key) -> CertificateProviderError {
+        let name = key.friendlyName.map { " '\($0.withVisibleControls)'" } ?? ""
+        let isLinked = key.localKeyID != nil && certificates.contains { $0.localKeyID == key.localKeyID }
+        if isLinked {
+            return CertificateProviderError(
+                .keyMismatch,
+                "The private key\(name) is not the key of the certificate that is stored with it; export the pair anew."
+            )
+        }
+        if let first = unreadableCertificates.first { return first }
+        return CertificateProviderError(
+            .notFound,
+            certificates.isEmpty
+                ? "The file holds a private key\(name) but no certificate for it."
+                : "The private key\(name) has no certificate: none of the \(certificates.count) in the file is for it.")
+    }
+
+    /// Why there is no identity in a file in which nothing is wrong.
+    var nothingFound: CertificateProviderError {
+        let certificates = certificates.count + unreadableCertificates.count
+        let reason =
+            certificates == 0
+            ? "The file holds neither a private key nor a certificate."
+            : "The file holds \(certificates) certificate\(certificates == 1 ? "" : "s") but no private key."
+        let skipped =
+            hasPublicKeyEncryptedParts ? " Parts of it are encrypted with a public key and were passed over." : ""
+        return CertificateProviderError(.notFound, reason + skipped)
+    }
+}

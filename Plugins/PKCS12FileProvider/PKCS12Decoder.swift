@@ -1,0 +1,243 @@
+import CertificateProviding
+import OpenSSLSupport
+import SwiftASN1
+
+/// Reads a PKCS#12 file (RFC 7292), as written by anybody in the last thirty years.
+///
+/// The structure is read by swift-asn1, in memory-safe code; everything cryptographic is OpenSSL's. Blocks for the key
+/// derivations that the file asks for, within ``WorkBudget``.
+struct PKCS12Decoder {
+    private let library: OpenSSLLibrary
+    private let password: SecretBytes?
+    private var budget = WorkBudget()
+    private var contents = PKCS12Contents()
+    /// The password that has proved right; before that, those that may be.
+    private var candidates: [PKCS12Password]
+    private var isPasswordVerified = false
+
+    /// - Parameter password: UTF-8; `nil` when there is none.
+    init(library: OpenSSLLibrary, password: SecretBytes?) {
+        self.library = library
+        self.password = password
+        // An absent and an empty password are different keys, and people cannot be asked which one a tool meant.
+        if let password, !password.isEmpty {
+            candidates = [.utf8(password)]
+        } else {
+            candidates = [.absent, .utf8(SecretBytes(copying: []))]
+        }
+    }
+
+    /// - Throws: `wrongPassword` only when a MAC failed; `malformedData`; `unsupportedAlgorithm`.
+    mutating func decode(_ file: [UInt8]) throws(CertificateProviderError) -> PKCS12Contents {
+        do {
+            let pfx = try PFX(file)
+            if let mac = pfx.mac { try verify(mac, of: pfx.content) }
+            for part in try BER.parse(pfx.content).elements("AuthenticatedSafe") { try decodePart(part) }
+            return contents
+        } catch let error as CertificateProviderError {
+            throw error
+        } catch {
+            throw CertificateProviderError(
+                .malformedData, "The file is damaged, or is not a PKCS#12 file at all: \(Self.describe(error)).",
+                underlying: error)
+        }
+    }
+
+    private mutating func verify(_ mac: MacData, of content: [UInt8]) throws {
+        for candidate in candidates
+        where try mac.isValid(for: content, password: candidate, library: library, budget: &budget) {
+            candidates = [candidate]
+            isPasswordVerified = true
+            return
+        }
+        throw CertificateProviderError(
+            .wrongPassword,
+            password == nil
+                ? "The file has a password and none was given; set 'password-source'."
+                : "The password does not open the file, or the file is damaged (its MAC does not verify).")
+    }
+
+    /// One `ContentInfo` of the authenticated safe: in the clear, encrypted with a password, or with a public key.
+    private mutating func decodePart(_ node: ASN1Node) throws {
+        let (type, content) = try BER.sequence(node, identifier: .sequence) { nodes in
+            (try ASN1ObjectIdentifier(berEncoded: &nodes), try nodes.required("content").explicitContent(tagNumber: 0))
+        }
+        switch type {
+        case .pkcs7Data:
+            try decodeSafeContents(Array(try ASN1OctetString(berEncoded: content).bytes), depth: 0)
+        case .pkcs7EncryptedData:
+            let (algorithm, ciphertext) = try Self.encryptedContent(content)
+            let what = "An encrypted part of the file"
+            guard let plain = try decrypt(ciphertext, algorithm, what) else { return }
+            try decodeSafeContents(plain.withUnsafeBytes { Array($0) }, depth: 0)
+        case .pkcs7EnvelopedData:
+            contents.hasPublicKeyEncryptedParts = true
+        default:
+            throw ASN1Error.invalidASN1Object(reason: "a part of the unknown type \(type)")
+        }
+    }
+
+    /// `EncryptedData ::= SEQUENCE { version, EncryptedContentInfo }` (RFC 2315, section 13).
+    private static func encryptedContent(_ node: ASN1Node) throws -> (algorithm: ASN1Node, ciphertext: [UInt8]) {
+        try BER.sequence(node, identifier: .sequence) { nodes in
+            _ = try Int(berEncoded: &nodes)
+            let info = try nodes.required("encryptedContentInfo")
+            while nodes.next() != nil {}
+            return try BER.sequence(info, identifier: .sequence) { nodes in
+                _ = try ASN1ObjectIdentifier(berEncoded: &nodes)
+                let algorithm = try nodes.required("contentEncryptionAlgorithm")
+                let tag = ASN1Identifier(tagWithNumber: 0, tagClass: .contextSpecific)
+                let ciphertext = try ASN1OctetString(
+                    berEncoded: try nodes.required("encryptedContent"), withIdentifier: tag)
+                return (algorithm, Array(ciphertext.bytes))
+            }
+        }
+    }
+
+    private mutating func decodeSafeContents(_ bytes: [UInt8], depth: Int) throws {
+        for element in try BER.parse(bytes).elements("SafeContents") { try decodeBag(element, depth: depth) }
+    }
+
+    private mutating func decodeBag(_ node: ASN1Node, depth: Int) throws {
+        let bag = try SafeBag(berEncoded: node)
+        switch bag.type {
+        case .keyBag:
+            addKey(SecretBytes(copying: bag.value.encodedBytes), bag)
+        case .shroudedKeyBag:
+            let (algorithm, ciphertext) = try BER.sequence(bag.value, identifier: .sequence) { nodes in
+                (try nodes.required("encryptionAlgorithm"), Array(try ASN1OctetString(berEncoded: &nodes).bytes))
+            }
+            let what = bag.friendlyName.map { "The private key '\($0.withVisibleControls)'" } ?? "A private key"
+            if let key = try decrypt(ciphertext, algorithm, what) { addKey(key, bag) }
+        case .certificateBag:
+            let (type, value) = try BER.sequence(bag.value, identifier: .sequence) { nodes in
+                (try ASN1ObjectIdentifier(berEncoded: &nodes), try nodes.explicitOctetString("certValue"))
+            }
+            guard type == .x509Certificate else { return }
+            do throws(CertificateProviderError) {
+                contents.certificates.append(
+                    .init(
+                        certificate: try X509Certificate(derRepresentation: value), friendlyName: bag.friendlyName,
+                        localKeyID: bag.localKeyID))
+            } catch {
+                contents.unreadableCertificates.append(error)
+            }
+        case .safeContentsBag:
+            guard depth < WorkBudget.maximumNesting else {
+                throw ASN1Error.invalidASN1Object(reason: "safe contents nested too deeply")
+            }
+            for element in try bag.value.elements("SafeContents") { try decodeBag(element, depth: depth + 1) }
+        default:
+            break  // CRLs and secrets are not ours.
+        }
+    }
+
+    private mutating func addKey(_ pkcs8: SecretBytes, _ bag: SafeBag) {
+        do throws(CertificateProviderError) {
+            let (key, publicKey) = try Self.readable(pkcs8, library)
+            contents.keys.append(
+                .init(pkcs8: key, publicKey: publicKey, friendlyName: bag.friendlyName, localKeyID: bag.localKeyID))
+        } catch {
+            contents.unusable.append(error)
+        }
+    }
+
+    /// Returns the key with its public key. One whose encoding swift-crypto does not take is first brought into the
+    /// usual form by OpenSSL, which is more lenient.
+    private static func readable(
+        _ pkcs8: SecretBytes, _ library: OpenSSLLibrary
+    ) throws(CertificateProviderError) -> (SecretBytes, PublicKeyInfo) {
+        do throws(CertificateProviderError) {
+            return (pkcs8, try PublicKeyInfo(ofPrivateKey: pkcs8))
+        } catch {
+            guard error.code == .malformedData, let normalized = try? library.normalizedPKCS8(pkcs8) else {
+                throw error
+            }
+            return (normalized, try PublicKeyInfo(ofPrivateKey: normalized))
+        }
+    }
+}
+
+extension PKCS12Decoder {
+    /// Decrypts one part, or records why it cannot be and returns `nil`.
+    ///
+    /// - Throws: `malformedData` from the budget.
+    private mutating func decrypt(
+        _ ciphertext: [UInt8], _ algorithm: ASN1Node, _ what: String
+    ) throws -> SecretBytes? {
+        var failure: OpenSSLError?
+        for candidate in candidates + latin1Candidates(for: algorithm) {
+            try budget.spend(onDecryptingWith: algorithm)
+            do throws(OpenSSLError) {
+                let plain = try library.decrypt(
+                    ciphertext, algorithm: Array(algorithm.encodedBytes), password: candidate)
+                if plain.withUnsafeBytes(Self.isOneSequence) { return plain }
+            } catch {
+                failure = error
+                if error.isUnsupportedAlgorithm { break }
+            }
+        }
+        contents.unusable.append(describe(what, try algorithm.algorithm(), failure))
+        return nil
+    }
+
+    /// Whether the bytes are one SEQUENCE: padding alone lets one wrong key in 256 through.
+    private static func isOneSequence(_ bytes: UnsafeRawBufferPointer) -> Bool {
+        guard bytes.count >= 2, bytes[0] == 0x30 else { return false }
+        if bytes[1] < 0x80 { return bytes.count == 2 + Int(bytes[1]) }
+        let lengthBytes = Int(bytes[1] & 0x7f)
+        guard lengthBytes > 0 else { return true }  // indefinite length
+        guard lengthBytes <= 4, bytes.count >= 2 + lengthBytes else { return false }
+        return bytes.count == 2 + lengthBytes + bytes[2..<(2 + lengthBytes)].reduce(0) { $0 << 8 | Int($1) }
+    }
+
+    /// PBES2 takes the password's bytes as they are, and does not say in which encoding (RFC 8018, section 3). Some
+    /// Java tools take ISO 8859-1.
+    private func latin1Candidates(for algorithm: ASN1Node) -> [PKCS12Password] {
+        guard isPasswordVerified, (try? algorithm.algorithm()) == .pbes2, let password else { return [] }
+        return password.withUnsafeBytes { bytes in
+            guard bytes.contains(where: { $0 >= 0x80 }), let text = String(validating: bytes, as: UTF8.self) else {
+                return []
+            }
+            let latin1 = text.unicodeScalars.compactMap { UInt8(exactly: $0.value) }
+            guard latin1.count == text.unicodeScalars.count else { return [] }
+            return [.utf8(SecretBytes(copying: latin1))]
+        }
+    }
+
+    private func describe(
+        _ what: String, _ algorithm: ASN1ObjectIdentifier, _ failure: OpenSSLError?
+    ) -> CertificateProviderError {
+        if let failure, failure.isUnsupportedAlgorithm {
+            return CertificateProviderError(
+                .unsupportedAlgorithm,
+                "\(what) is encrypted with \(OpenSSLLibrary.name(ofOID: "\(algorithm)")) in a form that is not supported.",
+                underlying: failure)
+        }
+        if isPasswordVerified {
+            // The MAC has shown that the password is right and that nothing was changed.
+            return CertificateProviderError(
+                .unsupportedAlgorithm,
+                "\(what) is encrypted with another password than the file, or with another encoding of it; write the "
+                    + "file anew with one ASCII password.", underlying: failure)
+        }
+        return CertificateProviderError(
+            .malformedData,
+            "\(what) cannot be decrypted: it is damaged, or the password is wrong; the file has no MAC that could tell.",
+            underlying: failure)
+    }
+
+    private static func describe(_ error: any Error) -> String {
+        (error as? ASN1Error).map { String(describing: $0.code) } ?? "\(type(of: error))"
+    }
+}
+
+extension ASN1Node {
+    /// The elements of a SEQUENCE OF.
+    fileprivate func elements(_ what: String) throws -> ASN1NodeCollection {
+        guard identifier == .sequence, case .constructed(let elements) = content else {
+            throw ASN1Error.invalidASN1Object(reason: "\(what) is not a SEQUENCE")
+        }
+        return elements
+    }
+}

@@ -1,0 +1,70 @@
+public import CertificateProviding
+import FoundationEssentials
+
+extension PKCS12FileProvider: IdentityListing {
+    /// Returns the stored identity and those in the file or directory. One that is both is listed once, as stored.
+    public func listIdentities() async -> IdentityList {
+        let settings: Settings
+        do throws(CertificateProviderError) { settings = try self.settings() } catch {
+            return IdentityList(failures: [error.attributed(to: id)])
+        }
+        do throws(CertificateProviderError) {
+            return try await environment.executor.run { [self] in list(settings) }
+        } catch {
+            return IdentityList(failures: [error.attributed(to: id)])
+        }
+    }
+
+    private func list(_ settings: Settings) -> IdentityList {
+        var list = IdentityList()
+        let stored = stored(settings, &list)
+        do throws(CertificateProviderError) {
+            let password = try settings.passwordSource.map { source throws(CertificateProviderError) in
+                try environment.secrets.read(source)
+            }
+            let reading = try PKCS12Reading(settings.source, password: password, library: openSSL())
+            list.failures += reading.failures.map { $0.attributed(to: id) }
+            list.identities += reading.found.map(available).filter {
+                $0.certificateChain[0] != stored?.certificateChain[0]
+            }
+            if let stored { list.remarks += remarks(on: stored, reading) }
+        } catch {
+            list.failures.append(error.attributed(to: id))
+            if let stored, error.code == .fileNotFound {
+                list.remarks.append(
+                    "The stored identity '\(stored.certificateChain[0].subject)' is still used, but its file is gone.")
+            }
+        }
+        return list
+    }
+
+    private func stored(_ settings: Settings, _ list: inout IdentityList) -> StoredIdentity? {
+        do throws(CertificateProviderError) {
+            guard let entry = try environment.storage.entry(named: settings.entryName) else { return nil }
+            list.identities.append(
+                ListedIdentity(
+                    provider: id, alias: entry.attributes[Attribute.alias], isStored: true,
+                    certificateChain: entry.certificateChain, keyLocation: .store, isKeyExportable: true))
+            return entry
+        } catch {
+            list.failures.append(error.attributed(to: id))
+            return nil
+        }
+    }
+
+    private func available(_ found: PKCS12Reading.Found) -> ListedIdentity {
+        ListedIdentity(
+            provider: id, alias: found.identity.alias, isStored: false, certificateChain: found.identity.chain,
+            keyLocation: .file, isKeyExportable: true)
+    }
+
+    private func remarks(on stored: StoredIdentity, _ reading: PKCS12Reading) -> [String] {
+        guard let file = stored.attributes[Attribute.file], let digest = stored.attributes[Attribute.fileDigest],
+            let current = reading.found.first(where: { $0.file == file })?.fileDigest, current != digest
+        else { return [] }
+        return [
+            "\(file.withVisibleControls) has changed since '\(stored.certificateChain[0].subject)' was taken from it; "
+                + "'certprov fetch --force' takes the new one."
+        ]
+    }
+}

@@ -1,0 +1,84 @@
+import CertificateProviding
+import OpenSSLSupport
+
+/// Everything that the files of a source hold.
+struct PKCS12Reading {
+    /// An identity and the file it is in.
+    struct Found {
+        var identity: PKCS12Identity
+        var file: String
+        var fileDigest: String
+    }
+
+    var found: [Found] = []
+    /// Per file and object that could not be used; each message begins with the file.
+    var failures: [CertificateProviderError] = []
+    /// Those of the failures that hide a whole file.
+    private var unreadableFiles: [CertificateProviderError] = []
+
+    /// Reads all files. Blocks for their key derivations.
+    /// - Throws: What makes it impossible to look at all: the path is missing or unusable.
+    init(
+        _ source: PKCS12Source, password: SecretBytes?, library: OpenSSLLibrary
+    ) throws(CertificateProviderError) {
+        for file in try source.files() {
+            do throws(CertificateProviderError) {
+                let bytes = try source.read(file)
+                var decoder = PKCS12Decoder(library: library, password: password)
+                let contents = try decoder.decode(bytes)
+                let (identities, failures) = contents.identities(fallbackAlias: PKCS12Source.stem(of: file))
+                let digest = PKCS12Source.digest(of: bytes)
+                found += identities.map { Found(identity: $0, file: file, fileDigest: digest) }
+                var problems = contents.unusable + failures
+                if identities.isEmpty && problems.isEmpty { problems = [contents.nothingFound] }
+                self.failures += problems.map { Self.in(file, $0) }
+            } catch {
+                failures.append(Self.in(file, error))
+                unreadableFiles.append(Self.in(file, error))
+            }
+        }
+    }
+
+    /// Chooses the identity to use.
+    ///
+    /// Without an alias there must be no doubt, so a file that cannot be read, and might hold another identity, is an
+    /// error. Of several identities the one is taken whose certificate alone permits TLS client authentication: files
+    /// for people often hold an encryption key beside the signing key.
+    ///
+    /// - Throws: `notFound`, what made a file unreadable, or `configurationInvalid` with the aliases to choose from.
+    func choose(alias: String?) throws(CertificateProviderError) -> Found {
+        let candidates = alias.map { alias in found.filter { $0.identity.isCalled(alias) } } ?? found
+        if let failure = unreadableFiles.first, alias == nil || candidates.isEmpty { throw failure }
+        guard !candidates.isEmpty else {
+            if found.isEmpty, let failure = failures.first { throw failure }
+            let names = found.map { "'\($0.identity.alias.withVisibleControls)'" }.joined(separator: ", ")
+            throw CertificateProviderError(
+                .notFound, "There is no identity '\((alias ?? "").withVisibleControls)'; there is \(names).")
+        }
+        if candidates.count == 1 { return candidates[0] }
+        let usable = candidates.filter { $0.identity.chain[0].permitsClientAuthentication }
+        if usable.count == 1 { return usable[0] }
+        throw CertificateProviderError(
+            .configurationInvalid,
+            "There are \(candidates.count) identities; set 'alias' to one of: \(Self.choices(candidates)).")
+    }
+
+    /// The aliases, with the fingerprint where the name alone would not tell.
+    private static func choices(_ candidates: [Found]) -> String {
+        candidates.map { candidate in
+            let alias = candidate.identity.alias
+            let isUnique = candidates.count { $0.identity.alias == alias } == 1
+            return isUnique
+                ? "'\(alias.withVisibleControls)'"
+                : "'\(candidate.identity.chain[0].sha256Fingerprint.hexEncoded)' (\(alias.withVisibleControls))"
+        }.joined(separator: ", ")
+    }
+
+    private static func `in`(_ file: String, _ error: CertificateProviderError) -> CertificateProviderError {
+        var error = error
+        if !error.message.hasPrefix(file.withVisibleControls) {
+            error.message = "\(file.withVisibleControls): \(error.message)"
+        }
+        return error
+    }
+}

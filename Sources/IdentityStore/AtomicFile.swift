@@ -1,0 +1,99 @@
+import CertificateProviding
+import Glibc
+
+extension SafeDirectory {
+    /// What a temporary file's name begins with. A crash leaves one behind; the next writer removes it.
+    static let temporaryPrefix = ".tmp-"
+
+    /// Reads the whole file `name`, or returns `nil` when there is none.
+    func read(_ name: String, atMost limit: Int) throws(Refusal) -> [UInt8]? {
+        guard let file = try openFile(name) else { return nil }
+        defer { close(file.descriptor) }
+        guard file.size <= limit else {
+            throw Refusal(reason: "\(path)/\(name) has \(file.size) bytes, more than anything written here")
+        }
+        var bytes = [UInt8](repeating: 0, count: file.size)
+        var used = 0
+        while used < bytes.count {
+            let count = bytes.withUnsafeMutableBytes { buffer in
+                Glibc.read(
+                    file.descriptor, UnsafeMutableRawBufferPointer(rebasing: buffer[used...]).baseAddress,
+                    buffer.count - used)
+            }
+            if count < 0 && errno == EINTR { continue }
+            guard count >= 0 else {
+                throw Refusal(reason: "\(path)/\(name) cannot be read: \(errorText(errno))")
+            }
+            if count == 0 { break }
+            used += count
+        }
+        return Array(bytes[0..<used])
+    }
+
+    /// Puts `bytes` into the file `name`: after a crash at any moment the file is the old or the new one, whole.
+    ///
+    /// With `replacing` false an existing file stays as it is: of several processes, the first one wins.
+    /// Only the holder of the store's lock may call this, because it removes the temporary files of writers that died.
+    func write(_ bytes: [UInt8], to name: String, replacing: Bool, _ files: FileSystem) throws(Refusal) {
+        removeAbandonedFiles(files)
+        let temporary = Self.temporaryPrefix + String(UInt64.random(in: .min ... .max), radix: 36)
+        let file = openat(descriptor, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard file >= 0 else { throw failure("\(path) cannot be written to") }
+        var isPending = true
+        defer { if isPending { _ = files.unlink(descriptor, temporary) } }
+        try fill(file, with: bytes, files)
+        if replacing {
+            guard files.rename(descriptor, temporary, name) == 0 else {
+                throw failure("\(path)/\(name) cannot be put in place")
+            }
+            isPending = false
+        } else {
+            // A hard link, unlike a rename, never replaces.
+            guard files.link(descriptor, temporary, name) == 0 || errno == EEXIST else {
+                throw failure("\(path)/\(name) cannot be put in place")
+            }
+        }
+        guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed") }
+    }
+
+    /// Writes and flushes, and closes the file whatever happens.
+    private func fill(_ file: Int32, with bytes: [UInt8], _ files: FileSystem) throws(Refusal) {
+        defer { close(file) }
+        var remaining = bytes[...]
+        while !remaining.isEmpty {
+            let count = remaining.withUnsafeBytes { files.write(file, $0) }
+            if count < 0 && errno == EINTR { continue }
+            guard count > 0 else { throw failure("\(path) cannot be written to") }
+            remaining = remaining.dropFirst(count)
+        }
+        guard files.synchronize(file) == 0 else { throw failure("\(path) cannot be flushed") }
+    }
+
+    /// Removes the file `name`. Returns whether there was one.
+    func remove(_ name: String, _ files: FileSystem) throws(Refusal) -> Bool {
+        guard files.unlink(descriptor, name) == 0 else {
+            if errno == ENOENT { return false }
+            throw failure("\(path)/\(name) cannot be removed")
+        }
+        guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed") }
+        return true
+    }
+
+    private func failure(_ what: String) -> Refusal { Refusal(reason: "\(what): \(errorText(errno))") }
+
+    private func removeAbandonedFiles(_ files: FileSystem) {
+        let copy = openat(descriptor, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard copy >= 0 else { return }
+        guard let stream = fdopendir(copy) else {
+            close(copy)
+            return
+        }
+        defer { closedir(stream) }
+        while let entry = readdir(stream) {
+            let name = withUnsafeBytes(of: &entry.pointee.d_name) {
+                String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+            }
+            if name.hasPrefix(Self.temporaryPrefix) { _ = files.unlink(descriptor, name) }
+        }
+    }
+}

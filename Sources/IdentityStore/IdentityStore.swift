@@ -1,0 +1,64 @@
+public import CertificateProviding
+import Glibc
+import Synchronization
+
+/// This host's sealed storage of fetched identities.
+///
+///     $STATE_DIRECTORY/.lock                       taken by writers
+///     $STATE_DIRECTORY/store.key                   the sealing key, unless a credential gives one
+///     $STATE_DIRECTORY/identities/<provider>/<entry>
+///
+/// Several processes may use it at once. A reader takes no lock and sees the old or the new entry, whole.
+public final class IdentityStore: Sendable {
+    /// No chain and key come near; what is larger was not written here.
+    static let maximumEntrySize = 1 << 20
+
+    let path: String
+    let files: FileSystem
+    private let keySource: any SealingKeySource
+    private let openedKey = Mutex<SealingKey?>(nil)
+
+    /// A store in `path`, which is made when something is first written.
+    /// - Parameter keySource: `nil` for a key file in the store's own directory.
+    public convenience init(path: String, keySource: (any SealingKeySource)? = nil) {
+        self.init(path: path, keySource: keySource, files: FileSystem())
+    }
+
+    init(path: String, keySource: (any SealingKeySource)?, files: FileSystem) {
+        self.path = path
+        self.files = files
+        self.keySource = keySource ?? KeyFile(path: path, files: files)
+    }
+
+    /// The store of this user on this host: in ``StateDirectory/path()``, sealed with the
+    /// credential ``SystemdCredentialKey/credentialName`` where there is one.
+    public static func standard(secrets: SecretReader) throws(CertificateProviderError) -> IdentityStore {
+        IdentityStore(path: StateDirectory.path(), keySource: try SystemdCredentialKey(secrets: secrets))
+    }
+
+    /// Returns the part of the store that belongs to one provider.
+    public func storage(for provider: ProviderID) -> any IdentityStorage {
+        ProviderStorage(store: self, provider: provider)
+    }
+
+    /// Returns the key that opens entries, or `nil` when there is none.
+    func keyForOpening() throws(CertificateProviderError) -> SealingKey? {
+        if let key = openedKey.withLock({ $0 }) { return key }
+        return try keySource.existingKey().map(remember)
+    }
+
+    /// Returns the key that seals entries. Under the lock.
+    func keyForSealing() throws(CertificateProviderError) -> SealingKey {
+        if let key = openedKey.withLock({ $0 }) { return key }
+        return remember(try keySource.keyForSealing())
+    }
+
+    /// Looks the key up anew: another process may have made one, or a person may have restored one.
+    func forgetKey() { openedKey.withLock { $0 = nil } }
+
+    private func remember(_ material: SecretBytes) -> SealingKey {
+        let key = SealingKey(material)
+        openedKey.withLock { $0 = key }
+        return key
+    }
+}

@@ -1,0 +1,153 @@
+import CertificateProviding
+import Glibc
+import Synchronization
+
+/// One provider's directory in the store.
+final class ProviderStorage: IdentityStorage {
+    private static let parent = "identities"
+    private let store: IdentityStore
+    private let provider: ProviderID
+    /// Kept open, so that the version of an entry costs one system call.
+    private let opened = Mutex<SafeDirectory?>(nil)
+
+    init(store: IdentityStore, provider: ProviderID) {
+        self.store = store
+        self.provider = provider
+    }
+
+    func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
+        // A descriptor of a directory that was removed and made anew finds nothing; then it is opened again.
+        if let directory = opened.withLock({ $0 }), let version = Self.version(of: name, in: directory) {
+            return version
+        }
+        return try reading { () throws(SafeDirectory.Refusal) in
+            try openDirectory().flatMap { Self.version(of: name, in: $0) }
+        }
+    }
+
+    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+        let file = try reading { () throws(SafeDirectory.Refusal) in
+            try openDirectory()?.read(name, atMost: IdentityStore.maximumEntrySize)
+        }
+        guard let file else { return nil }
+        do {
+            return try open(file, name)
+        } catch SealedEnvelope.Failure.otherKey {
+            store.forgetKey()
+            do {
+                return try open(file, name)
+            } catch {
+                throw describe(error, name)
+            }
+        } catch {
+            throw describe(error, name)
+        }
+    }
+
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+        let content = StoredIdentityCoding.encode(identity)
+        do {
+            let root = try SafeDirectory.create(store.path)
+            let lock = try StoreLock(in: root)
+            defer { withExtendedLifetime(lock) {} }
+            let key = try store.keyForSealing()
+            let directory = try root.create(Self.parent, store.files).create(provider.rawValue, store.files)
+            if let old = try directory.read(name, atMost: IdentityStore.maximumEntrySize),
+                let version = SealedEnvelope.version(of: old), version > SealedEnvelope.version
+            {
+                throw SealedEnvelope.Failure.newerVersion(version)
+            }
+            let sealed = try SealedEnvelope.seal(content, name: fullName(name), key: key)
+            guard sealed.count <= IdentityStore.maximumEntrySize else {
+                throw SafeDirectory.Refusal(reason: "an identity of \(sealed.count) bytes is too large")
+            }
+            try directory.write(sealed, to: name, replacing: true, store.files)
+        } catch let error as CertificateProviderError {
+            throw error.attributed(to: provider)
+        } catch let refusal as SafeDirectory.Refusal {
+            throw writeFailure(refusal.reason)
+        } catch SealedEnvelope.Failure.newerVersion(let version) {
+            throw writeFailure(
+                "the entry was written by a newer certprov (format \(version)) and is left alone; update")
+        } catch {
+            throw writeFailure("\(error)")
+        }
+    }
+
+    func removeEntry(named name: String) throws(CertificateProviderError) {
+        do throws(SafeDirectory.Refusal) {
+            guard let root = try SafeDirectory.open(store.path), let directory = try openDirectory() else { return }
+            // Nothing there needs no lock, and so no right to write.
+            guard Self.version(of: name, in: directory) != nil else { return }
+            let lock = try StoreLock(in: root)
+            defer { withExtendedLifetime(lock) {} }
+            _ = try directory.remove(name, store.files)
+        } catch {
+            throw CertificateProviderError(
+                .deleteFailed, "The stored identity was not deleted: \(error.reason).", provider: provider)
+        }
+    }
+}
+
+extension ProviderStorage {
+    /// What an entry's seal is bound to.
+    private func fullName(_ name: String) -> String { "\(provider)/\(name)" }
+
+    private func openDirectory() throws(SafeDirectory.Refusal) -> SafeDirectory? {
+        let directory = try SafeDirectory.open(store.path)?.directory(Self.parent)?.directory(provider.rawValue)
+        opened.withLock { $0 = directory }
+        return directory
+    }
+
+    private static func version(of name: String, in directory: SafeDirectory) -> EntryVersion? {
+        var status = stat()
+        guard fstatat(directory.descriptor, name, &status, AT_SYMLINK_NOFOLLOW) == 0 else { return nil }
+        return EntryVersion(
+            SIMD8(
+                Int64(bitPattern: UInt64(status.st_dev)), Int64(bitPattern: UInt64(status.st_ino)),
+                Int64(status.st_size), Int64(status.st_mtim.tv_sec), Int64(status.st_mtim.tv_nsec),
+                Int64(status.st_ctim.tv_sec), Int64(status.st_ctim.tv_nsec), 0))
+    }
+
+    private func open(_ file: [UInt8], _ name: String) throws -> StoredIdentity {
+        guard let key = try store.keyForOpening() else { throw SealedEnvelope.Failure.otherKey }
+        let content = try SealedEnvelope.open(file, name: fullName(name), key: key)
+        return try content.withUnsafeBytes { try StoredIdentityCoding.decode($0) }
+    }
+
+    private func reading<T>(
+        _ body: () throws(SafeDirectory.Refusal) -> T
+    ) throws(CertificateProviderError) -> T {
+        do throws(SafeDirectory.Refusal) { return try body() } catch {
+            throw readFailure(error.reason)
+        }
+    }
+
+    private func describe(_ error: any Error, _ name: String) -> CertificateProviderError {
+        switch error {
+        case let error as CertificateProviderError where error.code == .storeReadFailed:
+            error.attributed(to: provider)
+        case SealedEnvelope.Failure.otherKey:
+            readFailure("it was sealed with another key; bring that key back, or delete the identity and fetch it anew")
+        case SealedEnvelope.Failure.newerVersion(let version):
+            readFailure("it was written by a newer certprov (format \(version)); update this one")
+        case SealedEnvelope.Failure.notSealed, SealedEnvelope.Failure.damaged:
+            readFailure(
+                "the file \(store.path)/\(Self.parent)/\(fullName(name)) is damaged; delete the identity and fetch it anew"
+            )
+        default:
+            readFailure("its content cannot be read; delete the identity and fetch it anew")
+        }
+    }
+
+    private func readFailure(_ reason: String) -> CertificateProviderError {
+        CertificateProviderError(
+            .storeReadFailed, "The stored identity cannot be read: \(reason).", provider: provider)
+    }
+
+    private func writeFailure(_ reason: String) -> CertificateProviderError {
+        CertificateProviderError(
+            .storeWriteFailed, "The identity was not stored; what was stored before is still there: \(reason).",
+            provider: provider)
+    }
+}

@@ -1,0 +1,97 @@
+public import CertificateProviding
+import Crypto
+import FoundationEssentials
+import Glibc
+
+/// Where the key comes from that seals the store. A passcode can stand here as well.
+public protocol SealingKeySource: Sendable {
+    /// Returns the key material, at least 32 bytes, or `nil` when there is none yet.
+    func existingKey() throws(CertificateProviderError) -> SecretBytes?
+
+    /// Returns the key material, making it first where there is none. Called under the store's lock.
+    func keyForSealing() throws(CertificateProviderError) -> SecretBytes
+}
+
+/// A key in a systemd credential: `LoadCredential=` or `LoadCredentialEncrypted=certprov-store-key:…` in the unit.
+public struct SystemdCredentialKey: SealingKeySource {
+    public static let credentialName = "certprov-store-key"
+    private let key: SecretBytes
+
+    /// Returns `nil` when the process was not given the credential.
+    /// - Throws: `configurationInvalid` for one that cannot be read or is shorter than 32 bytes.
+    public init?(secrets: SecretReader) throws(CertificateProviderError) {
+        guard let directory = StateDirectory.environmentVariable("CREDENTIALS_DIRECTORY"),
+            access(directory + "/" + Self.credentialName, F_OK) == 0
+        else { return nil }
+        key = try secrets.read(.systemdCredential(Self.credentialName))
+        guard key.count >= 32 else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The credential \(Self.credentialName) has \(key.count) bytes; a sealing key needs at least 32: "
+                    + "head -c 32 /dev/urandom | base64.")
+        }
+    }
+
+    public func existingKey() throws(CertificateProviderError) -> SecretBytes? { key }
+    public func keyForSealing() throws(CertificateProviderError) -> SecretBytes { key }
+}
+
+/// A key in a file of mode 0600 beside what it seals, made from 32 random bytes at first use.
+///
+/// It keeps identities apart from backups, copies and diagnostics of single files; it is no protection against someone
+/// who can read this user's files. For that, give the key as a credential.
+struct KeyFile: SealingKeySource {
+    static let name = "store.key"
+    static let size = 32
+    let path: String
+    let files: FileSystem
+
+    func existingKey() throws(CertificateProviderError) -> SecretBytes? {
+        do throws(SafeDirectory.Refusal) {
+            return try SafeDirectory.open(path)?.read(Self.name, atMost: Self.size).map { bytes in
+                var bytes = bytes
+                defer { bytes.wipe() }
+                return SecretBytes(copying: bytes)
+            }
+        } catch {
+            throw CertificateProviderError(.storeReadFailed, "The store's key: \(error.reason).")
+        }
+    }
+
+    func keyForSealing() throws(CertificateProviderError) -> SecretBytes {
+        if let key = try existingKey() { return try checked(key) }
+        do throws(SafeDirectory.Refusal) {
+            let directory = try SafeDirectory.create(path)
+            var generator = SystemRandomNumberGenerator()
+            var bytes = (0..<Self.size).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
+            defer { bytes.wipe() }
+            try directory.write(bytes, to: Self.name, replacing: false, files)
+        } catch {
+            throw CertificateProviderError(.storeWriteFailed, "The store's key: \(error.reason).")
+        }
+        guard let key = try existingKey() else {
+            throw CertificateProviderError(.storeWriteFailed, "The store's key has just vanished from \(path).")
+        }
+        return try checked(key)
+    }
+
+    private func checked(_ key: SecretBytes) throws(CertificateProviderError) -> SecretBytes {
+        guard key.count == Self.size else {
+            throw CertificateProviderError(
+                .storeReadFailed,
+                "The store's key \(path)/\(Self.name) has \(key.count) bytes instead of \(Self.size): restore it, or "
+                    + "remove \(path) and fetch the identities anew.")
+        }
+        return key
+    }
+}
+
+extension [UInt8] {
+    /// Overwrites the bytes. Only reaches every copy when the array is the buffer's one owner.
+    mutating func wipe() {
+        withUnsafeMutableBytes { buffer in
+            guard let base = buffer.baseAddress else { return }
+            explicit_bzero(base, buffer.count)
+        }
+    }
+}

@@ -1,0 +1,26 @@
+import CertificateProviding
+import Glibc
+
+/// Where this host keeps what must outlive a process.
+public enum StateDirectory {
+    /// Returns `$STATE_DIRECTORY` (systemd.exec(5), `StateDirectory=`), else `$XDG_STATE_HOME/certprov`, else for
+    /// anyone but root the default that the XDG Base Directory Specification gives that variable,
+    /// `~/.local/state/certprov`, else `/var/lib/certprov`.
+    ///
+    /// Relative values are passed over, as that specification demands.
+    public static func path() -> String { path(environment: environmentVariable, effectiveUser: geteuid()) }
+
+    static func path(environment: (String) -> String?, effectiveUser: UInt32) -> String {
+        // systemd separates several directories with colons; the first one is ours.
+        if let given = environment("STATE_DIRECTORY")?.split(separator: ":").first, given.hasPrefix("/") {
+            return String(given)
+        }
+        if let home = environment("XDG_STATE_HOME"), home.hasPrefix("/") { return home + "/certprov" }
+        if effectiveUser != 0, let home = environment("HOME"), home.hasPrefix("/") {
+            return home + "/.local/state/certprov"
+        }
+        return "/var/lib/certprov"
+    }
+
+    static func environmentVariable(_ name: String) -> String? { getenv(name).map { String(cString: $0) } }
+}

@@ -1,0 +1,53 @@
+internal import COpenSSL
+
+/// What OpenSSL said about a call that failed: the whole error queue of the calling thread, oldest entry first.
+///
+/// The queue is cleared before a call and taken right after it, on the same thread, so that no entry of another call
+/// is blamed on this one ([ERR_get_error(3)](https://docs.openssl.org/3.0/man3/ERR_get_error/)).
+public struct OpenSSLError: Error, CustomStringConvertible {
+    /// One entry of the queue.
+    public struct Entry: Sendable {
+        public let library: Int32
+        public let reason: Int32
+        /// OpenSSL's own words. Never holds key material or a password.
+        public let text: String
+    }
+
+    public let function: String
+    public let entries: [Entry]
+
+    /// Empties the queue. To be called before the C call that is watched.
+    static func clear() { ERR_clear_error() }
+
+    /// Takes the queue, after `function` failed.
+    init(_ function: String) {
+        self.function = function
+        var entries: [Entry] = []
+        while case let code = ERR_get_error(), code != 0 {
+            let text = ERR_reason_error_string(code).map { String(cString: $0) } ?? "error \(String(code, radix: 16))"
+            entries.append(Entry(library: ERR_GET_LIB(code), reason: ERR_GET_REASON(code), text: text))
+        }
+        self.entries = entries
+    }
+
+    /// Whether an algorithm is what is missing, as against the data being wrong.
+    public var isUnsupportedAlgorithm: Bool {
+        entries.contains { entry in
+            switch (entry.library, entry.reason) {
+            case (ERR_LIB_EVP, EVP_R_UNSUPPORTED_ALGORITHM), (ERR_LIB_EVP, EVP_R_UNKNOWN_PBE_ALGORITHM),
+                (ERR_LIB_EVP, EVP_R_UNKNOWN_CIPHER), (ERR_LIB_EVP, EVP_R_UNKNOWN_DIGEST),
+                (ERR_LIB_EVP, EVP_R_UNSUPPORTED_CIPHER), (ERR_LIB_EVP, EVP_R_UNSUPPORTED_PRF),
+                (ERR_LIB_EVP, EVP_R_UNSUPPORTED_KEY_DERIVATION_FUNCTION), (ERR_LIB_EVP, EVP_R_NO_CIPHER_SET),
+                (ERR_LIB_EVP, EVP_R_UNSUPPORTED_KEYLENGTH), (ERR_LIB_PKCS12, PKCS12_R_UNSUPPORTED_PKCS12_MODE):
+                true
+            default:
+                // Fetching fails with ERR_R_UNSUPPORTED, whichever library asked.
+                entry.text == "unsupported"
+            }
+        }
+    }
+
+    public var description: String {
+        "\(function): " + (entries.isEmpty ? "no reason given" : entries.map(\.text).joined(separator: "; "))
+    }
+}

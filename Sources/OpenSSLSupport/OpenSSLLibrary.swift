@@ -1,0 +1,55 @@
+internal import COpenSSL
+import Synchronization
+
+/// An OpenSSL library context of our own ([OSSL_LIB_CTX(3)](https://docs.openssl.org/3.0/man3/OSSL_LIB_CTX/)).
+///
+/// The process's default context stays as it is: loading the legacy provider there would switch off the implicit
+/// default provider for everybody else in the process, and would let RC2 and friends into places where nothing old is
+/// to be read.
+public final class OpenSSLLibrary: Sendable {
+    /// Algorithms that are only read, never written: RC2, RC4, single DES.
+    private let legacy = Mutex<Legacy>(.notLoaded)
+    private enum Legacy { case notLoaded, loaded, unavailable }
+
+    /// Safe to share: OpenSSL locks a library context itself.
+    nonisolated(unsafe) let context: OpaquePointer?
+
+    public init() {
+        context = OSSL_LIB_CTX_new()
+        // Loading a provider explicitly switches off the implicit loading of the default one.
+        OSSL_PROVIDER_load(context, "default")
+    }
+
+    deinit { OSSL_LIB_CTX_free(context) }
+
+    /// Makes the legacy provider's algorithms available too. Returns false when this host has no such provider.
+    func loadLegacyProvider() -> Bool {
+        legacy.withLock { state in
+            if state == .notLoaded {
+                state = OSSL_PROVIDER_load(context, "legacy") == nil ? .unavailable : .loaded
+            }
+            return state == .loaded
+        }
+    }
+
+    /// Runs a C call with an empty error queue; where it fails for want of an algorithm, once more with the legacy
+    /// provider.
+    func attempt<T>(_ function: String, _ call: () -> T?) throws(OpenSSLError) -> T {
+        OpenSSLError.clear()
+        if let result = call() { return result }
+        let error = OpenSSLError(function)
+        guard error.isUnsupportedAlgorithm, loadLegacyProvider() else { throw error }
+        OpenSSLError.clear()
+        if let result = call() { return result }
+        throw OpenSSLError(function)
+    }
+}
+
+extension OpenSSLLibrary {
+    /// Returns what OpenSSL calls an algorithm, or its number again, for messages.
+    public static func name(ofOID oid: String) -> String {
+        let identifier = OBJ_txt2nid(oid)
+        guard identifier != NID_undef, let name = OBJ_nid2ln(identifier) else { return oid }
+        return String(cString: name)
+    }
+}

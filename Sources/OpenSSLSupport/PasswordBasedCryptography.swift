@@ -1,0 +1,131 @@
+internal import COpenSSL
+public import CertificateProviding
+
+/// A password as PKCS#12 knows it. Absent and empty are two different passwords: the first is no bytes at all, the
+/// second a BMPString that holds nothing but its terminator (RFC 7292, appendix B.1).
+public enum PKCS12Password: Sendable {
+    case absent
+    /// UTF-8; OpenSSL makes the BMPString of it where the algorithm wants one.
+    case utf8(SecretBytes)
+
+    /// Lends the bytes as OpenSSL wants them: a null pointer is the absent password.
+    func withUnsafeBytes<T>(_ body: (UnsafePointer<CChar>?, Int32) -> T) -> T {
+        switch self {
+        case .absent:
+            body(nil, 0)
+        case .utf8(let secret):
+            secret.withUnsafeBytes { bytes in
+                // A SecretBytes has an address even when it is empty.
+                body(bytes.baseAddress?.assumingMemoryBound(to: CChar.self), Int32(clamping: bytes.count))
+            }
+        }
+    }
+}
+
+extension OpenSSLLibrary {
+    /// Decrypts `ciphertext` as the `AlgorithmIdentifier` says: PBES1, PBES2 (RFC 8018) or a PKCS#12 PBE (RFC 7292,
+    /// appendix C). The caller has bounded the iterations in it.
+    ///
+    /// Blocks for as long as the key derivation takes.
+    public func decrypt(
+        _ ciphertext: [UInt8], algorithm: [UInt8], password: PKCS12Password
+    ) throws(OpenSSLError) -> SecretBytes {
+        OpenSSLError.clear()
+        let identifier = algorithm.withUnsafeBufferPointer { der in
+            var position = der.baseAddress
+            return d2i_X509_ALGOR(nil, &position, der.count)
+        }
+        guard let identifier else { throw OpenSSLError("d2i_X509_ALGOR") }
+        defer { X509_ALGOR_free(identifier) }
+
+        var output: UnsafeMutablePointer<UInt8>?
+        var count: Int32 = 0
+        _ = try attempt("PKCS12_pbe_crypt_ex") {
+            password.withUnsafeBytes { password, length in
+                ciphertext.withUnsafeBufferPointer { bytes in
+                    PKCS12_pbe_crypt_ex(
+                        identifier, password, length, bytes.baseAddress, Int32(clamping: bytes.count), &output, &count,
+                        0, context, nil)
+                }
+            }
+        }
+        defer { CRYPTO_clear_free(output, Int(count), #fileID, #line) }
+        return SecretBytes(copying: UnsafeBufferPointer(start: output, count: Int(count)))
+    }
+
+    /// The key of a PKCS#12 MAC, derived by the PKCS#12 algorithm (RFC 7292, appendix B.2, ID 3).
+    public func pkcs12MACKey(
+        password: PKCS12Password, salt: [UInt8], iterations: Int, digest: String
+    ) throws(OpenSSLError) -> SecretBytes {
+        let digest = try fetchDigest(digest)
+        defer { EVP_MD_free(digest) }
+        let size = Int(EVP_MD_get_size(digest))
+        return try SecretBytes(count: size) { buffer throws(OpenSSLError) in
+            OpenSSLError.clear()
+            var salt = salt
+            let result = password.withUnsafeBytes { password, length in
+                PKCS12_key_gen_utf8_ex(
+                    password, length, &salt, Int32(clamping: salt.count), 3, Int32(clamping: iterations),
+                    Int32(clamping: size), buffer.bindMemory(to: UInt8.self).baseAddress, digest, context, nil)
+            }
+            guard result == 1 else { throw OpenSSLError("PKCS12_key_gen_utf8_ex") }
+        }
+    }
+
+    /// PBKDF2 (RFC 8018, section 5.2) with HMAC over `digest`. The absent password is the empty one here.
+    public func pbkdf2(
+        password: PKCS12Password, salt: [UInt8], iterations: Int, keySize: Int, digest: String
+    ) throws(OpenSSLError) -> SecretBytes {
+        let digest = try fetchDigest(digest)
+        defer { EVP_MD_free(digest) }
+        return try SecretBytes(count: keySize) { buffer throws(OpenSSLError) in
+            OpenSSLError.clear()
+            let result = password.withUnsafeBytes { password, length in
+                PKCS5_PBKDF2_HMAC(
+                    password, length, salt, Int32(clamping: salt.count), Int32(clamping: iterations), digest,
+                    Int32(clamping: keySize), buffer.bindMemory(to: UInt8.self).baseAddress)
+            }
+            guard result == 1 else { throw OpenSSLError("PKCS5_PBKDF2_HMAC") }
+        }
+    }
+
+    /// HMAC (RFC 2104) over `digest`.
+    public func hmac(_ message: [UInt8], key: SecretBytes, digest: String) throws(OpenSSLError) -> [UInt8] {
+        OpenSSLError.clear()
+        var output = [UInt8](repeating: 0, count: Int(EVP_MAX_MD_SIZE))
+        var count = 0
+        let result = key.withUnsafeBytes { key in
+            message.withUnsafeBufferPointer { message in
+                EVP_Q_mac(
+                    context, "HMAC", nil, digest, nil, key.baseAddress, key.count, message.baseAddress, message.count,
+                    &output, output.count, &count)
+            }
+        }
+        guard result != nil else { throw OpenSSLError("EVP_Q_mac") }
+        return Array(output[0..<count])
+    }
+
+    /// Brings a PKCS#8 key into the form that everybody reads, where OpenSSL can read it.
+    public func normalizedPKCS8(_ key: SecretBytes) throws(OpenSSLError) -> SecretBytes {
+        OpenSSLError.clear()
+        let info = key.withUnsafeBytes { der in
+            var position = der.bindMemory(to: UInt8.self).baseAddress
+            return d2i_PKCS8_PRIV_KEY_INFO(nil, &position, der.count)
+        }
+        guard let info else { throw OpenSSLError("d2i_PKCS8_PRIV_KEY_INFO") }
+        defer { PKCS8_PRIV_KEY_INFO_free(info) }
+        guard let pkey = EVP_PKCS82PKEY_ex(info, context, nil) else { throw OpenSSLError("EVP_PKCS82PKEY_ex") }
+        defer { EVP_PKEY_free(pkey) }
+        guard let normalized = EVP_PKEY2PKCS8(pkey) else { throw OpenSSLError("EVP_PKEY2PKCS8") }
+        defer { PKCS8_PRIV_KEY_INFO_free(normalized) }
+        var output: UnsafeMutablePointer<UInt8>?
+        let count = i2d_PKCS8_PRIV_KEY_INFO(normalized, &output)
+        guard count > 0 else { throw OpenSSLError("i2d_PKCS8_PRIV_KEY_INFO") }
+        defer { CRYPTO_clear_free(output, Int(count), #fileID, #line) }
+        return SecretBytes(copying: UnsafeBufferPointer(start: output, count: Int(count)))
+    }
+
+    private func fetchDigest(_ name: String) throws(OpenSSLError) -> OpaquePointer {
+        try attempt("EVP_MD_fetch(\(name))") { EVP_MD_fetch(context, name, nil) }
+    }
+}

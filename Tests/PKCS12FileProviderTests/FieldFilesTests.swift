@@ -1,0 +1,101 @@
+import CertificateProviding
+import FoundationEssentials
+import PKCS12FileProvider
+import TestSupport
+import Testing
+
+/// Files that other projects wrote, where a folder of them is beside the checkout. They are not part of this
+/// repository; what the suite depends on is made at run time (see `PKCS12FileProviderTests`).
+@Suite struct FieldFilesTests {
+    struct Row: Sendable, CustomTestStringConvertible {
+        var file, password, outcome, keyType, friendlyNames, wrongPassword: String
+        var path: String
+        var testDescription: String { file }
+    }
+
+    static let folder = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent().deletingLastPathComponent().appending(path: "shared/testdata/p12").path
+
+    static let rows: [Row] = {
+        guard let index = try? String(contentsOfFile: folder + "/index.tsv", encoding: .utf8) else {
+            print("FieldFilesTests: \(folder) is not there, so no files from the field are read.")
+            return []
+        }
+        return index.split(separator: "\n").dropFirst().map { line in
+            let fields = line.split(separator: "\t", omittingEmptySubsequences: false).map(String.init)
+            return Row(
+                file: fields[0], password: fields[1], outcome: fields[2], keyType: fields[5], friendlyNames: fields[6],
+                wrongPassword: fields[8], path: folder + "/" + fields[0])
+        }
+    }()
+
+    private func provider(_ row: Row, password: String?) throws -> PKCS12FileProvider {
+        let provider = PKCS12FileProvider(
+            environment: .testing(variables: password.map { ["PASSWORD": $0] } ?? [:]))
+        var parameters = ProviderParameters(["path": .init(row.path)])
+        if password != nil { parameters["password-source"] = .init("env:PASSWORD") }
+        try provider.setParameters(parameters)
+        return provider
+    }
+
+    private func password(_ row: Row) -> String? {
+        switch row.password {
+        case "<absent>": nil
+        case "<empty>": ""
+        default: row.password
+        }
+    }
+
+    @Test(arguments: rows) func hasTheOutcomeItsRowSays(row: Row) async throws {
+        let provider = try provider(row, password: password(row))
+        let list = await provider.listIdentities()
+        let codes = list.failures.map(\.code)
+        let fetched = await Result { () async throws(CertificateProviderError) in
+            try await provider.getCertificate(NoUserInteraction())
+        }
+        switch row.outcome {
+        case "identity":
+            #expect(!list.identities.isEmpty, "\(list.failures)")
+            let identity = try fetched.get()
+            #expect(list.identities.contains { $0.certificateChain == identity.certificateChain })
+            #expect(try provider.getStoredCertificate()?.certificateChain == identity.certificateChain)
+        case "weak-identity":
+            #expect(list.identities.count == 1, "\(list.failures)")
+            #expect(list.identities.allSatisfy { $0.certificateChain[0].publicKey.bits < 2048 })
+            #expect(fetched.error?.code == .unsupportedAlgorithm)
+        case "none":
+            #expect(list.identities.isEmpty && codes == [.notFound], "\(list.failures)")
+            #expect(fetched.error?.code == .notFound)
+        case "unsupported", "unsupported-or-none":
+            #expect(list.identities.isEmpty)
+            #expect(codes == [.unsupportedAlgorithm], "\(list.failures)")
+            #expect(fetched.error?.code == .unsupportedAlgorithm)
+        case "refused":
+            #expect(list.identities.isEmpty)
+            let permitted: [CertificateProviderError.Code] = [.malformedData, .wrongPassword, .unsupportedAlgorithm]
+            #expect(!codes.isEmpty && codes.allSatisfy(permitted.contains), "\(list.failures)")
+            #expect(fetched.error.map { permitted.contains($0.code) } == true)
+        case "either":
+            #expect(list.identities.isEmpty != list.failures.isEmpty, "\(list.failures)")
+        default:
+            Issue.record("the outcome \(row.outcome) is not known")
+        }
+    }
+
+    @Test(arguments: rows.filter { $0.wrongPassword == "refused" && $0.outcome.hasSuffix("identity") })
+    func refusesAWrongPassword(row: Row) async throws {
+        let list = try await provider(row, password: "certainly not it").listIdentities()
+        #expect(list.failures.map(\.code) == [.wrongPassword], "\(list.failures)")
+    }
+}
+
+extension Result {
+    var error: Failure? {
+        if case .failure(let error) = self { return error }
+        return nil
+    }
+
+    init(catching body: () async throws(Failure) -> Success) async {
+        do throws(Failure) { self = .success(try await body()) } catch { self = .failure(error) }
+    }
+}
