@@ -42,6 +42,7 @@ let package = Package(
             dependencies: [
                 "CertificateProviding",
                 .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
             ]
         ),
         .target(
@@ -74,11 +75,20 @@ let package = Package(
             ],
             path: "Plugins/PKCS12FileProvider"
         ),
+        .target(
+            name: "CommandSupport",
+            dependencies: [
+                "CertificateProviding", "IdentityStore", "Logon", "PKCS12FileProvider",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "Logging", package: "swift-log"),
+            ]
+        ),
         .executableTarget(
             name: "certprov",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "Logon", "CertificateTLS", "PKCS12FileProvider",
+                "CertificateProviding", "CommandSupport", "IdentityStore", "Logon",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
             ]
         ),
         .target(

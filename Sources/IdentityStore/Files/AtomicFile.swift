@@ -37,11 +37,9 @@ extension SafeDirectory {
     func write(_ bytes: [UInt8], to name: String, replacing: Bool, _ files: FileSystem) throws(Refusal) {
         removeAbandonedFiles(files)
         let temporary = Self.temporaryPrefix + String(UInt64.random(in: .min ... .max), radix: 36)
-        let file = openat(descriptor, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
-        guard file >= 0 else { throw failure("\(path) cannot be written to") }
         var isPending = true
         defer { if isPending { _ = files.unlink(descriptor, temporary) } }
-        try fill(file, with: bytes, files)
+        try createFile(temporary, bytes, files)
         if replacing {
             guard files.rename(descriptor, temporary, name) == 0 else {
                 throw failure("\(path)/\(name) cannot be put in place")
@@ -56,8 +54,12 @@ extension SafeDirectory {
         guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed") }
     }
 
-    /// Writes and flushes, and closes the file whatever happens.
-    private func fill(_ file: Int32, with bytes: [UInt8], _ files: FileSystem) throws(Refusal) {
+    /// Makes the file `name`, which must not exist, and flushes it. For its owner alone until it is complete.
+    func createFile(
+        _ name: String, _ bytes: [UInt8], mode: mode_t = 0o600, _ files: FileSystem
+    ) throws(Refusal) {
+        let file = openat(descriptor, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard file >= 0 else { throw failure("\(path) cannot be written to") }
         defer { close(file) }
         var remaining = bytes[...]
         while !remaining.isEmpty {
@@ -66,7 +68,10 @@ extension SafeDirectory {
             guard count > 0 else { throw failure("\(path) cannot be written to") }
             remaining = remaining.dropFirst(count)
         }
-        guard files.synchronize(file) == 0 else { throw failure("\(path) cannot be flushed") }
+        // Whatever the umask is.
+        guard fchmod(file, mode) == 0, files.synchronize(file) == 0 else {
+            throw failure("\(path)/\(name) cannot be flushed")
+        }
     }
 
     /// Removes the file `name`. Returns whether there was one.
@@ -79,21 +84,28 @@ extension SafeDirectory {
         return true
     }
 
-    private func failure(_ what: String) -> Refusal { Refusal(reason: "\(what): \(errorText(errno))") }
+    func failure(_ what: String) -> Refusal { Refusal(reason: "\(what): \(errorText(errno))") }
 
     private func removeAbandonedFiles(_ files: FileSystem) {
+        for name in entries() where name.hasPrefix(Self.temporaryPrefix) { _ = files.unlink(descriptor, name) }
+    }
+
+    /// The names in the directory, without `.` and `..`; none when it cannot be listed.
+    func entries() -> [String] {
         let copy = openat(descriptor, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard copy >= 0 else { return }
+        guard copy >= 0 else { return [] }
         guard let stream = fdopendir(copy) else {
             close(copy)
-            return
+            return []
         }
         defer { closedir(stream) }
+        var names: [String] = []
         while let entry = readdir(stream) {
             let name = withUnsafeBytes(of: &entry.pointee.d_name) {
                 String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
             }
-            if name.hasPrefix(Self.temporaryPrefix) { _ = files.unlink(descriptor, name) }
+            if name != "." && name != ".." { names.append(name) }
         }
+        return names
     }
 }

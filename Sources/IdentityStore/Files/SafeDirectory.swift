@@ -44,11 +44,9 @@ final class SafeDirectory: Sendable {
     func create(_ name: String, _ files: FileSystem) throws(Refusal) -> SafeDirectory {
         if mkdirat(descriptor, name, 0o700) == 0 {
             // The new name must be on disk before anything in it is relied on.
-            guard files.synchronize(descriptor) == 0 else {
-                throw Refusal(reason: "\(path) cannot be flushed: \(errorText(errno))")
-            }
+            guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed") }
         } else if errno != EEXIST {
-            throw Refusal(reason: "\(path)/\(name) cannot be made: \(errorText(errno))")
+            throw failure("\(path)/\(name) cannot be made")
         }
         guard let directory = try directory(name) else {
             throw Refusal(reason: "\(path)/\(name) has just vanished")

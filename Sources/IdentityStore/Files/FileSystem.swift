@@ -15,3 +15,9 @@ struct FileSystem: Sendable {
 
 /// Why a system call failed, in words.
 func errorText(_ code: Int32) -> String { String(cString: strerror(code)) }
+
+/// Whether everybody on this host may read the regular file at `path`.
+package func isReadableByEverybody(_ path: String) -> Bool {
+    var status = stat()
+    return stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFREG && status.st_mode & 0o004 != 0
+}

@@ -1,0 +1,87 @@
+import ArgumentParser
+public import CertificateProviding
+import FoundationEssentials
+import Glibc
+import IdentityStore
+public import Logging
+public import Logon
+import PKCS12FileProvider
+
+/// What a subcommand works with: its options, the installed providers, and the streams.
+public struct CommandContext: Sendable {
+    public let options: GlobalOptions
+    public let registry: ProviderRegistry
+    public let secrets = SecretReader()
+    public let logger: Logger
+
+    init(_ options: GlobalOptions) throws(CertificateProviderError) {
+        self.options = options
+        self.registry = try ProviderRegistry([PKCS12FileProvider.descriptor])
+        let level: Logger.Level = options.verbose == 0 ? .warning : options.verbose == 1 ? .debug : .trace
+        var logger = Logger(label: "certprov") { StreamLogHandler.standardError(label: $0) }
+        logger.logLevel = level
+        self.logger = logger
+    }
+
+    /// Runs a subcommand: lets it leave no core dump, reports what goes wrong, and exits with the status that belongs to it.
+    public static func run(
+        _ options: GlobalOptions, _ body: (CommandContext) async throws(CertificateProviderError) -> ExitStatus
+    ) async throws {
+        // Passwords and keys live in pages that are left out of core dumps; what libraries copied does not.
+        var none = rlimit(rlim_cur: 0, rlim_max: 0)
+        setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
+        // A reader that has gone away is an error to report, not a silent death.
+        signal(SIGPIPE, SIG_IGN)
+
+        let status: ExitStatus
+        do throws(CertificateProviderError) {
+            status = try await body(try CommandContext(options))
+        } catch {
+            report(error, json: options.json)
+            status = ExitStatus(error.code)
+        }
+        if status != .done { throw ExitCode(status.rawValue) }
+    }
+
+    /// Shows an error on stderr.
+    public func report(_ error: CertificateProviderError) { Self.report(error, json: options.json) }
+
+    private static func report(_ error: CertificateProviderError, json: Bool) {
+        if json, let text = try? ErrorDocument(error).json() {
+            Console.note(text)
+        } else {
+            Console.note("certprov: \(error)")
+        }
+    }
+
+    /// Shows a remark on stderr, where a person reads it.
+    public func remark(_ text: String) { if !options.json { Console.note("certprov: \(text)") } }
+
+    /// Writes a document, or what `text` makes where no JSON is asked for.
+    public func show(
+        _ document: some Document, text: () -> String
+    ) throws(CertificateProviderError) {
+        guard options.json else { return try Console.print(text()) }
+        let json: String
+        do { json = try document.json() } catch {
+            throw CertificateProviderError(.internal, "The result cannot be written as JSON.", underlying: error)
+        }
+        try Console.print(json + "\n")
+    }
+
+    public func configuration() throws(CertificateProviderError) -> LogonConfiguration {
+        let configuration = try ConfigurationLookup(options: options, registry: registry).configuration()
+        configuration.warnings.forEach(remark)
+        return configuration
+    }
+
+    /// The manager over the configuration and this host's identity store.
+    public func manager(_ configuration: LogonConfiguration) throws(CertificateProviderError) -> LogonManager {
+        let store = try IdentityStore.standard(secrets: secrets)
+        let executor = BlockingExecutor.threads(label: "certprov.blocking")
+        return try LogonManager(configuration: configuration, registry: registry) { id in
+            ProviderEnvironment(
+                storage: store.storage(for: id), secrets: secrets, logger: logger, executor: executor)
+        }
+    }
+}

@@ -1,0 +1,78 @@
+import CertificateProviding
+import Glibc
+import Logon
+
+/// Finds the configuration that a command is to work with.
+struct ConfigurationLookup {
+    let options: GlobalOptions
+    let registry: ProviderRegistry
+    var environment: (String) -> String? = { name in getenv(name).map { String(cString: $0) } }
+
+    /// - Throws: `configurationMissing` with the places that were looked at, `configurationInvalid`,
+    ///   `noCertificateProvider`.
+    func configuration() throws(CertificateProviderError) -> LogonConfiguration {
+        let named = options.config ?? environment("CERTPROV_CONFIG").flatMap { $0.isEmpty ? nil : $0 }
+        guard let provider = try requestedProvider() else { return try load(named) }
+        let overrides = try parameters(of: provider)
+        if named == nil && !options.parameters.isEmpty {
+            return LogonConfiguration(providers: [ConfiguredProvider(id: provider, parameters: overrides)])
+        }
+        var configuration = try load(named)
+        guard var chosen = configuration.providers.first(where: { $0.id == provider }) else {
+            throw CertificateProviderError(
+                .noCertificateProvider,
+                "\(configuration.path ?? "The property file") does not list the provider '\(provider)' in "
+                    + "CertificateProvider.", provider: provider)
+        }
+        for name in overrides.names { chosen.parameters[name] = overrides[name] }
+        configuration.providers = [chosen]
+        return configuration
+    }
+
+    private func load(_ path: String?) throws(CertificateProviderError) -> LogonConfiguration {
+        if let path { return try LogonConfiguration.load(path: path, registry: registry) }
+        return try LogonConfiguration.load(path: try defaultPath(), registry: registry)
+    }
+
+    private func requestedProvider() throws(CertificateProviderError) -> ProviderID? {
+        guard let name = options.provider else { return nil }
+        guard let id = ProviderID(rawValue: name), registry[id] != nil else {
+            let installed = registry.descriptors.map(\.id.rawValue).joined(separator: ", ")
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "There is no provider '\(name.withVisibleControls)'; installed: \(installed).")
+        }
+        return id
+    }
+
+    private func parameters(of provider: ProviderID) throws(CertificateProviderError) -> ProviderParameters {
+        var parameters = ProviderParameters()
+        for option in options.parameters {
+            let parts = option.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+            let name = String(parts[0])
+            guard parameters[name] == nil else {
+                throw CertificateProviderError(
+                    .configurationInvalid, "--set gives '\(name.withVisibleControls)' twice.", provider: provider)
+            }
+            parameters[name] = .init(String(parts[1]), origin: "--set")
+        }
+        return parameters
+    }
+
+    private func defaultPath() throws(CertificateProviderError) -> String {
+        var directories: [String] = []
+        if let home = environment("XDG_CONFIG_HOME"), home.hasPrefix("/") {
+            directories.append(home + "/certprov")
+        } else if let home = environment("HOME"), home.hasPrefix("/") {
+            // What the XDG Base Directory Specification gives the variable when it is not set.
+            directories.append(home + "/.config/certprov")
+        }
+        directories.append("/etc/certprov")
+        let paths = directories.flatMap { ["\($0)/clienthub.properties", "\($0)/clienthub.plist"] }
+        if let found = paths.first(where: { access($0, F_OK) == 0 }) { return found }
+        throw CertificateProviderError(
+            .configurationMissing,
+            "There is no property file. Looked for \(paths.joined(separator: ", ")). Name one with --config, or drive a "
+                + "provider with --provider and --set.")
+    }
+}

@@ -1,0 +1,47 @@
+public import FoundationEssentials
+
+/// A JSON document of the command: stable, versioned, keys sorted.
+public protocol Document: Encodable {
+    /// The document's `kind`.
+    static var kind: String { get }
+}
+
+/// What every document begins with.
+private struct Envelope<Body: Document>: Encodable {
+    let body: Body
+
+    private enum Key: String, CodingKey { case apiVersion, kind }
+
+    func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: Key.self)
+        try container.encode("certprov/v1", forKey: .apiVersion)
+        try container.encode(Body.kind, forKey: .kind)
+        try body.encode(to: encoder)
+    }
+}
+
+extension Document {
+    /// The document as one line of JSON.
+    public func json() throws -> String {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        return String(decoding: try encoder.encode(Envelope(body: self)), as: UTF8.self)
+    }
+}
+
+/// A value that is written as `null` when there is none: readers of the documents can rely on every key.
+public struct Nullable<Value: Encodable>: Encodable {
+    let value: Value?
+
+    public init(_ value: Value?) { self.value = value }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        if let value { try container.encode(value) } else { try container.encodeNil() }
+    }
+}
+
+extension Date {
+    /// UTC, RFC 3339, to the second.
+    public var rfc3339: String { formatted(.iso8601) }
+}

@@ -1,0 +1,49 @@
+public import CertificateProviding
+public import FoundationEssentials
+
+/// One identity, as `list` and `fetch` show it.
+public struct IdentityDocument: Encodable {
+    let provider: String
+    let alias: Nullable<String>
+    let stored: Bool
+    let subject: String
+    let issuer: String
+    let serialNumber: String
+    let notBefore: String
+    let notAfter: String
+    let status: String
+    let sha256Fingerprint: String
+    let subjectAlternativeNames: [String]
+    let key: Key
+    let chainLength: Int
+
+    struct Key: Encodable {
+        let algorithm: String
+        let parameters: Nullable<String>
+        let bits: Int
+        let location: String
+        let exportable: Bool
+        let uri: Nullable<String>
+    }
+
+    /// - Parameter now: What `status` is judged by.
+    public init?(_ listed: ListedIdentity, now: Date) {
+        guard let leaf = listed.certificateChain.first else { return nil }
+        provider = listed.provider.rawValue
+        alias = Nullable(listed.alias)
+        stored = listed.isStored
+        subject = leaf.subject
+        issuer = leaf.issuer
+        serialNumber = leaf.serialNumber.hexEncoded
+        notBefore = leaf.notValidBefore.rfc3339
+        notAfter = leaf.notValidAfter.rfc3339
+        status = leaf.status(at: now).rawValue
+        sha256Fingerprint = leaf.sha256Fingerprint.hexEncoded
+        subjectAlternativeNames = leaf.subjectAlternativeNames
+        key = Key(
+            algorithm: leaf.publicKey.algorithm.rawValue, parameters: Nullable(leaf.publicKey.curve),
+            bits: leaf.publicKey.bits, location: listed.keyLocation.rawValue, exportable: listed.isKeyExportable,
+            uri: Nullable(listed.keyURI))
+        chainLength = listed.certificateChain.count
+    }
+}

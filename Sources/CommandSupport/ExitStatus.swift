@@ -1,0 +1,37 @@
+public import CertificateProviding
+
+/// The exit statuses of the command, after sysexits(3): one per kind of trouble, so that scripts can tell them apart.
+public enum ExitStatus: Int32, Sendable {
+    case done = 0
+    case usage = 64
+    case data = 65
+    case noInput = 66
+    case unavailable = 69
+    case software = 70
+    case cannotCreate = 73
+    case inputOutput = 74
+    case tryAgain = 75
+    case `protocol` = 76
+    case denied = 77
+    case configuration = 78
+
+    /// The status for an error code. A code that a plugin brought along is a fault of software.
+    public init(_ code: CertificateProviderError.Code) {
+        self = Self.byCode[code] ?? .software
+    }
+
+    private static let byCode: [CertificateProviderError.Code: ExitStatus] = [
+        .malformedData: .data, .unsupportedAlgorithm: .data, .keyMismatch: .data,
+        .fileNotFound: .noInput, .notFound: .noInput,
+        .unavailable: .unavailable, .tokenNotPresent: .unavailable,
+        .internal: .software,
+        .storeWriteFailed: .cannotCreate, .deleteFailed: .cannotCreate,
+        .storeReadFailed: .inputOutput,
+        .pending: .tryAgain, .timedOut: .tryAgain, .operationNotAllowed: .tryAgain,
+        .protocolError: .protocol,
+        .wrongPassword: .denied, .pinIncorrect: .denied, .pinFinalTry: .denied, .pinLocked: .denied,
+        .rejected: .denied, .interactionRequired: .denied, .userCancelled: .denied, .vaultLocked: .denied,
+        .configurationMissing: .configuration, .configurationInvalid: .configuration,
+        .unsupportedParameter: .configuration, .noCertificateProvider: .configuration,
+    ]
+}

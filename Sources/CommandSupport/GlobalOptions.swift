@@ -1,0 +1,47 @@
+public import ArgumentParser
+import CertificateProviding
+
+/// The options that every subcommand has.
+public struct GlobalOptions: ParsableArguments, Sendable {
+    @Option(
+        help: ArgumentHelp(
+            "The property file to use.",
+            discussion: """
+                Default: $CERTPROV_CONFIG, then certprov/clienthub.properties (or .plist) in $XDG_CONFIG_HOME, then in \
+                /etc.
+                """, valueName: "file"))
+    public var config: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "Use only this provider.",
+            discussion: """
+                With --set and without --config no property file is read: the provider is driven by what --set says.
+                """,
+            valueName: "id"))
+    public var provider: String?
+
+    @Option(
+        name: .customLong("set"), parsing: .singleValue,
+        help: ArgumentHelp(
+            "Give --provider a parameter; may be repeated. Never a secret: name its source instead.",
+            valueName: "name=value"))
+    public var parameters: [String] = []
+
+    @Flag(help: "Write the result as one JSON document, and errors as JSON on stderr.")
+    public var json = false
+
+    @Flag(name: .shortAndLong, help: "Say more on stderr; twice for everything.")
+    public var verbose: Int
+
+    public init() {}
+
+    public func validate() throws {
+        for parameter in parameters where !parameter.contains("=") {
+            throw ValidationError("--set takes NAME=VALUE; '\(parameter.withVisibleControls)' has no '='.")
+        }
+        if !parameters.isEmpty && provider == nil {
+            throw ValidationError("--set belongs to a provider: name it with --provider.")
+        }
+    }
+}

@@ -1,0 +1,20 @@
+/// Columns of text, as wide as their widest cell.
+public struct TextTable {
+    private var rows: [[String]]
+
+    public init(header: [String]) { rows = [header] }
+
+    public mutating func append(_ row: [String]) { rows.append(row) }
+
+    /// The table with two blanks between columns and none at the end of a line.
+    public var text: String {
+        let columns = rows.map(\.count).max() ?? 0
+        let widths = (0..<columns).map { column in rows.map { $0.count > column ? $0[column].count : 0 }.max() ?? 0 }
+        return rows.map { row in
+            let cells = row.enumerated().map { index, cell in
+                index == row.count - 1 ? cell : cell + String(repeating: " ", count: widths[index] - cell.count)
+            }
+            return cells.joined(separator: "  ") + "\n"
+        }.joined()
+    }
+}

@@ -1,0 +1,118 @@
+package import CertificateProviding
+import Glibc
+
+/// A directory in which other programs find an identity as PEM files.
+///
+///     DIR/current -> .set-1f3a…      a symbolic link, switched by one rename
+///     DIR/.set-1f3a…/                the files that belong together
+///     DIR/.set-09bc…/                the set before, for readers that are still in it
+///
+/// A process that opens `current` once and takes the files from there has one set; so has one that reads
+/// `identity.pem`, which holds key and chain. A crash at any point leaves the old or the new set.
+package struct PEMDirectory {
+    private static let setPrefix = ".set-"
+    private static let link = "current"
+    private let path: String
+    private let files: FileSystem
+
+    package init(path: String) { self.init(path: path, files: FileSystem()) }
+
+    init(path: String, files: FileSystem) {
+        self.path = path
+        self.files = files
+    }
+
+    /// Makes `current` the given set. Where it is that already, nothing is written, and nobody who watches is woken.
+    ///
+    /// - Returns: The paths of the files, in `current`.
+    /// - Throws: `storeWriteFailed`; `current` then still is what it was.
+    package func write(_ set: PEMFiles) throws(CertificateProviderError) -> [String] {
+        do throws(SafeDirectory.Refusal) {
+            if mkdir(path, 0o755) != 0 && errno != EEXIST {
+                throw SafeDirectory.Refusal(reason: "\(path) cannot be made: \(errorText(errno))")
+            }
+            guard let directory = try SafeDirectory.open(path) else {
+                throw SafeDirectory.Refusal(reason: "\(path) has just vanished")
+            }
+            let lock = try StoreLock(in: directory)
+            defer { withExtendedLifetime(lock) {} }
+            try write(set, directory)
+        } catch {
+            throw CertificateProviderError(
+                .storeWriteFailed,
+                "The identity was not written; \(Self.link) is what it was: \(error.reason.withVisibleControls).")
+        }
+        return set.files.map { "\(path)/\(Self.link)/\($0.name)" }
+    }
+
+    private func write(_ set: PEMFiles, _ directory: SafeDirectory) throws(SafeDirectory.Refusal) {
+        let current = try target(directory)
+        if let current, isSame(set, as: current, directory) { return }
+        // What a crash left, and all sets but the one that readers may still be in.
+        removeSets(directory, except: current)
+        let name = Self.setPrefix + String(UInt64.random(in: .min ... .max), radix: 36)
+        do throws(SafeDirectory.Refusal) {
+            let target = try directory.create(name, files)
+            for file in set.files { try target.createFile(file.name, file.content, mode: file.mode, files) }
+            // The certificates are for everybody who may enter DIR, the key is for its owner.
+            guard fchmod(target.descriptor, 0o755) == 0, files.synchronize(target.descriptor) == 0 else {
+                throw target.failure("\(target.path) cannot be flushed")
+            }
+            try switchLink(to: name, directory)
+        } catch {
+            // The switch itself may have happened, and only its flushing failed.
+            removeSets(directory, except: current, try? target(directory))
+            throw error
+        }
+    }
+
+    /// Returns the name of the set that `current` points to, or `nil` when there is no `current`.
+    private func target(_ directory: SafeDirectory) throws(SafeDirectory.Refusal) -> String? {
+        var buffer = [CChar](repeating: 0, count: 256)
+        let count = readlinkat(directory.descriptor, Self.link, &buffer, buffer.count)
+        if count < 0 && errno == ENOENT { return nil }
+        let target = String(decoding: buffer.prefix(max(0, count)).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        guard target.hasPrefix(Self.setPrefix), !target.contains("/") else {
+            throw SafeDirectory.Refusal(
+                reason: "\(path)/\(Self.link) was not written by certprov; move it aside, or use another directory")
+        }
+        return target
+    }
+
+    private func isSame(_ set: PEMFiles, as current: String, _ directory: SafeDirectory) -> Bool {
+        guard let existing = try? directory.directory(current),
+            existing.entries().sorted() == set.files.map(\.name).sorted()
+        else { return false }
+        return set.files.allSatisfy { file in
+            let descriptor = openat(existing.descriptor, file.name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+            guard descriptor >= 0 else { return false }
+            defer { close(descriptor) }
+            var status = stat()
+            var found = [UInt8](repeating: 0, count: file.content.count + 1)
+            return fstat(descriptor, &status) == 0 && status.st_mode & 0o777 == file.mode
+                && read(descriptor, &found, found.count) == file.content.count
+                && found.dropLast() == file.content[...]
+        }
+    }
+
+    private func switchLink(to name: String, _ directory: SafeDirectory) throws(SafeDirectory.Refusal) {
+        let temporary = name + ".link"
+        guard symlinkat(name, directory.descriptor, temporary) == 0 else {
+            throw directory.failure("\(path) cannot be written to")
+        }
+        guard files.rename(directory.descriptor, temporary, Self.link) == 0,
+            files.synchronize(directory.descriptor) == 0
+        else { throw directory.failure("\(path)/\(Self.link) cannot be switched") }
+    }
+
+    private func removeSets(_ directory: SafeDirectory, except kept: String?...) {
+        for name in directory.entries() where name.hasPrefix(Self.setPrefix) && !kept.contains(name) {
+            if let set = try? directory.directory(name) {
+                for file in set.entries() { _ = files.unlink(set.descriptor, file) }
+                unlinkat(directory.descriptor, name, AT_REMOVEDIR)
+            } else {
+                _ = files.unlink(directory.descriptor, name)
+            }
+        }
+    }
+}

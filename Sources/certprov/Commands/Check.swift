@@ -1,0 +1,46 @@
+import ArgumentParser
+import CertificateProviding
+import CommandSupport
+
+struct Check: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Look for trouble in the configuration and on this host; fails when something needs a person.")
+
+    @OptionGroup var options: GlobalOptions
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let findings = await HostCheck(context).run()
+            try context.show(CheckDocument(findings)) {
+                var table = TextTable(header: ["RESULT", "WHAT", "DETAIL"])
+                for finding in findings { table.append([finding.severity.rawValue, finding.what, finding.detail]) }
+                return table.text
+            }
+            return findings.first { $0.severity == .error }.map { ExitStatus($0.code) } ?? .done
+        }
+    }
+}
+
+/// The result of `check`.
+private struct CheckDocument: Document {
+    static let kind = "CheckReport"
+
+    let items: [Item]
+    let ok: Bool
+
+    struct Item: Encodable {
+        let severity: String
+        let what: String
+        let detail: String
+        let code: Nullable<String>
+    }
+
+    init(_ findings: [Finding]) {
+        items = findings.map { finding in
+            Item(
+                severity: finding.severity.rawValue, what: finding.what, detail: finding.detail,
+                code: Nullable(finding.severity == .ok ? nil : finding.code.rawValue))
+        }
+        ok = !findings.contains { $0.severity == .error }
+    }
+}

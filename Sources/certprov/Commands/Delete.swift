@@ -1,0 +1,35 @@
+import ArgumentParser
+import CertificateProviding
+import CommandSupport
+import Glibc
+import Logon
+
+struct Delete: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Forget the stored identity. What it was obtained from stays untouched.")
+
+    @OptionGroup var options: GlobalOptions
+
+    @Flag(help: "Do not ask for confirmation.")
+    var yes = false
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let manager = try context.manager(try context.configuration())
+            if !yes {
+                let names = manager.providers.map(\.id.rawValue).joined(separator: ", ")
+                guard isatty(STDIN_FILENO) == 1 else {
+                    throw CertificateProviderError(
+                        .interactionRequired,
+                        "Deleting the stored identity of \(names) needs a confirmation: use --yes where nobody can be "
+                            + "asked.")
+                }
+                guard try await TerminalInteraction().confirm("Delete the stored identity of \(names)?") else {
+                    throw CertificateProviderError(.userCancelled, "Nothing was deleted.")
+                }
+            }
+            try await manager.deleteStoredCertificates()
+            return .done
+        }
+    }
+}

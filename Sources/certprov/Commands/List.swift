@@ -1,0 +1,64 @@
+import ArgumentParser
+import CertificateProviding
+import CommandSupport
+import FoundationEssentials
+import Logon
+
+struct List: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Show the identities that the providers can see, stored or available, without prompting.")
+
+    @OptionGroup var options: GlobalOptions
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let manager = try context.manager(try context.configuration())
+            guard !manager.providers.isEmpty else {
+                throw CertificateProviderError(
+                    .noCertificateProvider,
+                    "No provider is configured: set CertificateProvider, and UserCreationPolicy to 'certificate'.")
+            }
+            var all = IdentityList()
+            for case let provider as any IdentityListing in manager.providers {
+                let list = await provider.listIdentities()
+                all.identities += list.identities
+                all.failures += list.failures
+                all.remarks += list.remarks
+            }
+            all.remarks.forEach(context.remark)
+            all.failures.forEach(context.report)
+            let now = Date()
+            try context.show(IdentityListDocument(all, now: now)) { Self.table(all.identities, now: now) }
+            return all.failures.first.map { ExitStatus($0.code) } ?? .done
+        }
+    }
+
+    static func table(_ identities: [ListedIdentity], now: Date) -> String {
+        guard !identities.isEmpty else { return "" }
+        var table = TextTable(header: ["PROVIDER", "ALIAS", "SUBJECT", "KEY", "IN", "EXPIRES", "STATUS"])
+        for identity in identities {
+            guard let leaf = identity.certificateChain.first else { continue }
+            table.append([
+                identity.provider.rawValue, identity.alias?.withVisibleControls ?? "-", leaf.subject,
+                leaf.publicKey.displayName, identity.keyLocation.rawValue, leaf.notValidAfter.rfc3339,
+                leaf.status(at: now).rawValue,
+            ])
+        }
+        return table.text
+    }
+}
+
+/// The result of `list`.
+struct IdentityListDocument: Document {
+    static let kind = "IdentityList"
+
+    let items: [IdentityDocument]
+    let errors: [ErrorDocument]
+    let warnings: [String]
+
+    init(_ list: IdentityList, now: Date) {
+        items = list.identities.compactMap { IdentityDocument($0, now: now) }
+        errors = list.failures.map(ErrorDocument.init)
+        warnings = list.remarks
+    }
+}
