@@ -11,6 +11,7 @@ let package = Package(
         .library(name: "CertificateTLS", targets: ["CertificateTLS"]),
         .library(name: "PKCS12FileProvider", targets: ["PKCS12FileProvider"]),
         .executable(name: "certprov", targets: ["certprov"]),
+        .executable(name: "certprov-connect", targets: ["certprov-connect"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -89,6 +90,14 @@ let package = Package(
                 "CertificateProviding", "CommandSupport", "IdentityStore", "Logon",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
+            ]
+        ),
+        .executableTarget(
+            name: "certprov-connect",
+            dependencies: [
+                "CertificateProviding", "CertificateTLS", "CommandSupport", "Logon",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ]
         ),
         .target(

@@ -1,0 +1,69 @@
+import ArgumentParser
+import CertificateProviding
+import CertificateTLS
+import CommandSupport
+import FoundationEssentials
+import Logon
+
+/// `certprov connect`. A program of its own; see `Connect` in `certprov`.
+@main
+struct ConnectCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "certprov connect",
+        abstract: "Make a TLS handshake with the identity, and show what came of it.",
+        discussion: """
+            Uses the stored identity, else gets one from the provider, and verifies the server as a service would. \
+            Sends no application data.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+
+    @Argument(help: ArgumentHelp("Where to connect to; an IPv6 address in brackets.", valueName: "host:port"))
+    var server: ServerAddress
+
+    @Option(help: ArgumentHelp("Trust the certificates in this PEM file, and no others.", valueName: "file"))
+    var trustAnchors: String?
+
+    @Option(help: ArgumentHelp("The name that the server's certificate must be for.", valueName: "name"))
+    var serverName: String?
+
+    @Option(help: ArgumentHelp("How long all of it may take, in seconds.", valueName: "seconds"))
+    var timeout: UInt16 = 10
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let manager = try context.manager(try context.configuration())
+            let identity = try await manager.identity(TerminalInteraction())
+            var probe = ConnectionProbe(
+                host: server.host, port: Int(server.port), presenting: try TLSCredentials(identity),
+                trusting: trustAnchors.map(TrustAnchors.pemFile) ?? .system)
+            probe.serverName = serverName
+            probe.deadline = .seconds(Int64(timeout))
+            let report = try await probe.run()
+            guard let document = ConnectionDocument(server, identity, report, now: Date()) else {
+                throw CertificateProviderError(.internal, "The identity has no certificate.")
+            }
+            try context.show(document) { Self.text(server, identity, report) }
+            return .done
+        }
+    }
+
+    private static func text(_ server: ServerAddress, _ identity: Identity, _ report: ConnectionReport) -> String {
+        let certificate = report.serverCertificate
+        let answer =
+            switch report.clientAuthentication {
+            case .notRequested: "the server did not ask for a client certificate"
+            case .accepted: "accepted by the server"
+            case .unopposed: "asked for, and not objected to"
+            case .closed: "asked for; then the server closed the connection without a reason"
+            }
+        return """
+            server       \(server)
+            protocol     \(report.tlsVersion.displayName)
+            server cert  \(certificate.subject), issued by \(certificate.issuer), until \(certificate.notValidAfter.rfc3339)
+            client cert  \(identity.certificate.subject) (\(identity.certificate.publicKey.displayName))
+            result       \(answer)
+
+            """
+    }
+}

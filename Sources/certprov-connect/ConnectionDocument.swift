@@ -1,0 +1,47 @@
+import CertificateProviding
+import CertificateTLS
+import CommandSupport
+import FoundationEssentials
+import NIOSSL
+
+/// The result of `connect`.
+struct ConnectionDocument: Document {
+    static let kind = "Connection"
+
+    let server: String
+    let tlsVersion: String
+    let clientAuthentication: String
+    let identity: IdentityDocument
+    let serverCertificate: ServerCertificate
+
+    struct ServerCertificate: Encodable {
+        let subject: String
+        let issuer: String
+        let notAfter: String
+        let sha256Fingerprint: String
+    }
+
+    init?(_ server: ServerAddress, _ identity: Identity, _ report: ConnectionReport, now: Date) {
+        guard let document = IdentityDocument(ListedIdentity(identity, isStored: true), now: now) else { return nil }
+        self.server = server.description
+        self.tlsVersion = report.tlsVersion.displayName
+        self.clientAuthentication = report.clientAuthentication.rawValue
+        self.identity = document
+        let certificate = report.serverCertificate
+        self.serverCertificate = ServerCertificate(
+            subject: certificate.subject, issuer: certificate.issuer, notAfter: certificate.notValidAfter.rfc3339,
+            sha256Fingerprint: certificate.sha256Fingerprint.hexEncoded)
+    }
+}
+
+extension TLSVersion {
+    /// As the standards write it.
+    var displayName: String {
+        switch self {
+        case .tlsv1: "TLS 1.0"
+        case .tlsv11: "TLS 1.1"
+        case .tlsv12: "TLS 1.2"
+        case .tlsv13: "TLS 1.3"
+        }
+    }
+}
