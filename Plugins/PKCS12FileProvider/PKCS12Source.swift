@@ -1,6 +1,7 @@
 import CertificateProviding
 import Crypto
 import Glibc
+import SystemPackage
 
 /// The file, or the directory of files, that the parameter `path` names.
 struct PKCS12Source {
@@ -13,10 +14,12 @@ struct PKCS12Source {
     /// files are passed over.
     /// - Throws: `fileNotFound`, or `configurationInvalid` when the path cannot be used.
     func files() throws(CertificateProviderError) -> [String] {
-        var status = stat()
-        guard stat(path, &status) == 0 else { throw failure(path, errno) }
-        guard status.st_mode & S_IFMT == S_IFDIR else { return [path] }
-        guard let stream = opendir(path) else { throw failure(path, errno) }
+        do throws(Errno) {
+            guard try FilePath(path).stat().type == .directory else { return [path] }
+        } catch {
+            throw failure(path, .systemCall(error))
+        }
+        guard let stream = opendir(path) else { throw failure(path, .systemCall(Errno(rawValue: errno))) }
         defer { closedir(stream) }
         var names: [String] = []
         while let entry = readdir(stream) {
@@ -35,36 +38,11 @@ struct PKCS12Source {
 
     /// Reads one file, which is bounded in size.
     func read(_ file: String) throws(CertificateProviderError) -> [UInt8] {
-        // O_NONBLOCK: a named pipe must not hang the caller. It is refused below.
-        let descriptor = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
-        guard descriptor >= 0 else { throw failure(file, errno) }
-        defer { close(descriptor) }
-        var status = stat()
-        guard fstat(descriptor, &status) == 0 else { throw failure(file, errno) }
-        guard status.st_mode & S_IFMT == S_IFREG else {
-            throw CertificateProviderError(
-                .configurationInvalid, "\(file.withVisibleControls) is neither a regular file nor a directory of them.")
+        do throws(RegularFile.Failure) {
+            return try RegularFile.read(file, atMost: WorkBudget.maximumFileSize)
+        } catch {
+            throw failure(file, error)
         }
-        guard status.st_size <= WorkBudget.maximumFileSize else {
-            throw CertificateProviderError(
-                .malformedData,
-                "\(file.withVisibleControls) has \(status.st_size) bytes; no PKCS#12 file of more than "
-                    + "\(WorkBudget.maximumFileSize >> 20) MiB is read.")
-        }
-        var bytes = [UInt8](repeating: 0, count: Int(status.st_size))
-        var used = 0
-        while used < bytes.count {
-            let count = bytes.withUnsafeMutableBytes { buffer in
-                Glibc.read(
-                    descriptor, UnsafeMutableRawBufferPointer(rebasing: buffer[used...]).baseAddress,
-                    buffer.count - used)
-            }
-            if count < 0 && errno == EINTR { continue }
-            guard count >= 0 else { throw failure(file, errno) }
-            if count == 0 { break }
-            used += count
-        }
-        return Array(bytes[0..<used])
     }
 
     /// What tells whether a file has changed since.
@@ -77,11 +55,17 @@ struct PKCS12Source {
         return String(name[..<dot])
     }
 
-    private func failure(_ file: String, _ code: Int32) -> CertificateProviderError {
-        let isMissing = code == ENOENT || code == ENOTDIR
-        return CertificateProviderError(
-            isMissing ? .fileNotFound : .configurationInvalid,
-            "\(file.withVisibleControls) cannot be opened: \(String(cString: strerror(code)))."
-                + (code == EACCES ? " Give uid \(geteuid()) the right to read it." : ""))
+    private func failure(_ file: String, _ failure: RegularFile.Failure) -> CertificateProviderError {
+        let code: CertificateProviderError.Code
+        var advice = ""
+        switch failure {
+        case .systemCall(.noSuchFileOrDirectory), .systemCall(.notDirectory): code = .fileNotFound
+        case .systemCall(.permissionDenied):
+            code = .configurationInvalid
+            advice = " Give uid \(geteuid()) the right to read it."
+        case .systemCall, .notRegular: code = .configurationInvalid
+        case .tooLarge: code = .malformedData
+        }
+        return CertificateProviderError(code, "\(file.withVisibleControls) cannot be opened: \(failure).\(advice)")
     }
 }

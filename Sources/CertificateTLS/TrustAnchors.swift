@@ -1,5 +1,4 @@
 public import CertificateProviding
-import Glibc
 import NIOSSL
 
 /// Whom a connection trusts to certify its peer.
@@ -76,34 +75,12 @@ public struct TrustAnchors: Sendable, Hashable {
     }
 
     private static func contents(ofFile path: String) throws(CertificateProviderError) -> String {
-        func failure(_ code: CertificateProviderError.Code, _ reason: String) -> CertificateProviderError {
-            CertificateProviderError(code, "The trust anchor file \(path.shellQuoted) cannot be used: \(reason).")
+        do throws(RegularFile.Failure) {
+            return String(decoding: try RegularFile.read(path, atMost: maximumFileSize), as: UTF8.self)
+        } catch {
+            throw CertificateProviderError(
+                error.isMissing ? .fileNotFound : .configurationInvalid,
+                "The trust anchor file \(path.shellQuoted) cannot be used: \(error).")
         }
-        // O_NONBLOCK: opening a named pipe without a writer must not hang.
-        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
-        guard descriptor >= 0 else {
-            let code = errno
-            throw failure(code == ENOENT ? .fileNotFound : .configurationInvalid, String(cString: strerror(code)))
-        }
-        defer { close(descriptor) }
-        var status = stat()
-        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
-            throw failure(.configurationInvalid, "it is not a regular file")
-        }
-        guard status.st_size <= maximumFileSize else {
-            throw failure(.configurationInvalid, "it is larger than \(maximumFileSize >> 20) MiB")
-        }
-        var bytes = [UInt8](repeating: 0, count: Int(status.st_size))
-        var used = 0
-        while used < bytes.count {
-            let count = bytes.withUnsafeMutableBytes {
-                read(descriptor, $0.baseAddress.map { $0 + used }, $0.count - used)
-            }
-            if count < 0 && errno == EINTR { continue }
-            guard count >= 0 else { throw failure(.configurationInvalid, String(cString: strerror(errno))) }
-            if count == 0 { break }  // the file shrank
-            used += count
-        }
-        return String(decoding: bytes[0..<used], as: UTF8.self)
     }
 }

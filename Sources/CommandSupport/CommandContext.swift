@@ -78,7 +78,7 @@ public struct CommandContext: Sendable {
     /// The manager over the configuration and this host's identity store.
     public func manager(_ configuration: LogonConfiguration) throws(CertificateProviderError) -> LogonManager {
         let store = try IdentityStore.standard(secrets: secrets)
-        let executor = BlockingExecutor.threads(label: "certprov.blocking")
+        let executor = BlockingExecutor.threads()
         return try LogonManager(configuration: configuration, registry: registry) { id in
             ProviderEnvironment(
                 storage: store.storage(for: id), secrets: secrets, logger: logger, executor: executor)

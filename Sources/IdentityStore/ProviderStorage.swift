@@ -1,6 +1,7 @@
 import CertificateProviding
 import Glibc
 import Synchronization
+import SystemPackage
 
 /// One provider's directory in the store.
 final class ProviderStorage: IdentityStorage {
@@ -100,13 +101,15 @@ extension ProviderStorage {
     }
 
     private static func version(of name: String, in directory: SafeDirectory) -> EntryVersion? {
-        var status = stat()
-        guard fstatat(directory.descriptor, name, &status, AT_SYMLINK_NOFOLLOW) == 0 else { return nil }
+        var raw = CInterop.Stat()
+        guard fstatat(directory.descriptor, name, &raw, AT_SYMLINK_NOFOLLOW) == 0 else { return nil }
+        let status = Stat(rawValue: raw)
+        let (modified, changed) = (status.st_mtim, status.st_ctim)
         return EntryVersion(
             SIMD8(
-                Int64(bitPattern: UInt64(status.st_dev)), Int64(bitPattern: UInt64(status.st_ino)),
-                Int64(status.st_size), Int64(status.st_mtim.tv_sec), Int64(status.st_mtim.tv_nsec),
-                Int64(status.st_ctim.tv_sec), Int64(status.st_ctim.tv_nsec), 0))
+                Int64(bitPattern: UInt64(status.deviceID.rawValue)), Int64(bitPattern: UInt64(status.inode.rawValue)),
+                status.size, Int64(modified.tv_sec), Int64(modified.tv_nsec), Int64(changed.tv_sec),
+                Int64(changed.tv_nsec), 0))
     }
 
     private func open(_ file: [UInt8], _ name: String) throws -> StoredIdentity {

@@ -9,6 +9,6 @@ extension ProviderEnvironment {
         ProviderEnvironment(
             storage: storage, secrets: SecretReader { variables[$0] },
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
-            executor: BlockingExecutor.threads(label: "test"))
+            executor: BlockingExecutor.threads())
     }
 }

@@ -1,5 +1,3 @@
-import Dispatch
-
 /// Runs calls that block (tokens, key derivation, disk flushes) away from the cooperative pool and from event loops.
 public struct BlockingExecutor: Sendable {
     private let submit: @Sendable (@escaping @Sendable () -> Void) -> Void
@@ -10,9 +8,11 @@ public struct BlockingExecutor: Sendable {
     }
 
     /// An executor on threads of its own, which come and go with the work.
-    public static func threads(label: String) -> BlockingExecutor {
-        let queue = DispatchQueue(label: label, attributes: .concurrent)
-        return BlockingExecutor { job in queue.async(execute: job) }
+    ///
+    /// - Parameter maximum: How many calls run at the same time; further ones wait for their turn.
+    public static func threads(maximum: Int = 16) -> BlockingExecutor {
+        let threads = WorkerThreads(maximum: max(1, maximum))
+        return BlockingExecutor { job in threads.submit(job) }
     }
 
     /// Runs `work` and returns what it returns. The calling task is suspended meanwhile, and not cancellable: a C call

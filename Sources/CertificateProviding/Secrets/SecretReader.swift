@@ -1,5 +1,6 @@
 import Glibc
 import Synchronization
+import SystemPackage
 
 /// Reads secrets from their sources.
 ///
@@ -80,24 +81,23 @@ extension SecretReader {
                 "The secret \(source) cannot be opened: \(String(cString: strerror(code))).")
         }
         defer { close(descriptor) }
-        var status = stat()
-        guard fstat(descriptor, &status) == 0 else {
+        guard let status = try? FileDescriptor(rawValue: descriptor).stat() else {
             throw CertificateProviderError(.configurationInvalid, "The secret \(source) cannot be examined.")
         }
-        guard status.st_mode & S_IFMT != S_IFDIR else {
+        guard status.type != .directory else {
             throw CertificateProviderError(.configurationInvalid, "The secret \(source) is a directory, not a file.")
         }
         if refusingAccessByOthers {
-            guard status.st_uid == geteuid() || status.st_uid == 0 else {
+            guard [geteuid(), 0].contains(status.userID.rawValue) else {
                 throw CertificateProviderError(
                     .configurationInvalid,
-                    "The secret \(source) belongs to another user (uid \(status.st_uid)); run: chown \(geteuid()) "
+                    "The secret \(source) belongs to another user (uid \(status.userID.rawValue)); run: chown \(geteuid()) "
                         + "\(path.shellQuoted)")
             }
-            guard status.st_mode & 0o077 == 0 else {
+            guard status.permissions.rawValue & 0o077 == 0 else {
                 throw CertificateProviderError(
                     .configurationInvalid,
-                    "The secret \(source) is open to others (mode \(String(status.st_mode & 0o777, radix: 8))); run: "
+                    "The secret \(source) is open to others (mode \(String(status.permissions.rawValue, radix: 8))); run: "
                         + "chmod 600 \(path.shellQuoted)")
             }
         }

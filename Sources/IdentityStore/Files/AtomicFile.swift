@@ -1,5 +1,6 @@
 import CertificateProviding
 import Glibc
+import SystemPackage
 
 extension SafeDirectory {
     /// What a temporary file's name begins with. A crash leaves one behind; the next writer removes it.
@@ -8,26 +9,12 @@ extension SafeDirectory {
     /// Reads the whole file `name`, or returns `nil` when there is none.
     func read(_ name: String, atMost limit: Int) throws(Refusal) -> [UInt8]? {
         guard let file = try openFile(name) else { return nil }
-        defer { close(file.descriptor) }
-        guard file.size <= limit else {
-            throw Refusal(reason: "\(path)/\(name) has \(file.size) bytes, more than anything written here")
+        defer { close(file) }
+        do throws(RegularFile.Failure) {
+            return try RegularFile.read(FileDescriptor(rawValue: file), atMost: limit)
+        } catch {
+            throw Refusal(reason: "\(path)/\(name) cannot be read: \(error)")
         }
-        var bytes = [UInt8](repeating: 0, count: file.size)
-        var used = 0
-        while used < bytes.count {
-            let count = bytes.withUnsafeMutableBytes { buffer in
-                Glibc.read(
-                    file.descriptor, UnsafeMutableRawBufferPointer(rebasing: buffer[used...]).baseAddress,
-                    buffer.count - used)
-            }
-            if count < 0 && errno == EINTR { continue }
-            guard count >= 0 else {
-                throw Refusal(reason: "\(path)/\(name) cannot be read: \(errorText(errno))")
-            }
-            if count == 0 { break }
-            used += count
-        }
-        return Array(bytes[0..<used])
     }
 
     /// Puts `bytes` into the file `name`: after a crash at any moment the file is the old or the new one, whole.

@@ -1,4 +1,5 @@
 import Glibc
+import SystemPackage
 
 /// The system calls that change the disk, so that a test can make each of them fail.
 ///
@@ -18,6 +19,6 @@ func errorText(_ code: Int32) -> String { String(cString: strerror(code)) }
 
 /// Whether everybody on this host may read the regular file at `path`.
 package func isReadableByEverybody(_ path: String) -> Bool {
-    var status = stat()
-    return stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFREG && status.st_mode & 0o004 != 0
+    guard let status = try? FilePath(path).stat() else { return false }
+    return status.type == .regular && status.permissions.contains(.otherRead)
 }

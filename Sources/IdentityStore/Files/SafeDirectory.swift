@@ -1,5 +1,6 @@
 import CertificateProviding
 import Glibc
+import SystemPackage
 
 /// An open directory in which nobody else can put or change anything. Everything in it is reached relative to the
 /// descriptor, so that a path that is changed meanwhile cannot lead elsewhere.
@@ -32,7 +33,8 @@ final class SafeDirectory: Sendable {
         var partial = ""
         for component in path.split(separator: "/") {
             partial += "/" + component
-            guard mkdir(partial, 0o700) == 0 || errno == EEXIST || isDirectory(partial) else {
+            guard mkdir(partial, 0o700) == 0 || errno == EEXIST || type(of: partial, followingLinks: true) == .directory
+            else {
                 throw Refusal(reason: "\(partial) cannot be made: \(errorText(errno))")
             }
         }
@@ -55,7 +57,7 @@ final class SafeDirectory: Sendable {
     }
 
     /// Opens the regular file `name` for reading, or returns `nil` when there is none.
-    func openFile(_ name: String) throws(Refusal) -> (descriptor: Int32, size: Int)? {
+    func openFile(_ name: String) throws(Refusal) -> Int32? {
         let file = openat(descriptor, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
         guard file >= 0 else {
             let code = errno
@@ -64,7 +66,8 @@ final class SafeDirectory: Sendable {
             throw Refusal(reason: "\(path)/\(name) cannot be opened: \(why)")
         }
         do throws(Refusal) {
-            return (file, try Self.check(file, path + "/" + name, isDirectory: false))
+            try Self.check(file, path + "/" + name, isDirectory: false)
+            return file
         } catch {
             close(file)
             throw error
@@ -76,47 +79,42 @@ final class SafeDirectory: Sendable {
         guard descriptor >= 0 else {
             let code = errno
             if code == ENOENT { return nil }
-            let isLink = code == ELOOP || (code == ENOTDIR && !isDirectory(path) || isSymbolicLink(path))
+            let isLink =
+                code == ELOOP
+                || (code == ENOTDIR && type(of: path, followingLinks: true) != .directory
+                    || type(of: path, followingLinks: false) == .symbolicLink)
             throw Refusal(
                 reason: isLink
                     ? "\(path) is not a directory (or a symbolic link, which is never followed here)"
                     : "\(path) cannot be opened: \(errorText(code))")
         }
         let directory = SafeDirectory(descriptor: descriptor, path: path)
-        _ = try check(descriptor, path, isDirectory: true)
+        try check(descriptor, path, isDirectory: true)
         return directory
     }
 
-    /// Refuses what somebody else owns or may change (a file: may even read), and returns the size.
-    private static func check(_ descriptor: Int32, _ path: String, isDirectory: Bool) throws(Refusal) -> Int {
-        var status = stat()
-        guard fstat(descriptor, &status) == 0 else {
-            throw Refusal(reason: "\(path) cannot be examined: \(errorText(errno))")
+    /// Refuses what somebody else owns or may change (a file: may even read).
+    private static func check(_ descriptor: Int32, _ path: String, isDirectory: Bool) throws(Refusal) {
+        let status: Stat
+        do throws(Errno) { status = try FileDescriptor(rawValue: descriptor).stat() } catch {
+            throw Refusal(reason: "\(path) cannot be examined: \(error)")
         }
-        guard status.st_mode & S_IFMT == (isDirectory ? S_IFDIR : S_IFREG) else {
+        guard status.type == (isDirectory ? .directory : .regular) else {
             throw Refusal(reason: "\(path) is not a \(isDirectory ? "directory" : "regular file")")
         }
-        guard status.st_uid == geteuid() else {
+        guard status.userID.rawValue == geteuid() else {
             throw Refusal(
-                reason: "\(path) belongs to another user (uid \(status.st_uid)); run: chown -R \(geteuid()) "
+                reason: "\(path) belongs to another user (uid \(status.userID.rawValue)); run: chown -R \(geteuid()) "
                     + path.shellQuoted)
         }
-        let forbidden: UInt32 = isDirectory ? 0o022 : 0o077
-        guard status.st_mode & forbidden == 0 else {
+        guard status.permissions.rawValue & (isDirectory ? 0o022 : 0o077) == 0 else {
             throw Refusal(
-                reason: "\(path) is open to others (mode \(String(status.st_mode & 0o777, radix: 8))); run: chmod "
+                reason: "\(path) is open to others (mode \(String(status.permissions.rawValue, radix: 8))); run: chmod "
                     + (isDirectory ? "700 " : "600 ") + path.shellQuoted)
         }
-        return Int(status.st_size)
     }
 
-    private static func isDirectory(_ path: String) -> Bool {
-        var status = stat()
-        return stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
-    }
-
-    private static func isSymbolicLink(_ path: String) -> Bool {
-        var status = stat()
-        return lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFLNK
+    private static func type(of path: String, followingLinks: Bool) -> FileType? {
+        try? FilePath(path).stat(followTargetSymlink: followingLinks).type
     }
 }

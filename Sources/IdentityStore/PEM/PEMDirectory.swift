@@ -1,5 +1,6 @@
 package import CertificateProviding
 import Glibc
+import SystemPackage
 
 /// A directory in which other programs find an identity as PEM files.
 ///
@@ -87,11 +88,10 @@ package struct PEMDirectory {
             let descriptor = openat(existing.descriptor, file.name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
             guard descriptor >= 0 else { return false }
             defer { close(descriptor) }
-            var status = stat()
-            var found = [UInt8](repeating: 0, count: file.content.count + 1)
-            return fstat(descriptor, &status) == 0 && status.st_mode & 0o777 == file.mode
-                && read(descriptor, &found, found.count) == file.content.count
-                && found.dropLast() == file.content[...]
+            let open = FileDescriptor(rawValue: descriptor)
+            guard let mode = try? open.stat().permissions.rawValue else { return false }
+            return mode == file.mode
+                && (try? RegularFile.read(open, atMost: file.content.count)) == file.content
         }
     }
 

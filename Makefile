@@ -1,0 +1,58 @@
+# The two commands to begin with: make demo, make test. `make help` shows the rest.
+SHELL := /bin/bash
+SWIFT ?= swift
+PREFIX ?= /usr/local
+DESTDIR ?=
+FUZZ_SECONDS ?= 600
+
+# What the build needs, what the demonstration and the tests run against, and what only the benchmarks need.
+BUILD_PACKAGES := libssl-dev pkg-config libstdc++-12-dev zlib1g-dev
+DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
+TEST_PACKAGES := $(DEMO_PACKAGES) python3 util-linux
+BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3
+
+# Statically linked Swift runtime: one file to install, and half the time to start.
+RELEASE := -c release --static-swift-stdlib
+
+.PHONY: help demo test lint build install uninstall fuzz bench clean packages-%
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: packages-DEMO ## Build, make a throw-away identity, and use it for a mutual-TLS request
+	@Scripts/require-swift $(SWIFT)
+	$(SWIFT) build --product certprov
+	$(SWIFT) build --product certprov-connect
+	@Scripts/demo "$$($(SWIFT) build --show-bin-path)"
+
+test: packages-TEST ## Build and run all tests
+	@Scripts/require-swift $(SWIFT)
+	$(SWIFT) build --build-tests
+	$(SWIFT) test --skip-build
+
+lint: ## Check the formatting
+	@Scripts/require-swift $(SWIFT)
+	$(SWIFT) format lint --strict --recursive Package.swift Sources Plugins Tests Examples Benchmarks
+
+build: packages-BUILD ## Build the release
+	@Scripts/require-swift $(SWIFT)
+	$(SWIFT) build $(RELEASE) --product certprov
+	$(SWIFT) build $(RELEASE) --product certprov-connect
+
+install: build ## Install into PREFIX (default /usr/local)
+	Scripts/install "$$($(SWIFT) build $(RELEASE) --show-bin-path)" "$(DESTDIR)$(PREFIX)"
+
+uninstall: ## Remove what install put into PREFIX
+	Scripts/install --remove "$(DESTDIR)$(PREFIX)"
+
+fuzz: packages-TEST ## Feed mutated files to every reader, under the address sanitizer, for FUZZ_SECONDS
+	CERTPROV_FUZZ_SECONDS=$(FUZZ_SECONDS) $(SWIFT) test --scratch-path .build/fuzz --sanitize=address --filter Fuzz
+
+bench: packages-BENCH build ## Measure against named peers; prints ratios
+	@Benchmarks/run "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
+
+clean: ## Remove everything that was built
+	rm -rf .build Examples/*/.build Benchmarks/.build
+
+packages-%:
+	@Scripts/require-packages $($*_PACKAGES)

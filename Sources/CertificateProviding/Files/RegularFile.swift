@@ -1,0 +1,71 @@
+import Glibc
+public import SystemPackage
+
+/// Reads regular files whole, within a bound. What is not a regular file is neither waited for nor read.
+public enum RegularFile {
+    /// Why a file was not read. The description completes a sentence such as "… cannot be used: ".
+    public enum Failure: Error, Sendable, CustomStringConvertible {
+        case systemCall(Errno)
+        /// What it is instead.
+        case notRegular(String)
+        /// Its size, and the bound.
+        case tooLarge(Int64, limit: Int)
+
+        public var description: String {
+            switch self {
+            case .systemCall(let code): "\(code)"
+            case .notRegular(let kind): "it is \(kind), not a regular file"
+            case .tooLarge(let size, let limit): "it has \(size) bytes, more than the \(limit) that are read"
+            }
+        }
+
+        /// Whether there is no such file.
+        public var isMissing: Bool {
+            if case .systemCall(let code) = self { return code == .noSuchFileOrDirectory }
+            return false
+        }
+    }
+
+    /// Reads the file at `path`, following symbolic links. Blocks on the file system only.
+    public static func read(_ path: String, atMost limit: Int) throws(Failure) -> [UInt8] {
+        guard !path.utf8.contains(0) else { throw .systemCall(.invalidArgument) }
+        // O_NONBLOCK: opening a named pipe without a writer must not hang.
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+        guard descriptor >= 0 else { throw .systemCall(Errno(rawValue: errno)) }
+        defer { close(descriptor) }
+        return try read(FileDescriptor(rawValue: descriptor), atMost: limit)
+    }
+
+    /// Reads an open file from its present position to its end. It stays open.
+    public static func read(_ file: FileDescriptor, atMost limit: Int) throws(Failure) -> [UInt8] {
+        let status: Stat
+        do throws(Errno) { status = try file.stat() } catch { throw .systemCall(error) }
+        guard status.type == .regular else { throw .notRegular(kind(of: status.type)) }
+        guard status.size <= limit else { throw .tooLarge(status.size, limit: limit) }
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(Int(status.size) + 1)
+        // One byte more than was promised shows the end, or that the file is growing.
+        var room = Int(status.size) + 1
+        while room > 0 {
+            var chunk = [UInt8](repeating: 0, count: room)
+            let count = Glibc.read(file.rawValue, &chunk, room)
+            if count < 0 && errno == EINTR { continue }
+            guard count >= 0 else { throw .systemCall(Errno(rawValue: errno)) }
+            if count == 0 { return bytes }
+            bytes += chunk[0..<count]
+            guard bytes.count <= limit else { throw .tooLarge(Int64(bytes.count), limit: limit) }
+            room = max(room - count, 4096)
+        }
+        return bytes
+    }
+
+    private static func kind(of type: FileType) -> String {
+        switch type {
+        case .directory: "a directory"
+        case .fifo: "a named pipe"
+        case .socket: "a socket"
+        case .symbolicLink: "a symbolic link"
+        default: "a device"
+        }
+    }
+}
