@@ -114,6 +114,13 @@ let package = Package(
         ),
         .testTarget(name: "CertificateProvidingTests", dependencies: ["CertificateProviding", "TestSupport"]),
         .testTarget(name: "PKCS12FileProviderTests", dependencies: ["PKCS12FileProvider", "TestSupport"]),
+        .testTarget(
+            name: "ReadmeTests",
+            dependencies: [
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PKCS12FileProvider",
+                .product(name: "Logging", package: "swift-log"),
+            ]
+        ),
         .testTarget(name: "LogonTests", dependencies: ["Logon", "TestSupport"]),
         .testTarget(
             name: "CertificateTLSTests",
