@@ -9,7 +9,7 @@ import Logon
 @main
 struct ConnectCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "certprov connect",
+        commandName: "connect", _superCommandName: "certprov",
         abstract: "Make a TLS handshake with the identity, and show what came of it.",
         discussion: """
             Uses the stored identity, else gets one from the provider, and verifies the server as a service would. \

@@ -1,6 +1,20 @@
 import ArgumentParser
 
 @main
+enum Main {
+    /// Goes straight to the subcommand. Through the root command the parser would first set up every subcommand and
+    /// the completion scripts, which takes as long as listing a file does.
+    static func main() async {
+        let arguments = Array(CommandLine.arguments.dropFirst())
+        let named = Certprov.configuration.subcommands.first { $0.configuration.commandName == arguments.first }
+        if let subcommand = named as? any AsyncParsableCommand.Type {
+            await subcommand.main(Array(arguments.dropFirst()))
+        } else {
+            await Certprov.main()
+        }
+    }
+}
+
 struct Certprov: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "certprov",

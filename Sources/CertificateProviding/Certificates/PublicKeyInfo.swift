@@ -77,7 +77,7 @@ extension PublicKeyInfo {
             self.curve = nil
             self.bits = try Self.modulusSize(ofRSAPublicKey: key.bytes)
         case .ecPublicKey:
-            let name = parameters.flatMap { try? ASN1ObjectIdentifier(derEncoded: $0) }
+            let name = parameters?.objectIdentifier
             let known = name.flatMap { Self.curves[$0] }
             self.algorithm = .ec
             self.curve = known?.name ?? name.map { String(describing: $0) } ?? "explicit"

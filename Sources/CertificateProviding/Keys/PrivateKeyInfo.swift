@@ -15,7 +15,7 @@ struct PrivateKeyInfo {
             let identifier = try nodes.required("privateKeyAlgorithm")
             let (algorithm, curve) = try DER.sequence(identifier, identifier: .sequence) { nodes in
                 let algorithm = try ASN1ObjectIdentifier(derEncoded: &nodes)
-                return (algorithm, nodes.next().flatMap { try? ASN1ObjectIdentifier(derEncoded: $0) })
+                return (algorithm, nodes.next()?.objectIdentifier)
             }
             let privateKey = try ASN1OctetString(derEncoded: &nodes).bytes
             while nodes.next() != nil {}  // attributes and public key

@@ -1,4 +1,5 @@
 public import FoundationEssentials
+import Glibc
 
 /// A JSON document of the command: stable, versioned, keys sorted.
 public protocol Document: Encodable {
@@ -42,6 +43,16 @@ public struct Nullable<Value: Encodable>: Encodable {
 }
 
 extension Date {
-    /// UTC, RFC 3339, to the second.
-    public var rfc3339: String { formatted(.iso8601) }
+    /// UTC, RFC 3339, to the second. Without a FormatStyle, which takes a millisecond to set up.
+    public var rfc3339: String {
+        var seconds = time_t(timeIntervalSince1970.rounded(.down))
+        var parts = tm()
+        gmtime_r(&seconds, &parts)
+        func digits(_ value: Int32, _ width: Int) -> String {
+            let text = String(value)
+            return String(repeating: "0", count: max(0, width - text.count)) + text
+        }
+        let date = "\(digits(parts.tm_year + 1900, 4))-\(digits(parts.tm_mon + 1, 2))-\(digits(parts.tm_mday, 2))"
+        return date + "T\(digits(parts.tm_hour, 2)):\(digits(parts.tm_min, 2)):\(digits(parts.tm_sec, 2))Z"
+    }
 }

@@ -9,6 +9,7 @@ import Glibc
 /// to start.
 struct Connect: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
+        commandName: "connect", _superCommandName: "certprov",
         abstract: "Make a TLS handshake with the identity, and show what came of it.",
         discussion: "Run 'certprov connect --help' for its options.")
 

@@ -6,6 +6,7 @@ import Logon
 
 struct Delete: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
+        commandName: "delete", _superCommandName: "certprov",
         abstract: "Forget the stored identity. What it was obtained from stays untouched.")
 
     @OptionGroup var options: GlobalOptions

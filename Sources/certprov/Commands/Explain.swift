@@ -5,6 +5,7 @@ import Logon
 
 struct Explain: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
+        commandName: "explain", _superCommandName: "certprov",
         abstract: "Say which provider would be chosen and why, without choosing it.")
 
     @OptionGroup var options: GlobalOptions

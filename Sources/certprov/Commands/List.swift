@@ -6,6 +6,7 @@ import Logon
 
 struct List: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
+        commandName: "list", _superCommandName: "certprov",
         abstract: "Show the identities that the providers can see, stored or available, without prompting.")
 
     @OptionGroup var options: GlobalOptions

@@ -4,6 +4,7 @@ import CommandSupport
 
 struct Providers: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
+        commandName: "providers", _superCommandName: "certprov",
         abstract: "Show the installed providers with their parameters.")
 
     @OptionGroup var options: GlobalOptions
