@@ -48,10 +48,10 @@ public final class IdentityStore: Sendable {
     }
 
     /// Returns the key that seals entries. Under the lock.
-    func keyForSealing() throws(CertificateProviderError) -> SealingKey {
-        if let key = openedKey.withLock({ $0 }) { return key }
-        return remember(try keySource.keyForSealing())
-    }
+    ///
+    /// Asks the source every time: where the directory was removed meanwhile, a key that is only remembered would seal
+    /// an entry that no other process, and not this one after a restart, could open.
+    func keyForSealing() throws(CertificateProviderError) -> SealingKey { remember(try keySource.keyForSealing()) }
 
     /// Looks the key up anew: another process may have made one, or a person may have restored one.
     func forgetKey() { openedKey.withLock { $0 = nil } }

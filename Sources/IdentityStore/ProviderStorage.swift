@@ -17,6 +17,7 @@ final class ProviderStorage: IdentityStorage {
     }
 
     func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
+        guard Self.isPermitted(name) else { throw readFailure(Self.nameRule) }
         // A descriptor of a directory that was removed and made anew finds nothing; then it is opened again.
         if let directory = opened.withLock({ $0 }), let version = Self.version(of: name, in: directory) {
             return version
@@ -27,6 +28,7 @@ final class ProviderStorage: IdentityStorage {
     }
 
     func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+        guard Self.isPermitted(name) else { throw readFailure(Self.nameRule) }
         let file = try reading { () throws(SafeDirectory.Refusal) in
             try openDirectory()?.read(name, atMost: IdentityStore.maximumEntrySize)
         }
@@ -46,11 +48,14 @@ final class ProviderStorage: IdentityStorage {
     }
 
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+        guard Self.isPermitted(name) else { throw writeFailure(Self.nameRule) }
         let content = StoredIdentityCoding.encode(identity)
         do {
             let root = try SafeDirectory.create(store.path)
             let lock = try StoreLock(in: root)
             defer { withExtendedLifetime(lock) {} }
+            // A writer may have died while it made the key.
+            root.removeAbandonedFiles(store.files)
             let key = try store.keyForSealing()
             let directory = try root.create(Self.parent, store.files).create(provider.rawValue, store.files)
             if let old = try directory.read(name, atMost: IdentityStore.maximumEntrySize),
@@ -77,6 +82,7 @@ final class ProviderStorage: IdentityStorage {
 
     func removeEntry(named name: String) throws(CertificateProviderError) {
         do throws(SafeDirectory.Refusal) {
+            guard Self.isPermitted(name) else { throw SafeDirectory.Refusal(reason: Self.nameRule) }
             guard let root = try SafeDirectory.open(store.path), let directory = try openDirectory() else { return }
             // Nothing there needs no lock, and so no right to write.
             guard Self.version(of: name, in: directory) != nil else { return }
@@ -91,6 +97,15 @@ final class ProviderStorage: IdentityStorage {
 }
 
 extension ProviderStorage {
+    /// Whether a provider may call an entry so. The name is a file's: it must not lead to the key or to another
+    /// provider's entries, nor look like a temporary file.
+    private static func isPermitted(_ name: String) -> Bool {
+        !name.isEmpty && name.utf8.count <= 128 && !name.hasPrefix(".") && !name.utf8.contains { $0 == 0x2f || $0 == 0 }
+    }
+
+    private static let nameRule =
+        "the name of an entry has 1 to 128 bytes, no '/' or NUL, and does not begin with a dot"
+
     /// What an entry's seal is bound to.
     private func fullName(_ name: String) -> String { "\(provider)/\(name)" }
 

@@ -1,7 +1,8 @@
 /// A provider's own part of the identity store: named entries that outlive the process.
 ///
 /// The calls read and write small local files: they block for a short, bounded time and may be made from any thread.
-/// Every write is whole or not at all, across a crash and between processes.
+/// Every write is whole or not at all, across a crash and between processes. The name of an entry has 1 to 128 bytes,
+/// no `/` or NUL, and does not begin with a dot.
 public protocol IdentityStorage: Sendable {
     /// Returns the entry, or `nil` when there is none.
     /// - Throws: `storeReadFailed` when there is one that cannot be read.

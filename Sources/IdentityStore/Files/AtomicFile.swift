@@ -28,17 +28,32 @@ extension SafeDirectory {
         defer { if isPending { _ = files.unlink(descriptor, temporary) } }
         try createFile(temporary, bytes, files)
         if replacing {
-            guard files.rename(descriptor, temporary, name) == 0 else {
-                throw failure("\(path)/\(name) cannot be put in place")
-            }
+            try replace(name, with: temporary, files)
             isPending = false
         } else {
             // A hard link, unlike a rename, never replaces.
             guard files.link(descriptor, temporary, name) == 0 || errno == EEXIST else {
                 throw failure("\(path)/\(name) cannot be put in place")
             }
+            guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed") }
         }
-        guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed") }
+    }
+
+    /// Renames `temporary` to `name` and flushes that. Where the flushing fails, `name` is again what it was: a caller
+    /// who is told that nothing was stored must not find the new file there.
+    private func replace(_ name: String, with temporary: String, _ files: FileSystem) throws(Refusal) {
+        let previous = temporary + "-previous"
+        let isReplacing = files.link(descriptor, name, previous) == 0
+        guard isReplacing || errno == ENOENT else { throw failure("\(path)/\(name) cannot be put in place") }
+        defer { if isReplacing { _ = files.unlink(descriptor, previous) } }
+        guard files.rename(descriptor, temporary, name) == 0 else {
+            throw failure("\(path)/\(name) cannot be put in place")
+        }
+        guard files.synchronize(descriptor) == 0 else {
+            let failure = failure("\(path) cannot be flushed")
+            _ = isReplacing ? files.rename(descriptor, previous, name) : files.unlink(descriptor, name)
+            throw failure
+        }
     }
 
     /// Makes the file `name`, which must not exist, and flushes it. For its owner alone until it is complete.
@@ -73,7 +88,8 @@ extension SafeDirectory {
 
     func failure(_ what: String) -> Refusal { Refusal(reason: "\(what): \(errorText(errno))") }
 
-    private func removeAbandonedFiles(_ files: FileSystem) {
+    /// Removes what writers that died have left. Under the store's lock.
+    func removeAbandonedFiles(_ files: FileSystem) {
         for name in entries() where name.hasPrefix(Self.temporaryPrefix) { _ = files.unlink(descriptor, name) }
     }
 

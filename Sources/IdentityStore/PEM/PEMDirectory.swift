@@ -59,9 +59,9 @@ package struct PEMDirectory {
             guard fchmod(target.descriptor, 0o755) == 0, files.synchronize(target.descriptor) == 0 else {
                 throw target.failure("\(target.path) cannot be flushed")
             }
-            try switchLink(to: name, directory)
+            try switchLink(from: current, to: name, directory)
         } catch {
-            // The switch itself may have happened, and only its flushing failed.
+            // The switch may have happened, with its flushing and its taking back failed.
             removeSets(directory, except: current, try? target(directory))
             throw error
         }
@@ -95,14 +95,29 @@ package struct PEMDirectory {
         }
     }
 
-    private func switchLink(to name: String, _ directory: SafeDirectory) throws(SafeDirectory.Refusal) {
+    private func switchLink(
+        from current: String?, to name: String, _ directory: SafeDirectory
+    ) throws(SafeDirectory.Refusal) {
+        try pointLink(to: name, directory)
+        guard files.synchronize(directory.descriptor) == 0 else {
+            let failure = directory.failure("\(path)/\(Self.link) cannot be switched")
+            if let current {
+                try? pointLink(to: current, directory)
+            } else {
+                _ = files.unlink(directory.descriptor, Self.link)
+            }
+            throw failure
+        }
+    }
+
+    private func pointLink(to name: String, _ directory: SafeDirectory) throws(SafeDirectory.Refusal) {
         let temporary = name + ".link"
         guard symlinkat(name, directory.descriptor, temporary) == 0 else {
             throw directory.failure("\(path) cannot be written to")
         }
-        guard files.rename(directory.descriptor, temporary, Self.link) == 0,
-            files.synchronize(directory.descriptor) == 0
-        else { throw directory.failure("\(path)/\(Self.link) cannot be switched") }
+        guard files.rename(directory.descriptor, temporary, Self.link) == 0 else {
+            throw directory.failure("\(path)/\(Self.link) cannot be switched")
+        }
     }
 
     private func removeSets(_ directory: SafeDirectory, except kept: String?...) {
