@@ -20,8 +20,9 @@ public final class PKCS12FileProvider: CertificateProvider {
 
     private struct State {
         var settings: Settings?
-        /// The stored identity as it was last read, and the state of the store that it was read from.
-        var cached: (version: EntryVersion, identity: Identity)?
+        /// The stored identity as it was last read, and the entry and its state that it was read from. The entry's name
+        /// as well: the parameters may change while another thread is between reading and remembering.
+        var cached: (name: String, version: EntryVersion, identity: Identity)?
     }
 
     /// The parameters, checked.
@@ -96,11 +97,13 @@ public final class PKCS12FileProvider: CertificateProvider {
         do throws(CertificateProviderError) {
             let name = try settings().entryName
             guard let version = try environment.storage.version(ofEntryNamed: name) else { return nil }
-            if let cached = state.withLock({ $0.cached }), cached.version == version { return cached.identity }
+            if let cached = state.withLock({ $0.cached }), cached.name == name, cached.version == version {
+                return cached.identity
+            }
             guard let entry = try environment.storage.entry(named: name) else { return nil }
             let identity = try Self.identity(of: entry)
             // The entry may have been replaced since its version was read: then the next call reads it again.
-            state.withLock { $0.cached = (version, identity) }
+            state.withLock { $0.cached = (name, version, identity) }
             return identity
         } catch {
             throw error.attributed(to: id)
