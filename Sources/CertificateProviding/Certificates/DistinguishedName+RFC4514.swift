@@ -41,7 +41,7 @@ extension DistinguishedName {
             case " " where offset == 0 || offset == text.unicodeScalars.count - 1, "#" where offset == 0:
                 result += "\\"
                 result.unicodeScalars.append(scalar)
-            case _ where scalar.value < 0x20 || (0x7f...0x9f).contains(scalar.value):
+            case _ where scalar.isControl:
                 // Not demanded by the RFC except for NUL; a name must not be able to steer a terminal.
                 result += String(scalar).utf8.map { "\\" + [$0].hexEncoded }.joined()
             default:

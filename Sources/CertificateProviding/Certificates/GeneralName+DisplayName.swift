@@ -46,7 +46,7 @@ extension String {
 
 extension Unicode.Scalar {
     /// C0 and C1 controls, and the marks that reverse the direction of text.
-    fileprivate var isControl: Bool {
+    var isControl: Bool {
         value < 0x20 || (0x7f...0x9f).contains(value) || (0x202a...0x202e).contains(value)
             || (0x2066...0x2069).contains(value)
     }
