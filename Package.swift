@@ -113,6 +113,7 @@ let package = Package(
             path: "Tests/TestSupport"
         ),
         .testTarget(name: "CertificateProvidingTests", dependencies: ["CertificateProviding", "TestSupport"]),
+        .testTarget(name: "IdentityStoreTests", dependencies: ["IdentityStore", "TestSupport"]),
         .testTarget(name: "PKCS12FileProviderTests", dependencies: ["PKCS12FileProvider", "TestSupport"]),
         .testTarget(
             name: "ReadmeTests",

@@ -1,0 +1,65 @@
+import Glibc
+import Synchronization
+
+@testable import IdentityStore
+
+/// A disk on which one chosen call fails, while everything else really happens.
+final class FaultyDisk: Sendable {
+    enum Call: String, Sendable, CaseIterable { case write, synchronize, rename, link, unlink }
+
+    private struct State {
+        var counts: [Call: Int] = [:]
+        var failing: (call: Call, position: Int, code: Int32)?
+        /// How many bytes at most are written at once, and whether every other write is interrupted.
+        var isStuttering = false
+    }
+    private let state = Mutex(State())
+
+    /// How often each call was made.
+    var counts: [Call: Int] { state.withLock { $0.counts } }
+
+    /// Lets the call at `position`, counted from 1 and from now, fail with `code`.
+    func fail(_ call: Call, at position: Int, with code: Int32) {
+        state.withLock {
+            $0.counts = [:]
+            $0.failing = (call, position, code)
+        }
+    }
+
+    func repair() { state.withLock { $0 = State() } }
+
+    /// From now on a write takes at most three bytes, and every other one is interrupted.
+    func stutter() { state.withLock { $0.isStuttering = true } }
+
+    var fileSystem: FileSystem {
+        let real = FileSystem()
+        return FileSystem(
+            write: { [self] descriptor, bytes in
+                if isFailing(.write) { return -1 }
+                let (isStuttering, count) = state.withLock { ($0.isStuttering, $0.counts[.write] ?? 0) }
+                guard isStuttering else { return real.write(descriptor, bytes) }
+                if count.isMultiple(of: 2) {
+                    errno = EINTR
+                    return -1
+                }
+                return real.write(descriptor, UnsafeRawBufferPointer(rebasing: bytes.prefix(3)))
+            },
+            synchronize: { [self] in isFailing(.synchronize) ? -1 : real.synchronize($0) },
+            rename: { [self] in isFailing(.rename) ? -1 : real.rename($0, $1, $2) },
+            link: { [self] in isFailing(.link) ? -1 : real.link($0, $1, $2) },
+            unlink: { [self] in isFailing(.unlink) ? -1 : real.unlink($0, $1) })
+    }
+
+    private func isFailing(_ call: Call) -> Bool {
+        let code: Int32? = state.withLock { state in
+            state.counts[call, default: 0] += 1
+            guard let failing = state.failing, failing.call == call, failing.position == state.counts[call] else {
+                return nil
+            }
+            return failing.code
+        }
+        guard let code else { return false }
+        errno = code
+        return true
+    }
+}

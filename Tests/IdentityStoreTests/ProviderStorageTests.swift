@@ -1,0 +1,163 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+@testable import IdentityStore
+
+@Suite struct ProviderStorageTests {
+    @Test(arguments: TestAuthority.KeyKind.allCases) func givesBackWhatWasStored(kind: TestAuthority.KeyKind) throws {
+        let fixture = try StoreFixture()
+        let identity = try Samples.stored("round trip", kind: kind)
+        #expect(try fixture.storage().entry(named: "entry") == nil)
+        try fixture.storage().setEntry(identity, named: "entry")
+        #expect(try fixture.storage().entry(named: "entry") == identity)
+    }
+
+    @Test func anIdentityWithoutAKeyOrAttributes() throws {
+        let fixture = try StoreFixture()
+        var identity = try Samples.stored("in a token")
+        identity.privateKey = nil
+        identity.attributes = [:]
+        try fixture.storage().setEntry(identity, named: "entry")
+        #expect(try fixture.storage().entry(named: "entry") == identity)
+    }
+
+    @Test func nothingIsMadeByLooking() throws {
+        let fixture = try StoreFixture()
+        #expect(try fixture.storage().version(ofEntryNamed: "entry") == nil)
+        #expect(try fixture.storage().entry(named: "entry") == nil)
+        try fixture.storage().removeEntry(named: "entry")
+        #expect(fixture.directory.contents().isEmpty)
+    }
+
+    @Test func storesOnOneDirectorySeeEachOther() throws {
+        let fixture = try StoreFixture()
+        let (one, other) = (fixture.storage(), fixture.storage())
+        #expect(try other.entry(named: "entry") == nil)
+        let (first, second) = (try Samples.stored("first"), try Samples.stored("second"))
+        try one.setEntry(first, named: "entry")
+        #expect(try other.entry(named: "entry") == first)
+        try other.setEntry(second, named: "entry")
+        #expect(try one.entry(named: "entry") == second)
+        try one.removeEntry(named: "entry")
+        #expect(try other.entry(named: "entry") == nil)
+        #expect(try other.version(ofEntryNamed: "entry") == nil)
+    }
+
+    @Test func providersAndEntriesAreApart() throws {
+        let fixture = try StoreFixture()
+        let (first, second) = (try Samples.stored("first"), try Samples.stored("second"))
+        try fixture.storage(ProviderID("a")).setEntry(first, named: "entry")
+        try fixture.storage(ProviderID("b")).setEntry(second, named: "entry")
+        try fixture.storage(ProviderID("a")).setEntry(second, named: "other")
+        #expect(try fixture.storage(ProviderID("a")).entry(named: "entry") == first)
+        #expect(try fixture.storage(ProviderID("b")).entry(named: "entry") == second)
+        try fixture.storage(ProviderID("a")).removeEntry(named: "entry")
+        #expect(try fixture.storage(ProviderID("a")).entry(named: "other") == second)
+        #expect(try fixture.storage(ProviderID("b")).entry(named: "entry") == second)
+    }
+
+    @Test(arguments: ["", ".", "..", "../../store.key", "a/b", ".tmp-x", "a\0b", String(repeating: "n", count: 129)])
+    func refusesNamesThatLeadElsewhere(name: String) throws {
+        let fixture = try StoreFixture()
+        let identity = try Samples.stored("x")
+        try fixture.storage().setEntry(identity, named: "entry")
+        let before = fixture.directory.contents()
+        #expect(try error { _ = try fixture.storage().entry(named: name) }.code == .storeReadFailed)
+        #expect(try error { _ = try fixture.storage().version(ofEntryNamed: name) }.code == .storeReadFailed)
+        #expect(try error { try fixture.storage().setEntry(identity, named: name) }.code == .storeWriteFailed)
+        #expect(try error { try fixture.storage().removeEntry(named: name) }.code == .deleteFailed)
+        #expect(fixture.directory.contents() == before)
+    }
+
+    @Test func theVersionChangesWithEveryReplacement() throws {
+        let fixture = try StoreFixture()
+        let (writer, reader) = (fixture.storage(), fixture.storage())
+        let identity = try Samples.stored("the same")
+        var versions: Set<EntryVersion> = []
+        for round in 1...50 {
+            try writer.setEntry(identity, named: "entry")
+            versions.insert(try #require(try reader.version(ofEntryNamed: "entry")))
+            #expect(versions.count == round)
+            #expect(try reader.version(ofEntryNamed: "entry") == writer.version(ofEntryNamed: "entry"))
+        }
+        try writer.removeEntry(named: "entry")
+        #expect(try reader.version(ofEntryNamed: "entry") == nil)
+    }
+
+    @Test(arguments: ["state", "state/identities", "state/identities/test"])
+    func aDirectoryThatIsRemovedAndMadeAnew(folder: String) throws {
+        let fixture = try StoreFixture()
+        let (first, second) = (try Samples.stored("first"), try Samples.stored("second"))
+        let (one, other) = (fixture.storage(), fixture.storage())
+        try one.setEntry(first, named: "entry")
+        let version = try other.version(ofEntryNamed: "entry")
+        #expect(try other.entry(named: "entry") == first)
+        try FileManager.default.removeItem(atPath: fixture.directory[folder])
+        #expect(try one.version(ofEntryNamed: "entry") == nil)
+        #expect(try other.entry(named: "entry") == nil)
+        // Written by a process that still remembers the key of the directory that is gone.
+        try one.setEntry(second, named: "entry")
+        #expect(try other.version(ofEntryNamed: "entry") != version)
+        #expect(try other.entry(named: "entry") == second)
+        #expect(try fixture.storage().entry(named: "entry") == second, "after a restart")
+    }
+
+    @Test func anIdentityThatIsTooLargeIsNotStored() throws {
+        let fixture = try StoreFixture()
+        var identity = try Samples.stored("large")
+        try fixture.storage().setEntry(identity, named: "entry")
+        identity.attributes["large"] = String(repeating: "x", count: IdentityStore.maximumEntrySize)
+        #expect(try error { try fixture.storage().setEntry(identity, named: "entry") }.code == .storeWriteFailed)
+        #expect(try fixture.storage().entry(named: "entry")?.attributes["large"] == nil)
+    }
+
+    @Test func newerFormatsAreNeitherReadNorReplaced() throws {
+        let fixture = try StoreFixture()
+        let identity = try Samples.stored("future")
+        try fixture.storage().setEntry(identity, named: "entry")
+        var file = try fixture.directory.read(StoreFixture.entryFile)
+        file[8] = 2
+        try fixture.directory.write(file, to: StoreFixture.entryFile)
+        let reading = try error { _ = try fixture.storage().entry(named: "entry") }
+        #expect(reading.code == .storeReadFailed && reading.message.contains("newer certprov (format 2)"))
+        let writing = try error { try fixture.storage().setEntry(identity, named: "entry") }
+        #expect(writing.code == .storeWriteFailed && writing.message.contains("newer certprov (format 2)"))
+        #expect(try fixture.directory.read(StoreFixture.entryFile) == file)
+        // A person who says "delete" means it; refusing would leave no way out but `rm`.
+        try fixture.storage().removeEntry(named: "entry")
+        #expect(try fixture.storage().entry(named: "entry") == nil)
+    }
+
+    @Test(arguments: ["identities/test/other", "identities/elsewhere/entry"])
+    func anEntryDoesNotPassForAnother(place: String) throws {
+        let fixture = try StoreFixture()
+        let identity = try Samples.stored("original")
+        try fixture.storage().setEntry(identity, named: "entry")
+        try fixture.storage(ProviderID("elsewhere")).setEntry(identity, named: "entry")
+        let file = try fixture.directory.read(StoreFixture.entryFile)
+        try fixture.directory.write(file, to: "state/" + place)
+        let parts = place.split(separator: "/").map(String.init)
+        let provider = try #require(ProviderID(rawValue: parts[1]))
+        let error = try error { _ = try fixture.storage(provider).entry(named: parts[2]) }
+        #expect(error.code == .storeReadFailed && error.message.contains("damaged"))
+    }
+
+    @Test func anotherSealingKeyIsCalledThat() throws {
+        let fixture = try StoreFixture()
+        try fixture.storage().setEntry(try Samples.stored("x"), named: "entry")
+        let running = fixture.storage()
+        _ = try running.entry(named: "entry")
+        let key = try fixture.directory.read("state/store.key")
+        try fixture.directory.write(key.reversed(), to: "state/store.key")
+        let error = try error { _ = try fixture.storage().entry(named: "entry") }
+        #expect(error.code == .storeReadFailed && error.message.contains("sealed with another key"))
+        unlink(fixture.directory["state/store.key"])
+        #expect(throws: CertificateProviderError.self) { _ = try fixture.storage().entry(named: "entry") }
+        try fixture.directory.write(key, to: "state/store.key")
+        #expect(try fixture.storage().entry(named: "entry") != nil)
+        #expect(try running.entry(named: "entry") != nil)
+    }
+}

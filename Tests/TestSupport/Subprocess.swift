@@ -1,0 +1,41 @@
+import Dispatch
+import Foundation
+import Glibc
+
+/// A program that is run to its end, for at most a minute.
+public enum Subprocess {
+    public struct Failure: Error, CustomStringConvertible { public var description: String }
+
+    /// Runs `arguments` and returns what it wrote to standard output.
+    /// - Throws: When it fails, with what it wrote to standard error.
+    @discardableResult
+    public static func run(_ arguments: [String], input: [UInt8] = [], in directory: String = "/") throws -> [UInt8] {
+        let folder = try TemporaryDirectory()
+        try folder.write(input, to: "in")
+        for name in ["out", "err"] { try folder.write([], to: name) }
+        let process = Process()
+        process.executableURL = URL(filePath: "/usr/bin/env")
+        process.arguments = arguments
+        process.currentDirectoryURL = URL(filePath: directory)
+        // Files and no pipes: nothing can fill up.
+        process.standardInput = try FileHandle(forReadingFrom: URL(filePath: folder["in"]))
+        process.standardOutput = try FileHandle(forWritingTo: URL(filePath: folder["out"]))
+        process.standardError = try FileHandle(forWritingTo: URL(filePath: folder["err"]))
+        let end = DispatchSemaphore(value: 0)
+        process.terminationHandler = { _ in end.signal() }
+        try process.run()
+        guard end.wait(timeout: .now() + 60) == .success else {
+            kill(process.processIdentifier, SIGKILL)
+            throw Failure(description: "\(arguments.joined(separator: " ")) did not end within a minute")
+        }
+        guard process.terminationStatus == 0 else {
+            let reason = String(decoding: try folder.read("err"), as: UTF8.self)
+            throw Failure(description: "\(arguments.joined(separator: " ")) failed: \(reason)")
+        }
+        return try folder.read("out")
+    }
+
+    public static func openssl(_ arguments: String..., in directory: String) throws {
+        try run(["openssl"] + arguments, in: directory)
+    }
+}

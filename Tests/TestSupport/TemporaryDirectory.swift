@@ -1,0 +1,34 @@
+import Foundation
+import Glibc
+
+/// A directory that goes when its last user does.
+public final class TemporaryDirectory: Sendable {
+    public let path: String
+
+    public init() throws {
+        path = FileManager.default.temporaryDirectory.path + "/certprov-tests-\(UUID().uuidString)"
+        guard mkdir(path, 0o700) == 0 else { throw Failure(description: "\(path) cannot be made") }
+    }
+
+    deinit { try? FileManager.default.removeItem(atPath: path) }
+
+    struct Failure: Error, CustomStringConvertible { var description: String }
+
+    /// The path of something in the directory.
+    public subscript(name: String) -> String { path + "/" + name }
+
+    @discardableResult
+    public func write(_ bytes: some Sequence<UInt8>, to name: String, mode: UInt32 = 0o600) throws -> String {
+        let file = self[name]
+        try Data(bytes).write(to: URL(filePath: file))
+        guard chmod(file, mode) == 0 else { throw Failure(description: "chmod of \(file) failed") }
+        return file
+    }
+
+    public func read(_ name: String) throws -> [UInt8] { Array(try Data(contentsOf: URL(filePath: self[name]))) }
+
+    /// Everything in the directory, hidden files too, relative to it and sorted.
+    public func contents() -> [String] {
+        (FileManager.default.enumerator(atPath: path)?.compactMap { $0 as? String } ?? []).sorted()
+    }
+}
