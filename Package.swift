@@ -135,6 +135,8 @@ let package = Package(
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
             ]
         ),
+        // Runs the command that is built beside it.
+        .testTarget(name: "EndToEndTests", dependencies: ["certprov", "certprov-connect", "TestSupport"]),
     ],
     swiftLanguageModes: [.v6]
 )

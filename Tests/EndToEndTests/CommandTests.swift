@@ -1,0 +1,157 @@
+import Foundation
+import Glibc
+import Testing
+
+/// What `fetch`, `delete`, `explain`, `providers` and `check` say and leave behind.
+@Suite struct CommandTests {
+    private let sandbox: Sandbox
+
+    init() throws { sandbox = try Sandbox() }
+
+    private var client: [String] { adHoc(Fixtures.path("ec.p12")) }
+
+    @Test func fetchAnswersFromTheStoreWithoutTheFile() throws {
+        let source = try sandbox.copy("a.p12", to: "client.p12")
+        let first = try sandbox.certprov(["fetch", "--json"] + adHoc(source))
+        #expect(first.status == 0 && first.stderr.isEmpty, "\(first)")
+        let identity = try first.document("Identity")["identity"]
+        #expect(identity["stored"].bool == true && identity["key"]["location"].string == "store")
+        #expect(identity["subject"].string == "CN=identity-a")
+
+        unlink(source)
+        let again = try sandbox.certprov(["fetch", "--json"] + adHoc(source, password: "env:UNSET"))
+        #expect(again.status == 0 && again.stdout == first.stdout, "\(again)")
+        // Asked anew, the provider has nothing; what was stored still is.
+        try sandbox.certprov(["fetch", "--json", "--force"] + adHoc(source))
+            .expectFailure("fileNotFound", status: 66)
+        #expect(try sandbox.certprov(["fetch", "--json"] + adHoc(source)).stdout == first.stdout)
+    }
+
+    @Test func fetchPrintsATable() throws {
+        let output = try sandbox.certprov(["fetch", "--out", sandbox.path + "/out"] + client)
+        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        let lines = output.stdout.split(separator: "\n")
+        #expect(lines.count == 4 && lines[0].hasPrefix("PROVIDER") && lines[1].contains("store"))
+        #expect(
+            lines[2...].map(String.init) == ["certificate", "chain"].map { "\(sandbox.path)/out/current/\($0).pem" })
+    }
+
+    @Test func listShowsTheStoredOneOnceAndSaysWhatChanged() throws {
+        let source = try sandbox.copy("a.p12", to: "client.p12")
+        #expect(try sandbox.certprov(["fetch"] + adHoc(source)).status == 0)
+        let same = try sandbox.certprov(["list", "--json"] + adHoc(source)).document("IdentityList")
+        #expect(same["items"].array.count == 1 && same["items"][0]["stored"].bool == true)
+        #expect(same["warnings"].array.isEmpty)
+
+        _ = try sandbox.copy("b.p12", to: "client.p12")
+        let changed = try sandbox.certprov(["list", "--json"] + adHoc(source)).document("IdentityList")
+        #expect(changed["items"].array.map { $0["subject"].string } == ["CN=identity-a", "CN=identity-b"])
+        #expect(changed["items"].array.map { $0["stored"].bool } == [true, false])
+        #expect(changed["warnings"].array.count == 1)
+        let text = try sandbox.certprov(["list"] + adHoc(source))
+        #expect(text.status == 0 && text.stderr.contains("certprov fetch --force"), "\(text)")
+    }
+
+    @Test func deleteForgetsAndSucceedsWhenThereIsNothing() throws {
+        #expect(try sandbox.certprov(["fetch"] + client).status == 0)
+        let entry = try sandbox.entry()
+        try sandbox.certprov(["delete", "--json"] + client).expectFailure("interactionRequired", status: 77)
+        #expect(status(entry) != nil)
+        for _ in 0..<2 {
+            let output = try sandbox.certprov(["delete", "--yes"] + client)
+            #expect(output.status == 0 && output.stdout.isEmpty && output.stderr.isEmpty, "\(output)")
+            #expect(status(entry) == nil)
+        }
+        let listed = try sandbox.certprov(["list", "--json"] + client).document("IdentityList")
+        #expect(listed["items"].array.map { $0["stored"].bool } == [false])
+        #expect(status(Fixtures.path("ec.p12")) != nil)
+    }
+
+    @Test func explainSaysWhoWouldAnswer() throws {
+        let before = try sandbox.certprov(["explain", "--json"] + client)
+        #expect(before.status == 0, "\(before)")
+        let forecast = try before.document("Explanation")
+        #expect(forecast["chosen"].string == "pkcs12")
+        #expect(forecast["decisions"].array.map { $0["step"].string } == ["stored", "list"])
+        #expect(forecast["decisions"].array.allSatisfy { $0["durationMilliseconds"].int != nil })
+        #expect(status(sandbox.store) == nil)
+
+        #expect(try sandbox.certprov(["fetch"] + client).status == 0)
+        let after = try sandbox.certprov(["explain", "--json"] + client).document("Explanation")
+        #expect(after["decisions"].array.map { $0["outcome"].string } == ["identity"])
+
+        let failing = try sandbox.certprov(["explain"] + adHoc("/nonexistent.p12"))
+        #expect(failing.status == 0 && failing.stdout.contains("[fileNotFound]"), "\(failing)")
+        #expect(failing.stdout.hasSuffix("chosen: none\n"))
+    }
+
+    @Test func providersDocumentsTheirParameters() throws {
+        let output = try sandbox.certprov("providers", "--json")
+        let items = try output.document("ProviderList")["items"].array
+        let pkcs12 = try #require(items.first { $0["id"].string == "pkcs12" })
+        let parameters = pkcs12["parameters"].array
+        #expect(parameters.map { $0["name"].string } == ["path", "password-source", "alias"])
+        #expect(parameters.map { $0["required"].bool } == [true, false, false])
+        #expect(parameters[0]["default"].isNull)
+        let text = try sandbox.certprov("providers").stdout
+        for name in ["path", "password-source", "alias"] { #expect(text.contains("  \(name) ")) }
+    }
+
+    struct CheckRow: Sendable, CustomTestStringConvertible {
+        var testDescription: String
+        var fixture: String
+        var password = "env:P12_PASSWORD"
+        var status: Int32
+        var severities: [String]
+        var text: String
+    }
+
+    @Test(arguments: [
+        CheckRow(
+            testDescription: "all well", fixture: "ec.p12", status: 0, severities: ["ok", "ok", "ok"], text: "valid"),
+        CheckRow(
+            testDescription: "ends soon", fixture: "soon.p12", status: 0, severities: ["ok", "ok", "warning"],
+            text: "ends soon"),
+        CheckRow(
+            testDescription: "wrong password", fixture: "ec.p12", password: "env:HOME", status: 77,
+            severities: ["ok", "ok", "error"], text: "password"),
+        CheckRow(
+            testDescription: "no password", fixture: "ec.p12", password: "env:UNSET", status: 78,
+            severities: ["ok", "error", "error"], text: "not set"),
+    ])
+    func checkFindsWhatNeedsAPerson(row: CheckRow) throws {
+        let source = try sandbox.copy(row.fixture, to: "client.p12")
+        let output = try sandbox.certprov(["check", "--json"] + adHoc(source, password: row.password))
+        #expect(output.status == row.status, "\(output)")
+        let document = try output.document("CheckReport")
+        #expect(document["ok"].bool == (row.status == 0))
+        #expect(document["items"].array.map { $0["severity"].string } == row.severities, "\(document)")
+        #expect(document["items"].array.last?["detail"].string?.contains(row.text) == true, "\(document)")
+        let text = try sandbox.certprov(["check"] + adHoc(source, password: row.password))
+        #expect(text.status == row.status && text.stdout.hasPrefix("RESULT  "), "\(text)")
+    }
+
+    @Test func checkWarnsOfAFileThatEverybodyMayRead() throws {
+        let source = try sandbox.copy("ec.p12", to: "it's mine.p12")
+        chmod(source, 0o644)
+        let output = try sandbox.certprov(["check", "--json"] + adHoc(source))
+        #expect(output.status == 0, "\(output)")
+        #expect(output.stdout.contains("chmod o-r '\(sandbox.path)/it'\\\\''s mine.p12'"), "\(output)")
+    }
+
+    @Test func checkTriesTheServersPort() throws {
+        let path = try sandbox.write(
+            """
+            Host=127.0.0.1
+            Port=1
+            SecurityConfiguration=SSO
+            CertificateProvider=pkcs12
+            CertificateProvider.pkcs12.path=\(Fixtures.path("ec.p12"))
+            CertificateProvider.pkcs12.password-source=env:P12_PASSWORD
+
+            """, to: "clienthub.properties")
+        let output = try sandbox.certprov("check", "--json", "--config", path)
+        #expect(output.status == 69, "\(output)")
+        #expect(try output.document("CheckReport")["items"].array.last?["code"].string == "unavailable")
+    }
+}

@@ -1,0 +1,177 @@
+import Foundation
+import Glibc
+import Testing
+
+@Suite struct ListTests {
+    private let sandbox: Sandbox
+
+    init() throws { sandbox = try Sandbox() }
+
+    /// What `openssl x509` says about a leaf, in the command's words.
+    private func openssl(_ name: String, _ options: String...) throws -> String {
+        let output = try sandbox.run(["openssl", "x509", "-in", Fixtures.path("\(name).pem"), "-noout"] + options)
+        try #require(output.status == 0, "\(output)")
+        return output.stdout.trimmingCharacters(in: .newlines)
+    }
+
+    private func afterEquals(_ text: String) -> String {
+        String(text[text.index(after: text.firstIndex(of: "=") ?? text.startIndex)...])
+    }
+
+    /// `Nov 21 07:41:00 2025 GMT` as RFC 3339.
+    private func time(_ text: String) throws -> String {
+        let format = DateFormatter()
+        format.locale = Locale(identifier: "en_US_POSIX")
+        format.timeZone = TimeZone(identifier: "UTC")
+        format.dateFormat = "MMM d HH:mm:ss yyyy 'GMT'"
+        let date = try #require(format.date(from: text.replacingOccurrences(of: "  ", with: " ")), "\(text)")
+        return date.formatted(.iso8601)
+    }
+
+    struct Row: Sendable, CustomTestStringConvertible {
+        var name, algorithm: String
+        var curve: String?
+        var bits: Int
+        var testDescription: String { name }
+    }
+
+    @Test(arguments: [
+        Row(name: "ec", algorithm: "EC", curve: "P-256", bits: 256),
+        Row(name: "p384", algorithm: "EC", curve: "P-384", bits: 384),
+        Row(name: "ed25519", algorithm: "Ed25519", curve: nil, bits: 256),
+        Row(name: "rsa", algorithm: "RSA", curve: nil, bits: 2048),
+        Row(name: "legacy", algorithm: "RSA", curve: nil, bits: 2048),
+    ])
+    func saysWhatOpenSSLSays(row: Row) throws {
+        let output = try sandbox.certprov(["list", "--json"] + adHoc(Fixtures.path("\(row.name).p12")))
+        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        let document = try output.document("IdentityList")
+        #expect(document.keys == ["apiVersion", "errors", "items", "kind", "warnings"])
+        #expect(document["items"].array.count == 1 && document["errors"].array.isEmpty)
+        let item = document["items"][0]
+        #expect(
+            item.keys == [
+                "alias", "chainLength", "issuer", "key", "notAfter", "notBefore", "provider", "serialNumber",
+                "sha256Fingerprint", "status", "stored", "subject", "subjectAlternativeNames",
+            ])
+        #expect(item["provider"].string == "pkcs12")
+        #expect(item["alias"].string == row.name)
+        #expect(item["stored"].bool == false)
+        #expect(item["status"].string == "valid")
+        #expect(item["chainLength"].int == 2)
+        #expect(item["key"]["algorithm"].string == row.algorithm)
+        #expect(item["key"]["parameters"].string == row.curve)
+        #expect(item["key"]["bits"].int == row.bits)
+        #expect(item["key"]["location"].string == "file")
+        #expect(item["key"]["exportable"].bool == true)
+        #expect(item["key"]["uri"].isNull)
+
+        // RFC 2253's output without escaping of what is not ASCII is RFC 4514's.
+        let form = "RFC2253,-esc_msb,utf8"
+        #expect(item["subject"].string == afterEquals(try openssl(row.name, "-subject", "-nameopt", form)))
+        #expect(item["issuer"].string == afterEquals(try openssl(row.name, "-issuer", "-nameopt", form)))
+        let fingerprint = afterEquals(try openssl(row.name, "-fingerprint", "-sha256"))
+        #expect(item["sha256Fingerprint"].string == fingerprint.replacingOccurrences(of: ":", with: "").lowercased())
+        let serial = try #require(item["serialNumber"].string)
+        #expect(
+            serial.drop { $0 == "0" } == afterEquals(try openssl(row.name, "-serial")).lowercased().drop { $0 == "0" })
+        #expect(item["notBefore"].string == (try time(afterEquals(openssl(row.name, "-startdate")))))
+        #expect(item["notAfter"].string == (try time(afterEquals(openssl(row.name, "-enddate")))))
+        #expect(
+            item["subjectAlternativeNames"].array.map(\.string) == [
+                "dns:\(row.name).example", "email:\(row.name)@example.org", "ip:192.0.2.7", "ip:2001:db8::7",
+                "uri:urn:x:\(row.name)",
+            ])
+    }
+
+    @Test func printsATable() throws {
+        let output = try sandbox.certprov(["list"] + adHoc(Fixtures.path("rsa.p12")))
+        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        let lines = output.stdout.split(separator: "\n")
+        #expect(lines.count == 2)
+        let columns = lines.map { $0.split(separator: " ").map(String.init) }
+        #expect(columns[0] == ["PROVIDER", "ALIAS", "SUBJECT", "KEY", "IN", "EXPIRES", "STATUS"])
+        #expect(columns[1][...2] == ["pkcs12", "rsa", "CN=rsa"] && columns[1].last == "valid", "\(columns)")
+        #expect(!lines.contains { $0.hasSuffix(" ") })
+    }
+
+    @Test func takesAnEmptyPassword() throws {
+        for password in [[], ["--set", "password-source=env:EMPTY"]] {
+            let arguments = ["list", "--json", "--provider", "pkcs12", "--set", "path=\(Fixtures.path("empty.p12"))"]
+            let output = try sandbox.certprov(arguments + password, with: ["EMPTY": ""])
+            #expect(output.status == 0, "\(output)")
+            #expect(try output.document("IdentityList")["items"][0]["alias"].string == "plain")
+        }
+    }
+
+    @Test(arguments: [true, false]) func goesOnPastFilesThatFail(json: Bool) throws {
+        mkdir(sandbox.path + "/p12", 0o700)
+        _ = try sandbox.copy("a.p12", to: "p12/3-good.p12")
+        _ = try sandbox.copy("b.p12", to: "p12/5-good.PFX")
+        _ = try sandbox.copy("empty.p12", to: "p12/4-other-password.p12")
+        try sandbox.write("not a file of that kind", to: "p12/2-damaged.p12")
+        try sandbox.write("passed over", to: "p12/1-notes.txt")
+        let output = try sandbox.certprov(["list"] + (json ? ["--json"] : []) + adHoc(sandbox.path + "/p12"))
+        // The first failure's: malformedData, and not wrongPassword.
+        #expect(output.status == 65, "\(output)")
+        if json {
+            let document = try output.document("IdentityList")
+            #expect(document["items"].array.map { $0["subject"].string } == ["CN=identity-a", "CN=identity-b"])
+            #expect(document["errors"].array.map { $0["code"].string } == ["malformedData", "wrongPassword"])
+            let told = try output.errorDocuments()
+            for key in ["code", "provider", "message"] {
+                #expect(told.map { $0[key].string } == document["errors"].array.map { $0[key].string })
+            }
+        } else {
+            #expect(output.stdout.contains("identity-a") && output.stdout.contains("identity-b"))
+            let lines = output.stderr.split(separator: "\n")
+            #expect(lines.count == 2 && lines[0].contains("2-damaged") && lines[0].hasSuffix("[malformedData]"))
+            #expect(
+                lines.last?.contains("4-other-password") == true && lines.last?.hasSuffix("[wrongPassword]") == true)
+        }
+    }
+
+    struct Failure: Sendable, CustomTestStringConvertible {
+        var testDescription: String
+        var code: String
+        var status: Int32
+        var arguments: [String]
+    }
+
+    @Test(arguments: [
+        Failure(
+            testDescription: "wrong password", code: "wrongPassword", status: 77,
+            arguments: adHoc(Fixtures.path("a.p12"), password: "env:HOME")),
+        Failure(testDescription: "no file", code: "fileNotFound", status: 66, arguments: adHoc("/nonexistent.p12")),
+        Failure(
+            testDescription: "not PKCS#12", code: "malformedData", status: 65,
+            arguments: adHoc(Fixtures.path("a.pem"))),
+        Failure(
+            testDescription: "no such alias", code: "notFound", status: 66,
+            arguments: adHoc(Fixtures.path("a.p12"), "--set", "alias=b")),
+        Failure(testDescription: "a device", code: "configurationInvalid", status: 78, arguments: adHoc("/dev/zero")),
+        Failure(
+            testDescription: "no provider of that name", code: "configurationInvalid", status: 78,
+            arguments: ["--provider", "nosuch", "--set", "a=b"]),
+        Failure(
+            testDescription: "no such parameter", code: "unsupportedParameter", status: 78,
+            arguments: adHoc(Fixtures.path("a.p12"), "--set", "x=y")),
+        Failure(testDescription: "no configuration", code: "configurationMissing", status: 78, arguments: []),
+    ])
+    func failsWithOneErrorObject(row: Failure) throws {
+        let output = try sandbox.certprov(["fetch", "--json"] + row.arguments)
+        try output.expectFailure(row.code, status: row.status)
+        let text = try sandbox.certprov(["fetch"] + row.arguments)
+        #expect(text.status == row.status && text.stdoutBytes.isEmpty, "\(text)")
+        #expect(text.stderr.hasPrefix("certprov: ") && text.stderr.hasSuffix("[\(row.code)]\n"), "\(text)")
+    }
+
+    @Test(arguments: [
+        ["list", "--no-such-option"], ["list", "--set", "path=x"], ["fetch", "--export-key"], ["nosuch"],
+        ["list", "--provider", "pkcs12", "--set", "path"], ["list", "extra"],
+    ])
+    func saysHowItIsUsed(arguments: [String]) throws {
+        let output = try sandbox.certprov(arguments)
+        #expect(output.status == 64 && output.stdoutBytes.isEmpty && !output.stderr.isEmpty, "\(output)")
+    }
+}

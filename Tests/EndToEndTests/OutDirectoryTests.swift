@@ -1,0 +1,132 @@
+import Foundation
+import Glibc
+import Testing
+
+/// `fetch --out`: the files that other programs read.
+@Suite struct OutDirectoryTests {
+    private let sandbox: Sandbox
+    private let out: String
+
+    init() throws {
+        sandbox = try Sandbox()
+        out = sandbox.path + "/out"
+    }
+
+    private func fetch(_ fixture: String, _ more: String...) throws -> Output {
+        try sandbox.certprov(["fetch", "--json", "--out", out] + more + adHoc(Fixtures.path(fixture)))
+    }
+
+    @Test(arguments: ["000", "022", "077"]) func hasTheSameModesWhateverTheUmask(umask: String) throws {
+        let arguments = ["fetch", "--json", "--export-key", "--out", out] + adHoc(Fixtures.path("ec.p12"))
+        let output = try sandbox.run(
+            ["/bin/sh", "-c", "umask \(umask); exec \"$CERTPROV\" \"$@\"", "sh"] + arguments)
+        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        let current = out + "/current"
+        #expect(mode(out) == (umask == "077" ? 0o700 : 0o755))
+        #expect(mode(current) == 0o755)
+        let modes: [String: mode_t] = [
+            "certificate.pem": 0o644, "chain.pem": 0o644, "key.pem": 0o600, "identity.pem": 0o600,
+        ]
+        #expect(try FileManager.default.contentsOfDirectory(atPath: current).sorted() == modes.keys.sorted())
+        for (name, expected) in modes { #expect(mode("\(current)/\(name)") == expected, "\(name)") }
+        // The store is for its owner alone.
+        for name in ["", "/identities", "/identities/pkcs12"] { #expect(mode(sandbox.store + name) == 0o700) }
+        for path in [sandbox.store + "/store.key", try sandbox.entry()] { #expect(mode(path) == 0o600) }
+
+        let files = try output.document("Identity")["files"]
+        #expect(files.keys == ["certificate", "chain", "identity", "key"])
+        for key in files.keys { #expect(files[key].string == "\(current)/\(key).pem") }
+    }
+
+    @Test(arguments: ["ec", "ed25519", "rsa", "legacy"]) func writesWhatOpenSSLTakes(name: String) throws {
+        #expect(try fetch("\(name).p12", "--export-key").status == 0)
+        let script = """
+            set -eu; cd "$1/current"
+            openssl verify -CAfile "$2" -untrusted chain.pem certificate.pem
+            [ "$(openssl x509 -in certificate.pem -pubkey -noout)" = "$(openssl pkey -in key.pem -pubout)" ]
+            openssl x509 -in "$3" | cmp - certificate.pem
+            openssl pkey -in "$4" | cmp - key.pem
+            [ "$(grep -c BEGIN chain.pem)" = 2 ]
+            cat key.pem chain.pem | cmp - identity.pem
+            """
+        let output = try sandbox.shell(
+            script, out, Fixtures.path("root.pem"), Fixtures.path("\(name).pem"), Fixtures.path("\(name).key"))
+        #expect(output.status == 0, "\(output)")
+    }
+
+    @Test func writesNoKeyUnlessAsked() throws {
+        let output = try fetch("ec.p12")
+        #expect(try output.document("Identity")["files"].keys == ["certificate", "chain"])
+        let names = try FileManager.default.contentsOfDirectory(atPath: out + "/current")
+        #expect(names.sorted() == ["certificate.pem", "chain.pem"])
+        // Without --out there are no files to speak of.
+        let plain = try sandbox.certprov(["fetch", "--json"] + adHoc(Fixtures.path("ec.p12")))
+        #expect(try plain.document("Identity").keys == ["apiVersion", "identity", "kind"])
+    }
+
+    @Test func writesNothingWhereNothingChanged() throws {
+        #expect(try fetch("ec.p12", "--export-key").status == 0)
+        let current = out + "/current"
+        let target = try FileManager.default.destinationOfSymbolicLink(atPath: current)
+        let inode = try #require(status("\(out)/\(target)")).st_ino
+        let changed = try #require(status(out)).st_mtim
+        for more in [[], ["--force"]] {
+            #expect(
+                try sandbox.certprov(
+                    ["fetch", "--export-key", "--out", out] + more + adHoc(Fixtures.path("ec.p12"))
+                ).status == 0)
+            #expect(try FileManager.default.destinationOfSymbolicLink(atPath: current) == target)
+            #expect(status("\(out)/\(target)")?.st_ino == inode)
+            #expect(status(out)?.st_mtim.tv_nsec == changed.tv_nsec && status(out)?.st_mtim.tv_sec == changed.tv_sec)
+        }
+    }
+
+    @Test func switchesWhatAReaderSeesAndKeepsTheSetBefore() throws {
+        let source = try sandbox.copy("a.p12", to: "client.p12")
+        let arguments = ["fetch", "--force", "--export-key", "--out", out] + adHoc(source)
+        #expect(try sandbox.certprov(arguments).status == 0)
+        let old = try FileManager.default.destinationOfSymbolicLink(atPath: out + "/current")
+        _ = try sandbox.copy("b.p12", to: "client.p12")
+        #expect(try sandbox.certprov(arguments).status == 0)
+        let new = try FileManager.default.destinationOfSymbolicLink(atPath: out + "/current")
+        #expect(new != old)
+        #expect(try contents("\(out)/\(old)/key.pem") != contents("\(out)/\(new)/key.pem"))
+        // Taken back after a change by hand.
+        try sandbox.write("damaged", to: "\(out)/current/chain.pem")
+        #expect(try sandbox.certprov(arguments).status == 0)
+        #expect(try contents("\(out)/current/chain.pem").count > 1000)
+    }
+
+    @Test(arguments: ["file", "directory", "link"]) func leavesAForeignCurrentAlone(kind: String) throws {
+        mkdir(out, 0o700)
+        let current = out + "/current"
+        switch kind {
+        case "file": try sandbox.write("mine", to: current)
+        case "directory": mkdir(current, 0o700)
+        default: symlink("elsewhere", current)
+        }
+        let before = try #require(status(current))
+        try fetch("ec.p12").expectFailure("storeWriteFailed", status: 73)
+        let after = try #require(status(current))
+        #expect(after.st_ino == before.st_ino && after.st_mode == before.st_mode && after.st_size == before.st_size)
+        let names = try FileManager.default.contentsOfDirectory(atPath: out).filter { $0 != ".lock" }
+        #expect(names == ["current"])
+    }
+
+    @Test(arguments: [0o777, 0o1777, 0o775]) func refusesADirectoryThatOthersMayWriteTo(mode: mode_t) throws {
+        mkdir(out, 0o700)
+        chmod(out, mode)
+        let message = try fetch("ec.p12", "--export-key").expectFailure("storeWriteFailed", status: 73)
+        #expect(message.contains("chmod 700 \(out)"), "\(message)")
+        #expect(try FileManager.default.contentsOfDirectory(atPath: out) == [])
+    }
+
+    @Test func refusesALinkAndAMissingParent() throws {
+        mkdir(sandbox.path + "/real", 0o700)
+        symlink(sandbox.path + "/real", out)
+        try fetch("ec.p12").expectFailure("storeWriteFailed", status: 73)
+        let output = try sandbox.certprov(
+            ["fetch", "--json", "--out", "\(sandbox.path)/no/such"] + adHoc(Fixtures.path("ec.p12")))
+        try output.expectFailure("storeWriteFailed", status: 73)
+    }
+}

@@ -1,0 +1,100 @@
+import Foundation
+import Glibc
+import Testing
+
+/// A directory of a test's own, with an identity store and a configuration of its own; it goes with its owner.
+final class Sandbox: Sendable {
+    let path: String
+
+    init() throws {
+        var template = Array("/tmp/certprov-e2e-XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else { throw RunnerError(description: "mkdtemp: \(errno)") }
+        path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        for name in ["state", "config", "home"] { mkdir(path + "/" + name, 0o700) }
+    }
+
+    deinit { try? FileManager.default.removeItem(atPath: path) }
+
+    var store: String { path + "/state/certprov" }
+
+    var environment: [String: String] {
+        [
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8",
+            "HOME": path + "/home", "XDG_STATE_HOME": path + "/state", "XDG_CONFIG_HOME": path + "/config",
+            "P12_PASSWORD": Fixtures.password,
+        ]
+    }
+
+    /// Runs the command to its end.
+    @discardableResult
+    func certprov(_ arguments: String..., with variables: [String: String] = [:]) throws -> Output {
+        try run([BuiltCommand.path] + arguments, with: variables)
+    }
+
+    @discardableResult
+    func certprov(_ arguments: [String], with variables: [String: String] = [:]) throws -> Output {
+        try run([BuiltCommand.path] + arguments, with: variables)
+    }
+
+    /// Runs a shell script; `$CERTPROV` is the command, `$1`… the arguments.
+    @discardableResult
+    func shell(_ script: String, _ arguments: String..., with variables: [String: String] = [:]) throws -> Output {
+        try run(["/bin/sh", "-c", script, "sh"] + arguments, with: variables)
+    }
+
+    @discardableResult
+    func run(_ arguments: [String], with variables: [String: String] = [:]) throws -> Output {
+        try start(arguments, with: variables).wait()
+    }
+
+    func start(_ arguments: [String], with variables: [String: String] = [:]) throws -> Subprocess {
+        var environment = environment
+        environment["CERTPROV"] = BuiltCommand.path
+        environment.merge(variables) { $1 }
+        return try Subprocess(arguments, environment: environment)
+    }
+
+    /// Writes a file in the sandbox and returns its path.
+    @discardableResult
+    func write(_ bytes: some Sequence<UInt8>, to name: String, mode: mode_t = 0o600) throws -> String {
+        let file = name.hasPrefix("/") ? name : path + "/" + name
+        try Data(bytes).write(to: URL(filePath: file))
+        try #require(chmod(file, mode) == 0)
+        return file
+    }
+
+    @discardableResult
+    func write(_ text: String, to name: String, mode: mode_t = 0o600) throws -> String {
+        try write(text.utf8, to: name, mode: mode)
+    }
+
+    /// Copies a fixture into the sandbox, so that a configuration can name one path for changing content.
+    func copy(_ fixture: String, to name: String) throws -> String {
+        try write(Data(contentsOf: URL(filePath: Fixtures.path(fixture))), to: name)
+    }
+
+    /// The path of the one entry in the store.
+    func entry() throws -> String {
+        let directory = store + "/identities/pkcs12"
+        let names = try FileManager.default.contentsOfDirectory(atPath: directory)
+        try #require(names.count == 1, "\(names)")
+        return directory + "/" + names[0]
+    }
+}
+
+/// The options that drive the PKCS#12 provider without a property file.
+func adHoc(_ path: String, password: String = "env:P12_PASSWORD", _ more: String...) -> [String] {
+    ["--provider", "pkcs12", "--set", "path=\(path)", "--set", "password-source=\(password)"] + more
+}
+
+func contents(_ path: String) throws -> [UInt8] { Array(try Data(contentsOf: URL(filePath: path))) }
+
+func status(_ path: String) -> stat? {
+    var status = stat()
+    return lstat(path, &status) == 0 ? status : nil
+}
+
+func mode(_ path: String) -> mode_t? {
+    var found = stat()
+    return stat(path, &found) == 0 ? found.st_mode & 0o7777 : nil
+}
