@@ -33,9 +33,10 @@ final class SafeDirectory: Sendable {
         var partial = ""
         for component in path.split(separator: "/") {
             partial += "/" + component
-            guard mkdir(partial, 0o700) == 0 || errno == EEXIST || type(of: partial, followingLinks: true) == .directory
-            else {
-                throw Refusal(reason: "\(partial) cannot be made: \(errorText(errno))")
+            if mkdir(partial, 0o700) == 0 { continue }
+            let code = errno
+            guard code == EEXIST || type(of: partial, followingLinks: true) == .directory else {
+                throw Refusal(reason: "\(partial) cannot be made: \(errorText(code))")
             }
         }
         guard let directory = try open(path) else { throw Refusal(reason: "\(path) has just vanished") }
