@@ -47,8 +47,9 @@ struct KeyFile: SealingKeySource {
     let files: FileSystem
 
     func existingKey() throws(CertificateProviderError) -> SecretBytes? {
+        let key: SecretBytes?
         do throws(SafeDirectory.Refusal) {
-            return try SafeDirectory.open(path)?.read(Self.name, atMost: Self.size).map { bytes in
+            key = try SafeDirectory.open(path)?.read(Self.name, atMost: Self.size).map { bytes in
                 var bytes = bytes
                 defer { bytes.wipe() }
                 return SecretBytes(copying: bytes)
@@ -56,10 +57,12 @@ struct KeyFile: SealingKeySource {
         } catch {
             throw CertificateProviderError(.storeReadFailed, "The store's key: \(error.reason).")
         }
+        // Not taken for a key that was exchanged: what to do about it is something else.
+        return try key.map(checked)
     }
 
     func keyForSealing() throws(CertificateProviderError) -> SecretBytes {
-        if let key = try existingKey() { return try checked(key) }
+        if let key = try existingKey() { return key }
         do throws(SafeDirectory.Refusal) {
             let directory = try SafeDirectory.create(path)
             var generator = SystemRandomNumberGenerator()
@@ -72,7 +75,7 @@ struct KeyFile: SealingKeySource {
         guard let key = try existingKey() else {
             throw CertificateProviderError(.storeWriteFailed, "The store's key has just vanished from \(path).")
         }
-        return try checked(key)
+        return key
     }
 
     private func checked(_ key: SecretBytes) throws(CertificateProviderError) -> SecretBytes {
