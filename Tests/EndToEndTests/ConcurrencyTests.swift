@@ -1,0 +1,84 @@
+import Foundation
+import Glibc
+import Synchronization
+import Testing
+
+/// Several processes use one store and one directory at once.
+@Suite struct ConcurrencyTests {
+    private static let rounds = 1000
+    private static let subjects = ["CN=identity-a", "CN=identity-b"]
+    private let sandbox: Sandbox
+
+    init() throws { sandbox = try Sandbox() }
+
+    private struct Tally: Sendable {
+        var next = 0
+        var problems: [String] = []
+        var seen: [String: Int] = [:]
+    }
+
+    @Test func twoWritersAndTheirReadersNeverMeetHalfAnIdentity() throws {
+        let (sandbox, out) = (sandbox, sandbox.path + "/out")
+        let source = sandbox.path + "/client.p12"
+        let files = try ["a", "b"].map { try contents(Fixtures.path("\($0).p12")) }
+        let identities = try ["a", "b"].map { try PEMSet(fixture: $0).identity }
+        try Data(files[0]).write(to: URL(filePath: source), options: .atomic)
+        let common = adHoc(source)
+        let fetch = ["fetch", "--force", "--json", "--export-key", "--out", out] + common
+        #expect(try sandbox.certprov(fetch).status == 0)
+
+        let tally = Mutex(Tally())
+        @Sendable func work(_ worker: Int) {
+            while true {
+                let round = tally.withLock { tally in
+                    defer { tally.next += 1 }
+                    return tally.next
+                }
+                guard round < Self.rounds else { return }
+                do {
+                    if round % 2 == 0 {
+                        try Data(files[round / 2 % 2]).write(to: URL(filePath: source), options: .atomic)
+                    }
+                    let isFetch = round % 4 < 2
+                    let output = try sandbox.certprov(isFetch ? fetch : ["list", "--json"] + common)
+                    let subjects =
+                        isFetch
+                        ? [try output.document("Identity")["identity"]["subject"].string]
+                        : try output.document("IdentityList")["items"].array.map { $0["subject"].string }
+                    let isGood =
+                        output.status == 0 && output.stderr.isEmpty && !subjects.isEmpty
+                        && subjects.allSatisfy { $0.map(Self.subjects.contains) == true }
+                    let identity = try contents(out + "/current/identity.pem")
+                    tally.withLock { tally in
+                        if !isGood { tally.problems.append("round \(round): \(output)") }
+                        if !identities.contains(identity) { tally.problems.append("round \(round): a torn identity") }
+                        tally.seen[subjects.first.flatMap(\.self) ?? "", default: 0] += 1
+                    }
+                } catch {
+                    tally.withLock { $0.problems.append("round \(round): \(error)") }
+                }
+            }
+        }
+        DispatchQueue.concurrentPerform(iterations: 3, execute: work)
+        let result = tally.withLock { $0 }
+        #expect(result.problems.isEmpty, "\(result.problems.prefix(3))")
+        // Both identities were in the store: the test did what it says.
+        for subject in Self.subjects { #expect(result.seen[subject, default: 0] > Self.rounds / 10, "\(result.seen)") }
+    }
+
+    @Test func theFirstUseOfAStoreByManyMakesOneKey() throws {
+        let (sandbox, count) = (sandbox, 8)
+        let problems = Mutex<[String]>([])
+        // Each with a file of its own, so that every entry must be opened with the key that won.
+        for index in 0..<count { _ = try sandbox.copy("a.p12", to: "\(index).p12") }
+        DispatchQueue.concurrentPerform(iterations: count) { index in
+            let output = try? sandbox.certprov(["fetch"] + adHoc("\(sandbox.path)/\(index).p12"))
+            if output?.status != 0 { problems.withLock { $0.append("\(String(describing: output))") } }
+        }
+        #expect(problems.withLock { $0 } == [])
+        for index in 0..<count {
+            let again = try sandbox.certprov(["fetch"] + adHoc("\(sandbox.path)/\(index).p12", password: "env:UNSET"))
+            #expect(again.status == 0, "\(again)")
+        }
+    }
+}

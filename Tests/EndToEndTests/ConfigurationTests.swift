@@ -1,0 +1,231 @@
+import Foundation
+import Glibc
+import Testing
+
+/// Mistakes in property files, as a person meets them through the command.
+@Suite struct ConfigurationTests {
+    private let sandbox: Sandbox
+
+    init() throws { sandbox = try Sandbox() }
+
+    /// Settings in either form: each on a line of its own, from line `firstLine` on.
+    enum Form: String, CaseIterable, Sendable {
+        case properties, plist
+
+        var firstLine: Int { self == .properties ? 1 : 4 }
+
+        func text(_ settings: [(String, String)]) -> String {
+            switch self {
+            case .properties: settings.map { "\($0)=\($1)\n" }.joined()
+            case .plist:
+                """
+                <?xml version="1.0" encoding="UTF-8"?>
+                <plist version="1.0">
+                <dict>
+
+                """ + settings.map { "<key>\($0)</key><string>\($1)</string>\n" }.joined() + "</dict>\n</plist>\n"
+            }
+        }
+    }
+
+    /// A working configuration, with one line changed or added.
+    struct Mistake: Sendable, CustomTestStringConvertible {
+        var testDescription: String { "\(key)=\(value)" }
+        var key: String
+        var value: String
+        /// Counted from the first setting.
+        var line: Int
+        var text: String
+    }
+
+    private static func good(_ path: String) -> [(String, String)] {
+        [
+            ("Host", "smp.example"), ("Port", "8082"), ("SecurityConfiguration", "SSO"),
+            ("CertificateProvider", "pkcs12"), ("CertificateProvider.pkcs12.path", path),
+            ("CertificateProvider.pkcs12.password-source", "env:P12_PASSWORD"),
+        ]
+    }
+
+    static let mistakes = [
+        Mistake(key: "Host", value: "again.example", line: 7, text: "'Host'"),
+        Mistake(key: "Port", value: "0", line: 2, text: "'Port'"),
+        Mistake(key: "Port", value: "65536", line: 2, text: "65535"),
+        Mistake(key: "Port", value: "+1", line: 2, text: "'Port'"),
+        Mistake(key: "Port", value: "http", line: 2, text: "'Port'"),
+        Mistake(key: "CertificateProvider", value: "pkcs11", line: 4, text: "installed: pkcs12"),
+        Mistake(key: "CertificateProvider", value: "pkcs12, pkcs12", line: 4, text: "twice"),
+        Mistake(key: "CertificateProvider.pkcs12.pasword-source", value: "prompt", line: 7, text: "password-source"),
+        Mistake(key: "CertificateProvider.pkcs12.password", value: "s3cret", line: 7, text: "password-source"),
+        Mistake(key: "CertificateProvider.nosuch.path", value: "x", line: 7, text: "installed: pkcs12"),
+        Mistake(key: "certificateprovider.pkcs12.alias", value: "x", line: 7, text: "CertificateProvider"),
+        Mistake(key: "UserCreationPolicy", value: "sometimes", line: 7, text: "certificate, automatic or manual"),
+        Mistake(key: "HTTPS", value: "yes", line: 7, text: "true or false"),
+        Mistake(key: "CertificateProvider.pkcs12.password-source", value: "s3cret", line: 6, text: "file:PATH"),
+    ]
+
+    @Test(arguments: Form.allCases, mistakes)
+    func namesFileLineAndKey(form: Form, mistake: Mistake) throws {
+        var settings = Self.good(Fixtures.path("ec.p12"))
+        if mistake.line > settings.count {
+            settings.append((mistake.key, mistake.value))
+        } else {
+            settings[mistake.line - 1].1 = mistake.value
+        }
+        let path = try sandbox.write(form.text(settings), to: "clienthub.\(form.rawValue)")
+        let place = "\(path):\(form.firstLine + mistake.line - 1): "
+        for command in [["list"], ["fetch"], ["delete", "--yes"], ["explain"]] {
+            let output = try sandbox.certprov(command + ["--json", "--config", path])
+            let message = try output.expectFailure("configurationInvalid", status: 78)
+            #expect(message.hasPrefix(place) && message.contains(mistake.text), "\(message)")
+            let name = mistake.key.split(separator: ".").last.map(String.init) ?? mistake.key
+            #expect(message.contains(mistake.key) || message.contains("'\(name)'"), "\(message)")
+            #expect(!output.stderr.contains("s3cret"))
+        }
+        let check = try sandbox.certprov("check", "--json", "--config", path)
+        #expect(check.status == 78, "\(check)")
+        #expect(try check.document("CheckReport")["items"].array.map { $0["severity"].string }.contains("error"))
+        #expect(status(sandbox.store) == nil)
+    }
+
+    struct BadFile: Sendable, CustomTestStringConvertible {
+        var testDescription: String
+        var name: String
+        var code = "configurationInvalid"
+        var text: String
+        /// Makes it at `$FILE`.
+        var script: String
+    }
+
+    @Test(arguments: [
+        BadFile(
+            testDescription: "bad escape", name: "c.properties", text: "FILE:2: ",
+            script: #"printf 'Host=a\nDomain=\\u12g4\n' >$FILE"#),
+        BadFile(
+            testDescription: "escape that means nothing", name: "c.properties", text: "FILE:1: ",
+            script: #"printf 'Host=\\q\n' >$FILE"#),
+        BadFile(
+            testDescription: "no key", name: "c.properties", text: "FILE:3: ", script: #"printf '\n\n=x\n' >$FILE"#),
+        BadFile(
+            testDescription: "invalid UTF-8", name: "c.properties", text: "FILE:2: The text is not UTF-8",
+            script: #"printf 'Host=a\nDomain=\351\n' >$FILE"#),
+        BadFile(
+            testDescription: "invalid UTF-8 in a property list", name: "c.plist", text: "FILE:3: The text is not UTF-8",
+            script: #"printf '<plist><dict>\n<key>Host</key>\n<string>\351</string>\n</dict></plist>' >$FILE"#),
+        BadFile(
+            testDescription: "binary file", name: "c.properties", text: "FILE:", script: "cp /bin/true $FILE"),
+        BadFile(
+            testDescription: "binary property list", name: "c.plist", text: "FILE:",
+            script: #"printf 'bplist00\000' >$FILE"#),
+        BadFile(
+            testDescription: "element left open", name: "c.plist", text: "FILE:",
+            script: #"printf '<plist><dict>\n<key>Host</key>\n<string>a' >$FILE"#),
+        BadFile(
+            testDescription: "entity bomb", name: "c.plist", text: "FILE:",
+            script:
+                #"printf '<!DOCTYPE plist [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]>\n<plist><dict><key>Host</key><string>&b;</string></dict></plist>' >$FILE"#
+        ),
+        BadFile(testDescription: "empty property list", name: "c.plist", text: "FILE", script: ": >$FILE"),
+        BadFile(
+            testDescription: "sparse gigabyte", name: "c.properties", text: "larger than 1024 KiB",
+            script: "truncate -s 1G $FILE"),
+        BadFile(
+            testDescription: "sparse gigabyte of property list", name: "c.plist", text: "larger than 1024 KiB",
+            script: "truncate -s 1G $FILE"),
+        BadFile(testDescription: "directory", name: "c.properties", text: "a directory", script: "mkdir $FILE"),
+        BadFile(testDescription: "pipe", name: "c.plist", text: "a named pipe", script: "mkfifo $FILE"),
+        BadFile(
+            testDescription: "link to itself", name: "c.properties", text: "symbolic links", script: "ln -s $FILE $FILE"
+        ),
+        BadFile(
+            testDescription: "missing", name: "c.properties", code: "configurationMissing", text: "FILE: There is no",
+            script: ":"),
+        BadFile(
+            testDescription: "missing property list", name: "c.plist", code: "configurationMissing",
+            text: "FILE: There is no", script: ":"),
+    ])
+    func refusesWhatIsNoConfiguration(bad: BadFile) throws {
+        let path = sandbox.path + "/" + bad.name
+        let made = try sandbox.shell(bad.script, with: ["FILE": path])
+        try #require(made.status == 0, "\(made)")
+        for (arguments, variables) in [(["--config", path], [:]), ([], ["CERTPROV_CONFIG": path])] {
+            let output = try sandbox.certprov(["list", "--json"] + arguments, with: variables)
+            let message = try output.expectFailure(bad.code, status: 78)
+            #expect(message.contains(bad.text.replacingOccurrences(of: "FILE", with: path)), "\(message)")
+            #expect(message.hasPrefix(path), "\(message)")
+        }
+    }
+
+    @Test func saysThatAFileMayNotBeRead() throws {
+        let path = try sandbox.write("Host=a\n", to: "c.properties", mode: 0)
+        chmod(sandbox.path, 0o755)
+        let user = geteuid() == 0 ? ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] : []
+        guard try sandbox.run(user + [BuiltCommand.path, "--version"]).status == 0 else {
+            return print("ConfigurationTests: no other user can be had, so an unreadable file is NOT TESTED.")
+        }
+        let output = try sandbox.run(user + [BuiltCommand.path, "list", "--json", "--config", path])
+        let message = try output.expectFailure("configurationInvalid", status: 78)
+        #expect(message.hasPrefix(path) && message.contains("Permission denied"), "\(message)")
+    }
+
+    @Test func bothFormsGiveTheSame() throws {
+        let settings = Self.good(Fixtures.path("ec.p12"))
+        let outputs = try Form.allCases.map { form in
+            let path = try sandbox.write(form.text(settings), to: "clienthub.\(form.rawValue)")
+            return try sandbox.certprov("list", "--json", "--config", path)
+        }
+        #expect(outputs[0].status == 0 && outputs[0].stdout == outputs[1].stdout, "\(outputs)")
+        #expect(try outputs[0].document("IdentityList")["items"].array.count == 1)
+        // As without a file.
+        #expect(try sandbox.certprov(["list", "--json"] + adHoc(Fixtures.path("ec.p12"))).stdout == outputs[0].stdout)
+    }
+
+    @Test func isFoundWhereTheSpecificationSays() throws {
+        mkdir(sandbox.path + "/config/certprov", 0o700)
+        let names = ["a", "b", "ec"]
+        let files = try zip(
+            names, ["config/certprov/clienthub.plist", "config/certprov/clienthub.properties", "named"]
+        ).map {
+            let form: Form = $1.hasSuffix("plist") ? .plist : .properties
+            return try sandbox.write(form.text(Self.good(Fixtures.path("\($0).p12"))), to: $1)
+        }
+        func alias(_ arguments: [String], _ variables: [String: String]) throws -> String? {
+            let output = try sandbox.certprov(["list", "--json"] + arguments, with: variables)
+            return try output.document("IdentityList")["items"][0]["alias"].string
+        }
+        #expect(try alias(["--config", files[2]], ["CERTPROV_CONFIG": "/nonexistent"]) == "ec")
+        #expect(try alias([], ["CERTPROV_CONFIG": files[2]]) == "ec")
+        #expect(try alias([], [:]) == "b")
+        unlink(files[1])
+        #expect(try alias([], [:]) == "a")
+        #expect(try alias([], ["CERTPROV_CONFIG": ""]) == "a")
+        // What --provider and --set say goes over a file that is named.
+        let over = ["--provider", "pkcs12", "--set", "path=\(Fixtures.path("b.p12"))"]
+        #expect(try alias(["--config", files[2]] + over, [:]) == "b")
+    }
+
+    @Test(arguments: ["automatic", "manual", "none"]) func withoutAProviderThereIsNothingToFetch(policy: String) throws
+    {
+        var settings = Self.good(Fixtures.path("ec.p12"))
+        if policy == "none" {
+            settings = Array(settings[..<3])
+        } else {
+            settings.append(("UserCreationPolicy", policy))
+        }
+        let path = try sandbox.write(Form.properties.text(settings), to: "c.properties")
+        for command in [["list"], ["fetch"], ["explain"], ["delete", "--yes"]] {
+            try sandbox.certprov(command + ["--json", "--config", path])
+                .expectFailure("noCertificateProvider", status: 78)
+        }
+    }
+
+    @Test func unknownKeysAreOnlyAWarning() throws {
+        let settings = Self.good(Fixtures.path("ec.p12")) + [("PushURL", "x"), ("host", "y")]
+        let path = try sandbox.write(Form.properties.text(settings), to: "c.properties")
+        let output = try sandbox.certprov("list", "--config", path)
+        #expect(output.status == 0, "\(output)")
+        let lines = output.stderr.split(separator: "\n")
+        #expect(lines.count == 2 && lines[0].contains("\(path):7: ") && lines[1].contains("write Host"), "\(output)")
+        let json = try sandbox.certprov("list", "--json", "--config", path)
+        #expect(json.status == 0 && json.stderr.isEmpty, "\(json)")
+    }
+}

@@ -1,0 +1,114 @@
+import Foundation
+import Glibc
+import Testing
+
+/// A process that is killed at any moment leaves the old identity or the new one, whole.
+@Suite struct CrashTests {
+    private static let rounds = 240
+    private let sandbox: Sandbox
+    private let out: String
+
+    init() throws {
+        sandbox = try Sandbox()
+        out = sandbox.path + "/out"
+    }
+
+    /// Knuth's MMIX generator: the same delays in every run.
+    private struct Delays: RandomNumberGenerator {
+        var state: UInt64 = 0x5eed
+        mutating func next() -> UInt64 {
+            state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+            return state ^ state >> 29
+        }
+    }
+
+    @Test func killedAtRandomMomentsItLeavesAWholeIdentity() throws {
+        let source = sandbox.path + "/client.p12"
+        let arguments = ["fetch", "--force", "--json", "--export-key", "--out", out] + adHoc(source)
+        let files = try ["a", "b"].map { try contents(Fixtures.path("\($0).p12")) }
+        let sets = try ["a", "b"].map { try PEMSet(fixture: $0) }
+
+        // Kills reach from before the first instruction to a bit after the end.
+        var longest = Duration.zero
+        for round in 0..<4 {
+            try replace(source, files[round % 2])
+            let start = ContinuousClock.now
+            #expect(try sandbox.certprov(arguments).status == 0)
+            longest = max(longest, start.duration(to: .now))
+        }
+        try FileManager.default.removeItem(atPath: out)
+        try FileManager.default.removeItem(atPath: sandbox.store)
+
+        var delays = Delays()
+        var (killed, wasThere) = (0, false)
+        var most = (store: 0, out: 0)
+        for round in 0..<Self.rounds {
+            try replace(source, files[round % 2])
+            let process = try sandbox.start([BuiltCommand.path] + arguments)
+            let microseconds = longest.components.attoseconds / 1_000_000_000_000
+            // Not a wait for anything: where the kill lands is the point.
+            usleep(UInt32(Int64.random(in: 0...microseconds * 11 / 10, using: &delays)))
+            process.kill()
+            let output = process.wait()
+            if output.signal == SIGKILL { killed += 1 } else { #expect(output.status == 0, "\(output)") }
+
+            let isThere = status(out + "/current") != nil
+            #expect(isThere || !wasThere, "round \(round): there is no set any more")
+            wasThere = wasThere || isThere
+            if isThere {
+                let set = try PEMSet(directory: out + "/current")
+                #expect(sets.contains(set), "round \(round): a mixed or partial set")
+            }
+            let answer = try sandbox.certprov(["fetch", "--json"] + adHoc(source))
+            #expect(answer.status == 0, "round \(round): \(answer)")
+            let subject = try answer.document("Identity")["identity"]["subject"].string
+            #expect(["CN=identity-a", "CN=identity-b"].contains(subject), "round \(round)")
+            most.store = max(most.store, try entries(sandbox.store))
+            most.out = max(most.out, try entries(out))
+        }
+        #expect(killed > Self.rounds / 3, "only \(killed) were killed in time")
+        // .lock, store.key, identities, pkcs12, the entry, and what one crash may leave.
+        #expect(most.store <= 6, "\(most)")
+        // .lock, current, two sets of four files each, what a crash left of a third, and its link.
+        #expect(most.out <= 2 + 3 * 5 + 1, "\(most)")
+
+        // The next one that ends clears up.
+        try replace(source, files[0])
+        #expect(try sandbox.certprov(arguments).status == 0)
+        try replace(source, files[1])
+        #expect(try sandbox.certprov(arguments).status == 0)
+        #expect(try entries(sandbox.store) == 5)
+        #expect(try entries(out) == 2 + 2 * 5)
+        #expect(try PEMSet(directory: out + "/current") == sets[1])
+    }
+
+    /// Puts `bytes` in place in one step: the file itself is not what is tried here.
+    private func replace(_ path: String, _ bytes: [UInt8]) throws {
+        try Data(bytes).write(to: URL(filePath: path), options: .atomic)
+    }
+
+    private func entries(_ path: String) throws -> Int {
+        guard status(path) != nil else { return 0 }
+        return try FileManager.default.subpathsOfDirectory(atPath: path).count
+    }
+}
+
+/// The four files of `fetch --out --export-key`.
+struct PEMSet: Equatable {
+    var certificate, chain, key, identity: [UInt8]
+
+    init(directory: String) throws {
+        certificate = try contents(directory + "/certificate.pem")
+        chain = try contents(directory + "/chain.pem")
+        key = try contents(directory + "/key.pem")
+        identity = try contents(directory + "/identity.pem")
+    }
+
+    /// What is to be written for a fixture: `openssl` writes the same PEM.
+    init(fixture: String) throws {
+        certificate = try contents(Fixtures.path("\(fixture).pem"))
+        chain = certificate + (try contents(Fixtures.path("intermediate.pem")))
+        key = try contents(Fixtures.path("\(fixture).key"))
+        identity = key + chain
+    }
+}

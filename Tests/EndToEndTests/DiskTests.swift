@@ -1,0 +1,174 @@
+import Foundation
+import Glibc
+import Testing
+
+/// Disks that are full or read-only, and directories that the user may not write to.
+@Suite struct DiskTests {
+    private let sandbox: Sandbox
+    private let fixtures = ["A": Fixtures.path("a.p12"), "B": Fixtures.path("b.p12")]
+
+    init() throws { sandbox = try Sandbox() }
+
+    /// How a mount namespace is had here; `nil`, said aloud, where it cannot be.
+    private static let namespace: [String]? = {
+        for command in [["unshare", "-m"], ["unshare", "-rm"]] {
+            let trial = ["/bin/sh", "-c", "mount -t tmpfs -o size=64k certprov /mnt"]
+            let environment = ["PATH": "/usr/sbin:/usr/bin:/sbin:/bin"]
+            if let output = try? Subprocess(command + trial, environment: environment).wait(), output.status == 0 {
+                return command
+            }
+        }
+        print("DiskTests: no mount namespace can be made here, so full and read-only disks are NOT TESTED.")
+        return nil
+    }()
+
+    /// Runs a script with a tmpfs of 64 KiB over `state`, and what every script needs.
+    private func onSmallDisk(_ script: String) throws -> Output? {
+        guard let namespace = Self.namespace else { return nil }
+        let prelude = #"""
+            set -u
+            fail() { echo "FAIL: $*"; exit 1; }
+            expect() { # STATUS CODE COMMAND…
+                status=$1 code=$2; shift 2
+                "$@" >out 2>err; found=$?
+                [ $found = $status ] || fail "status $found, not $status: $* $(cat out err)"
+                [ -z "$code" ] || grep -q "\"code\":\"$code\"" err || fail "no $code: $* $(cat err)"
+                [ -z "$code" ] || [ ! -s out ] || fail "output: $(cat out)"
+            }
+            fetch() { "$CERTPROV" fetch --json --provider pkcs12 --set path=client.p12 \
+                --set password-source=env:P12_PASSWORD "$@"; }
+            list() { "$CERTPROV" list --json --provider pkcs12 --set path=client.p12 \
+                --set password-source=env:P12_PASSWORD; }
+            is() { grep -q "CN=identity-$1" out || fail "not $1: $(cat out)"; }
+            cd "$HOME/.."; cp "$A" client.p12
+            mount -t tmpfs -o size=64k,mode=700 certprov state || fail mount
+
+            """#
+        return try sandbox.run(namespace + ["/bin/sh", "-c", prelude + script], with: fixtures)
+    }
+
+    private func expectDone(_ output: Output?, sourceLocation: SourceLocation = #_sourceLocation) {
+        guard let output else { return }
+        #expect(output.status == 0 && output.stdout == "done\n", "\(output)", sourceLocation: sourceLocation)
+    }
+
+    @Test func aFullDiskLeavesTheStoredIdentity() throws {
+        expectDone(
+            try onSmallDisk(
+                #"""
+                expect 0 '' fetch; is a
+                cp "$B" client.p12
+                cat /dev/zero >state/filler 2>/dev/null
+                for again in 1 2 3; do
+                    expect 73 storeWriteFailed fetch --force
+                    grep -q 'No space left on device' err || fail "$(cat err)"
+                done
+                expect 0 '' fetch; is a
+                expect 0 '' list; is a; is b
+                [ "$(find state/certprov -name '.tmp-*')" = '' ] || fail leftovers
+                rm state/filler
+                expect 0 '' fetch --force; is b
+                echo done
+                """#))
+    }
+
+    @Test func aDiskThatIsFullFromTheStartIsSaid() throws {
+        expectDone(
+            try onSmallDisk(
+                #"""
+                cat /dev/zero >state/filler 2>/dev/null
+                expect 73 storeWriteFailed fetch
+                rm state/filler
+                expect 0 '' fetch; is a
+                echo done
+                """#))
+    }
+
+    /// The disk has room for ever more: whatever step runs out of it, the set before stays.
+    @Test func outOnADiskThatFillsUpKeepsItsSet() throws {
+        expectDone(
+            try onSmallDisk(
+                #"""
+                export XDG_STATE_HOME="$PWD/home"
+                expect 0 '' fetch --force --export-key --out state/out; is a
+                sum=$(cat state/out/current/* | sha256sum)
+                cp "$B" client.p12
+                cat /dev/zero >state/filler 2>/dev/null
+                for free in 0 1 2 3 4; do
+                    size=$(stat -c %s state/filler)
+                    truncate -s $((size - 4096 * (free > 0))) state/filler
+                    fetch --force --export-key --out state/out >out 2>err; found=$?
+                    if [ $found = 0 ]; then break; fi
+                    [ $found = 73 ] || fail "status $found: $(cat err)"
+                    [ "$(cat state/out/current/* | sha256sum)" = "$sum" ] || fail "current has changed"
+                    [ $(ls -A state/out | wc -l) = 3 ] || fail "left: $(ls -A state/out)"
+                done
+                [ $free -gt 0 ] || fail "the disk was not full"
+                rm state/filler
+                expect 0 '' fetch --export-key --out state/out; is b
+                [ "$(cat state/out/current/* | sha256sum)" != "$sum" ] || fail "current has not changed"
+                echo done
+                """#))
+    }
+
+    @Test func aReadOnlyStoreAnswersAndIsNotWritten() throws {
+        expectDone(
+            try onSmallDisk(
+                #"""
+                expect 0 '' fetch; is a
+                cp "$B" client.p12
+                mount -o remount,ro state || fail remount
+                expect 0 '' fetch; is a
+                expect 0 '' list; is a; is b
+                expect 73 storeWriteFailed fetch --force
+                grep -q 'Read-only file system' err || fail "$(cat err)"
+                expect 73 deleteFailed "$CERTPROV" delete --yes --json --provider pkcs12 --set path=client.p12
+                expect 73 storeWriteFailed fetch --out state/out
+                expect 0 '' fetch; is a
+                mount -o remount,rw state || fail remount
+                expect 0 '' fetch --force; is b
+                echo done
+                """#))
+    }
+
+    @Test func aDirectoryWithoutTheRightToWriteIsSaid() throws {
+        // Root may write anywhere: the script runs as somebody else.
+        let user = geteuid() == 0 ? ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] : []
+        if geteuid() == 0 {
+            try #require(try sandbox.shell("chown -R 65534:65534 \"$1\"", sandbox.path).status == 0)
+            let trial = try sandbox.run(user + [BuiltCommand.path, "--version"])
+            guard trial.status == 0 else {
+                return print("DiskTests: the command cannot be run as another user, so rights are NOT TESTED.")
+            }
+        }
+        let script = #"""
+            set -u
+            fail() { echo "FAIL: $*"; exit 1; }
+            cd "$HOME/.."; cp "$A" client.p12
+            certprov() { command=$1; shift; "$CERTPROV" $command --json --provider pkcs12 --set path=client.p12 \
+                --set password-source=env:P12_PASSWORD "$@" >out 2>err; }
+            chmod 555 state
+            certprov fetch; [ $? = 73 ] && grep -q 'Permission denied' err || fail "1 $(cat err)"
+            chmod 755 state
+            certprov fetch || fail "2 $(cat err)"
+            chmod -R a-w state
+            certprov fetch || fail "3 $(cat err)"
+            certprov list || fail "4 $(cat err)"
+            certprov fetch --force; [ $? = 73 ] || fail "5 $(cat err)"
+            certprov delete --yes; [ $? = 73 ] && grep -q deleteFailed err || fail "6 $(cat err)"
+            certprov fetch || fail "7 $(cat err)"
+            chmod -R u+w state
+            mkdir -m 555 out-directory
+            certprov fetch --out out-directory; [ $? = 73 ] || fail "8 $(cat err)"
+            certprov fetch --out out-directory/deeper; [ $? = 73 ] || fail "9 $(cat err)"
+            chmod 000 client.p12
+            certprov fetch --force; [ $? = 78 ] && grep -q 'right to read' err || fail "10 $(cat err)"
+            certprov fetch || fail "11 $(cat err)"
+            chmod 000 state/certprov
+            certprov fetch; [ $? = 74 ] || fail "12 $(cat err)"
+            chmod 700 state/certprov
+            echo done
+            """#
+        expectDone(try sandbox.run(user + ["/bin/sh", "-c", script], with: fixtures))
+    }
+}

@@ -1,0 +1,62 @@
+import Foundation
+import Glibc
+import Testing
+
+/// What happens when an output is closed, full, or read no more.
+@Suite struct StreamTests {
+    private let sandbox: Sandbox
+
+    init() throws { sandbox = try Sandbox() }
+
+    private static let commands = [
+        ["list"], ["list", "--json"], ["fetch"], ["fetch", "--json"], ["explain"], ["explain", "--json"], ["check"],
+        ["check", "--json"],
+    ]
+
+    /// Runs a command with redirections of the shell.
+    private func run(_ command: [String], _ redirections: String) throws -> Output {
+        try sandbox.run(
+            ["/bin/sh", "-c", "exec \"$CERTPROV\" \"$@\" \(redirections)", "sh"] + command
+                + adHoc(Fixtures.path("ec.p12")))
+    }
+
+    @Test(arguments: commands, [">/dev/full", ">&-", "<&- >&-"])
+    func anOutputThatCannotBeWrittenIsAnError(command: [String], redirections: String) throws {
+        let output = try run(command, redirections)
+        #expect(output.status == 73, "\(output)")
+        #expect(output.stdoutBytes.isEmpty)
+        if command.contains("--json") {
+            try output.expectFailure("storeWriteFailed", status: 73)
+        } else {
+            #expect(output.stderr.hasSuffix("[storeWriteFailed]\n"), "\(output)")
+        }
+    }
+
+    @Test(arguments: commands) func aReaderThatHasGoneIsAnErrorAndNotADeath(command: [String]) throws {
+        // The pipe's only reader is closed before the command starts.
+        let output = try sandbox.run(
+            [
+                "/bin/sh", "-c",
+                #"mkfifo pipe; exec 3<>pipe 4>pipe; exec 3<&-; exec "$CERTPROV" "$@" >&4"#.replacingOccurrences(
+                    of: "pipe", with: "\"$HOME/../pipe\""), "sh",
+            ] + command + adHoc(Fixtures.path("ec.p12")))
+        #expect(output.status == 73, "\(output)")
+        #expect(output.stderr.contains("Broken pipe"), "\(output)")
+    }
+
+    @Test(arguments: ["2>&-", "2>/dev/full", "<&- 2>&-", "<&-"])
+    func theResultDoesNotDependOnTheOtherStreams(redirections: String) throws {
+        for command in Self.commands + [["fetch", "--force", "--out", sandbox.path + "/out"]] {
+            let output = try run(command, redirections)
+            #expect(output.status == 0 && !output.stdoutBytes.isEmpty && output.stderrBytes.isEmpty, "\(output)")
+        }
+        // And with nowhere to complain, the status still tells.
+        let failing = try sandbox.run(
+            ["/bin/sh", "-c", "exec \"$CERTPROV\" \"$@\" \(redirections)", "sh", "fetch", "--force", "-v", "-v"]
+                + adHoc("/nonexistent.p12"))
+        #expect(failing.status == 66, "\(failing)")
+        // Nothing that was meant for a stream went into a file of the store.
+        let again = try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12")))
+        #expect(again.status == 0, "\(again)")
+    }
+}
