@@ -113,7 +113,10 @@ let package = Package(
             path: "Tests/TestSupport"
         ),
         .testTarget(name: "CertificateProvidingTests", dependencies: ["CertificateProviding", "TestSupport"]),
-        .testTarget(name: "IdentityStoreTests", dependencies: ["IdentityStore", "TestSupport"]),
+        .testTarget(
+            name: "IdentityStoreTests",
+            dependencies: ["IdentityStore", "TestSupport", .product(name: "Crypto", package: "swift-crypto")]
+        ),
         .testTarget(name: "PKCS12FileProviderTests", dependencies: ["PKCS12FileProvider", "TestSupport"]),
         .testTarget(
             name: "ReadmeTests",

@@ -63,7 +63,7 @@ import Testing
         let result = tally.withLock { $0 }
         #expect(result.problems.isEmpty, "\(result.problems.prefix(3))")
         // Both identities were in the store: the test did what it says.
-        for subject in Self.subjects { #expect(result.seen[subject, default: 0] > Self.rounds / 10, "\(result.seen)") }
+        for subject in Self.subjects { #expect(result.seen[subject, default: 0] > 0, "\(result.seen)") }
     }
 
     @Test func theFirstUseOfAStoreByManyMakesOneKey() throws {

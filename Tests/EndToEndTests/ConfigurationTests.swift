@@ -126,10 +126,10 @@ import Testing
         ),
         BadFile(testDescription: "empty property list", name: "c.plist", text: "FILE", script: ": >$FILE"),
         BadFile(
-            testDescription: "sparse gigabyte", name: "c.properties", text: "larger than 1024 KiB",
+            testDescription: "sparse gigabyte", name: "c.properties", text: "more than the 1048576 that are read",
             script: "truncate -s 1G $FILE"),
         BadFile(
-            testDescription: "sparse gigabyte of property list", name: "c.plist", text: "larger than 1024 KiB",
+            testDescription: "sparse gigabyte of property list", name: "c.plist", text: "more than the 1048576 that are read",
             script: "truncate -s 1G $FILE"),
         BadFile(testDescription: "directory", name: "c.properties", text: "a directory", script: "mkdir $FILE"),
         BadFile(testDescription: "pipe", name: "c.plist", text: "a named pipe", script: "mkfifo $FILE"),

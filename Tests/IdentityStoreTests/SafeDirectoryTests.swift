@@ -95,7 +95,7 @@ import Testing
     @Test func refusesAnEntryThatIsTooLarge() throws {
         let fixture = try filled()
         truncate(fixture.directory[StoreFixture.entryFile], 1 << 40)
-        try expectRefusal(fixture, "more than anything written here")
+        try expectRefusal(fixture, "more than the 1048576 that are read")
         try fixture.storage().removeEntry(named: "entry")
         try fixture.storage().setEntry(try Samples.stored("y"), named: "entry")
     }

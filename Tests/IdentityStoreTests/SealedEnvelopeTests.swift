@@ -1,3 +1,4 @@
+import Crypto
 import CertificateProviding
 import TestSupport
 import Testing
