@@ -112,12 +112,22 @@ let package = Package(
             ],
             path: "Tests/TestSupport"
         ),
-        .testTarget(name: "CertificateProvidingTests", dependencies: ["CertificateProviding", "TestSupport"]),
+        .testTarget(
+            name: "CertificateProvidingTests",
+            dependencies: [
+                "CertificateProviding", "TestSupport", .product(name: "SwiftASN1", package: "swift-asn1"),
+            ]),
         .testTarget(
             name: "IdentityStoreTests",
-            dependencies: ["IdentityStore", "TestSupport", .product(name: "Crypto", package: "swift-crypto")]
-        ),
-        .testTarget(name: "PKCS12FileProviderTests", dependencies: ["PKCS12FileProvider", "TestSupport"]),
+            dependencies: ["IdentityStore", "TestSupport", .product(name: "Crypto", package: "swift-crypto")]),
+        .testTarget(
+            name: "PKCS12FileProviderTests",
+            dependencies: [
+                "IdentityStore", "OpenSSLSupport", "PKCS12FileProvider", "TestSupport",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "CryptoExtras", package: "swift-crypto"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+            ]),
         .testTarget(
             name: "ReadmeTests",
             dependencies: [

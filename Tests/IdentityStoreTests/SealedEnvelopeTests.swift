@@ -1,5 +1,6 @@
 import Crypto
 import CertificateProviding
+import Crypto
 import TestSupport
 import Testing
 

@@ -31,15 +31,34 @@ public struct TestAuthority: Sendable {
     public func issue(
         _ commonName: String, kind: KeyKind = .p256, dnsNames: [String] = ["localhost"],
         notBefore: Date = Date(timeIntervalSinceNow: -3600), notAfter: Date = Date(timeIntervalSinceNow: 86400),
-        provider: ProviderID = ProviderID("test")
+        isForClients: Bool = true, provider: ProviderID = ProviderID("test")
     ) throws -> Identity {
         let (key, pkcs8) = try Self.makeKey(kind)
         let leaf = try Self.issue(
             try Self.name(commonName), key: key.publicKey, by: intermediateName, signedWith: intermediateKey,
-            isAuthority: false, dnsNames: dnsNames, notBefore: notBefore, notAfter: notAfter)
+            isAuthority: false, isForClients: isForClients, dnsNames: dnsNames, notBefore: notBefore,
+            notAfter: notAfter)
         return try Identity(
             certificateChain: [leaf, intermediate], key: try SoftwareKey(pkcs8: pkcs8, location: .file),
             provenance: .init(provider: provider, alias: commonName))
+    }
+
+    /// Issues another certificate for the key of `identity`.
+    public func renew(_ identity: Identity, as commonName: String, notBefore: Date) throws -> X509Certificate {
+        let publicKey = PEMDocument(type: "PUBLIC KEY", derBytes: identity.key.publicKey.derRepresentation)
+        return try Self.issue(
+            try Self.name(commonName), key: try Certificate.PublicKey(pemDocument: publicKey), by: intermediateName,
+            signedWith: intermediateKey, isAuthority: false, notBefore: notBefore)
+    }
+
+    /// Returns a certificate with these names, whose signature is worth nothing.
+    public static func certificate(
+        subject: String, issuer: String, notAfter: Date = Date(timeIntervalSinceNow: 86400)
+    ) throws -> X509Certificate {
+        let key = Certificate.PrivateKey(P256.Signing.PrivateKey())
+        return try issue(
+            try name(subject), key: key.publicKey, by: try name(issuer), signedWith: key, isAuthority: true,
+            notAfter: notAfter)
     }
 
     static func name(_ commonName: String) throws -> DistinguishedName {
@@ -74,7 +93,8 @@ public struct TestAuthority: Sendable {
 
     private static func issue(
         _ subject: DistinguishedName, key: Certificate.PublicKey, by issuer: DistinguishedName,
-        signedWith issuerKey: Certificate.PrivateKey, isAuthority: Bool, dnsNames: [String] = [],
+        signedWith issuerKey: Certificate.PrivateKey, isAuthority: Bool, isForClients: Bool = true,
+        dnsNames: [String] = [],
         notBefore: Date = Date(timeIntervalSinceNow: -7200), notAfter: Date = Date(timeIntervalSinceNow: 864_000)
     ) throws -> X509Certificate {
         let certificate = try Certificate(
@@ -89,7 +109,7 @@ public struct TestAuthority: Sendable {
                     Critical(KeyUsage(keyCertSign: true, cRLSign: true))
                 } else {
                     Critical(KeyUsage(digitalSignature: true))
-                    try ExtendedKeyUsage([.clientAuth, .serverAuth])
+                    try ExtendedKeyUsage(isForClients ? [.clientAuth, .serverAuth] : [.emailProtection])
                     SubjectAlternativeNames(dnsNames.map { .dnsName($0) })
                 }
             },

@@ -1,0 +1,70 @@
+import CertificateProviding
+import TestSupport
+import Testing
+
+/// Damaged certificates and keys, the same ones in every run.
+@Suite struct DERFuzzTests {
+    private static let identities = Result {
+        let authority = try TestAuthority()
+        return try TestAuthority.KeyKind.allCases.map { try authority.issue("seed, \"näme\"", kind: $0) }
+    }
+
+    /// Runs `body` on damaged seeds and returns how often it did not throw.
+    private func fuzz(
+        _ seeds: [[UInt8]], _ seed: UInt64, atLeast count: Int, _ codes: [CertificateProviderError.Code],
+        _ body: ([UInt8]) throws(CertificateProviderError) -> Void
+    ) -> Int {
+        var mutator = Mutator(seeds: seeds, seed: seed)
+        var rounds = FuzzRounds(atLeast: count)
+        var accepted = 0
+        while rounds.next() {
+            let bytes = mutator.next()
+            do throws(CertificateProviderError) {
+                try body(bytes)
+                accepted += 1
+            } catch {
+                #expect(codes.contains(error.code), "\(error) in \(bytes.hexEncoded)")
+            }
+        }
+        return accepted
+    }
+
+    @Test func certificates() throws {
+        let seeds = try Self.identities.get().flatMap { $0.certificateChain.map(\.derRepresentation) }
+        let accepted = fuzz(seeds, 3, atLeast: 3000, [.malformedData]) { bytes throws(CertificateProviderError) in
+            let certificate = try X509Certificate(derRepresentation: bytes)
+            _ = certificate.permitsClientAuthentication
+            _ = CertificateChain.build(from: certificate, among: [certificate])
+            _ = try? certificate.certificate()
+            #expect(!certificate.subject.unicodeScalars.contains { $0.value < 0x20 || $0.value == 0x7f })
+        }
+        #expect(accepted > 100)
+    }
+
+    @Test func publicKeys() throws {
+        let keys = try Self.identities.get().map(\.key.publicKey)
+        let accepted = fuzz(keys.map(\.derRepresentation), 4, atLeast: 3000, [.malformedData]) {
+            bytes throws(CertificateProviderError) in
+            let key = try PublicKeyInfo(derRepresentation: bytes)
+            _ = key.displayName
+            for scheme in [SignatureScheme.ecdsaP256SHA256, .ed25519, .rsaPSSRSAESHA256] {
+                #expect(!key.isValidSignature(bytes, for: [1], using: scheme))
+            }
+        }
+        #expect(accepted > 100)
+    }
+
+    @Test func privateKeys() throws {
+        let seeds = try Self.identities.get().map { identity in
+            let key = try #require(identity.key as? any ExportableIdentityKey)
+            return try key.pkcs8Representation().withUnsafeBytes { Array($0) }
+        }
+        let accepted = fuzz(seeds, 5, atLeast: 2000, [.malformedData, .unsupportedAlgorithm]) {
+            bytes throws(CertificateProviderError) in
+            let pkcs8 = SecretBytes(copying: bytes)
+            _ = try? PublicKeyInfo(ofPrivateKey: pkcs8)
+            _ = try SoftwareKey(pkcs8: pkcs8, location: .file)
+        }
+        #expect(accepted > 20)
+    }
+}

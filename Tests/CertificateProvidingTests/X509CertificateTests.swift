@@ -1,0 +1,159 @@
+import CertificateProviding
+import Foundation
+import TestSupport
+import Testing
+
+/// Certificates by `openssl`, read by us and by `openssl`.
+@Suite struct X509CertificateTests {
+    /// Makes a certificate for the sections of a configuration file and returns it with its directory.
+    private func make(
+        subject: String, extensions: String = "", mask: String = "utf8only", options: [String] = []
+    ) throws -> (X509Certificate, TemporaryDirectory) {
+        let directory = try TemporaryDirectory()
+        let configuration = """
+            [req]
+            prompt = no
+            distinguished_name = dn
+            string_mask = \(mask)
+            utf8 = yes
+            x509_extensions = ext
+            [dn]
+            \(subject)
+            [ext]
+            basicConstraints = CA:FALSE
+            \(extensions)
+            """
+        try directory.write(Array(configuration.utf8), to: "cnf")
+        try Subprocess.run(
+            ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+                + ["-config", "cnf", "-keyout", "key", "-outform", "DER", "-out", "der"] + options,
+            in: directory.path)
+        return (try X509Certificate(derRepresentation: try directory.read("der")), directory)
+    }
+
+    private func openssl(_ directory: TemporaryDirectory, _ options: String...) throws -> String {
+        let output = try Subprocess.run(
+            ["openssl", "x509", "-inform", "DER", "-in", "der", "-noout"] + options, in: directory.path)
+        return String(decoding: output, as: UTF8.self).trimmingCharacters(in: .newlines)
+    }
+
+    static let subjects = [
+        "CN = plain", "C = DE\nO = Example AG\nOU = a\n0.OU = b\nCN = c", "CN = \"a, b + c; d < e > f\"",
+        "CN = \" leading and trailing \"", "CN = \"#hash\"", "CN = Zoë \u{1F600} 密码", "O = a = b",
+        "DC = example\nemailAddress = a@example.org\nUID = u", "SN = Doe\nGN = Jane\nserialNumber = 1\ntitle = Dr",
+        "CN = back\\\\slash", "CN = \"quote \\\" here\"", "O = one\n+OU = two\n+CN = three",
+    ]
+
+    @Test(arguments: subjects, ["utf8only", "nombstr", "default"]) func writesNamesAsRFC4514(
+        subject: String, mask: String
+    ) throws {
+        // Without UTF-8 there are only the older types, which do not have every character.
+        let isLatin = subject.unicodeScalars.allSatisfy { $0.value < 0x100 }
+        guard mask == "utf8only" || isLatin else { return }
+        let (certificate, directory) = try make(subject: subject, mask: mask)
+        let line = try openssl(directory, "-subject", "-nameopt", "esc_2253,esc_ctrl,dn_rev,sep_comma_plus,sname,utf8")
+        let expected = line.replacing("subject=", with: "", maxReplacements: 1)
+        // Of a relative name with several parts, openssl turns the order round as well.
+        func parts(_ name: String) -> [Substring] { name.split(separator: "+").sorted() }
+        #expect(parts(certificate.subject) == parts(expected))
+        #expect(certificate.issuer == certificate.subject && certificate.isSelfIssued)
+    }
+
+    @Test func namesInOlderStringTypes() throws {
+        let cases = [("nombstr", "CN = Zoë"), ("MASK:0x800", "CN = 密码"), ("MASK:0x100", "CN = 密码")]
+        for (mask, subject) in cases {
+            let (certificate, _) = try make(subject: subject, mask: mask)
+            #expect(certificate.subject == subject.replacing(" ", with: ""))
+        }
+    }
+
+    @Test func controlCharactersAreEscaped() throws {
+        let (certificate, _) = try make(
+            subject: "CN = x", options: ["-utf8", "-subj", "/CN=a\u{1b}[2J\u{7f}\u{85}\u{202e}b\nc"])
+        #expect(certificate.subject == "CN=a\\1b[2J\\7f\\c2\\85\\e2\\80\\aeb\\0ac")
+    }
+
+    @Test func anEmptySubject() throws {
+        let (certificate, _) = try make(subject: "CN = x", options: ["-subj", "/"])
+        #expect(certificate.subject.isEmpty && certificate.issuer.isEmpty)
+    }
+
+    @Test func alternativeNamesOfAllKinds() throws {
+        let names = """
+            subjectAltName = DNS:host.example, DNS:*.example, IP:192.0.2.1, IP:2001:db8::1, IP:::, IP:::1, \
+            IP:1:0:0:2:0:0:0:3, IP:1:2:3:4:5:6:7:8, email:a@example.org, URI:https://example.org/?a=b, RID:1.2.3.4, \
+            dirName:dir, otherName:1.3.6.1.4.1.311.20.2.3;UTF8:user@realm
+            [dir]
+            CN = directory
+            """
+        let (certificate, _) = try make(subject: "CN = x", extensions: names)
+        #expect(
+            certificate.subjectAlternativeNames == [
+                "dns:host.example", "dns:*.example", "ip:192.0.2.1", "ip:2001:db8::1", "ip:::", "ip:::1",
+                "ip:1:0:0:2::3", "ip:1:2:3:4:5:6:7:8", "email:a@example.org", "uri:https://example.org/?a=b",
+                "rid:1.2.3.4", "dirname:CN=directory", "othername:1.3.6.1.4.1.311.20.2.3",
+            ])
+    }
+
+    @Test(arguments: [
+        "0", "1", "127", "128", "255", "-1", "-129", "0x00ff", "0x7f" + String(repeating: "ab", count: 30),
+    ])
+    func serialNumbers(number: String) throws {
+        let (certificate, directory) = try make(subject: "CN = x", options: ["-set_serial", number])
+        let line = try openssl(directory, "-serial").replacing("serial=", with: "")
+        if line.hasPrefix("-") {
+            #expect(certificate.serialNumber[0] & 0x80 != 0)
+        } else {
+            let hex = certificate.serialNumber.hexEncoded.uppercased()
+            #expect(hex == line || hex == "00" + line)
+        }
+    }
+
+    @Test(arguments: [
+        ("491231235959Z", 2_524_607_999), ("20500101000000Z", 2_524_608_000), ("99991231235959Z", 253_402_300_799),
+        ("500101000000Z", -631_152_000), ("700101000000Z", 0), ("20240229120000Z", 1_709_208_000),
+    ]) func dates(text: String, seconds: Int) throws {
+        let directory = try TemporaryDirectory()
+        try Subprocess.run(
+            ["openssl", "req", "-x509", "-nodes", "-newkey", "ed25519", "-subj", "/CN=x", "-keyout", "k", "-out", "c"],
+            in: directory.path)
+        let database =
+            "[ca]\ndefault_ca=d\n[d]\ndatabase=db\nnew_certs_dir=.\nserial=serial\npolicy=p\ndefault_md=default\n[p]\ncommonName=supplied\n"
+        try directory.write(Array(database.utf8), to: "cnf")
+        try directory.write([], to: "db")
+        try directory.write(Array("01\n".utf8), to: "serial")
+        try Subprocess.run(
+            ["openssl", "req", "-new", "-key", "k", "-subj", "/CN=y", "-out", "csr"], in: directory.path)
+        try Subprocess.run(
+            ["openssl", "ca", "-batch", "-notext", "-config", "cnf", "-cert", "c", "-keyfile", "k", "-in", "csr"]
+                + ["-startdate", text, "-enddate", text, "-out", "pem"], in: directory.path)
+        let der = try Subprocess.run(["openssl", "x509", "-in", "pem", "-outform", "DER"], in: directory.path)
+        let certificate = try X509Certificate(derRepresentation: der)
+        #expect(certificate.notValidBefore.timeIntervalSince1970 == Double(seconds))
+        #expect(certificate.notValidAfter == certificate.notValidBefore)
+        #expect(certificate.status(at: certificate.notValidAfter) == .valid)
+        #expect(certificate.status(at: certificate.notValidAfter.addingTimeInterval(1)) == .expired)
+        #expect(certificate.status(at: certificate.notValidAfter.addingTimeInterval(-1)) == .notYetValid)
+    }
+
+    @Test(arguments: [
+        ("", true), ("keyUsage = digitalSignature", true), ("keyUsage = keyEncipherment", false),
+        ("extendedKeyUsage = clientAuth", true), ("extendedKeyUsage = serverAuth", false),
+        ("extendedKeyUsage = anyExtendedKeyUsage", true), ("extendedKeyUsage = emailProtection, clientAuth", true),
+        ("keyUsage = keyAgreement\nextendedKeyUsage = clientAuth", false),
+    ]) func clientAuthentication(extensions: String, isPermitted: Bool) throws {
+        #expect(try make(subject: "CN = x", extensions: extensions).0.permitsClientAuthentication == isPermitted)
+    }
+
+    @Test func fingerprintAndPEM() throws {
+        let (certificate, directory) = try make(subject: "CN = x")
+        let line = try openssl(directory, "-fingerprint", "-sha256")
+        #expect(
+            line.hasSuffix(
+                stride(from: 0, to: 64, by: 2).map {
+                    certificate.sha256Fingerprint.hexEncoded.uppercased().dropFirst($0).prefix(2)
+                }.joined(separator: ":")))
+        let pem = try Subprocess.run(["openssl", "x509", "-inform", "DER", "-in", "der"], in: directory.path)
+        #expect(certificate.pemRepresentation == String(decoding: pem, as: UTF8.self))
+    }
+}

@@ -1,0 +1,36 @@
+import Testing
+
+@testable import IdentityStore
+
+@Suite struct StateDirectoryTests {
+    struct Row: Sendable {
+        var variables: [String: String]
+        var user: UInt32
+        var path: String
+        init(_ variables: [String: String], _ user: UInt32, _ path: String) {
+            (self.variables, self.user, self.path) = (variables, user, path)
+        }
+    }
+
+    static let rows = [
+        Row([:], 0, "/var/lib/certprov"),
+        Row([:], 1000, "/var/lib/certprov"),
+        Row(["HOME": "/root"], 0, "/var/lib/certprov"),
+        Row(["HOME": "/home/u"], 1000, "/home/u/.local/state/certprov"),
+        Row(["HOME": "home/u"], 1000, "/var/lib/certprov"),
+        Row(["HOME": ""], 1000, "/var/lib/certprov"),
+        Row(["XDG_STATE_HOME": "/x", "HOME": "/home/u"], 1000, "/x/certprov"),
+        Row(["XDG_STATE_HOME": "/x"], 0, "/x/certprov"),
+        Row(["XDG_STATE_HOME": "x", "HOME": "/home/u"], 1000, "/home/u/.local/state/certprov"),
+        Row(["XDG_STATE_HOME": "", "HOME": "/home/u"], 1000, "/home/u/.local/state/certprov"),
+        Row(["STATE_DIRECTORY": "/s", "XDG_STATE_HOME": "/x", "HOME": "/home/u"], 1000, "/s"),
+        Row(["STATE_DIRECTORY": "/s:/t"], 0, "/s"),
+        Row(["STATE_DIRECTORY": "s", "XDG_STATE_HOME": "/x"], 0, "/x/certprov"),
+        Row(["STATE_DIRECTORY": ""], 0, "/var/lib/certprov"),
+        Row(["STATE_DIRECTORY": ":"], 0, "/var/lib/certprov"),
+    ]
+
+    @Test(arguments: rows) func hasItsPrecedence(row: Row) {
+        #expect(StateDirectory.path(environment: { row.variables[$0] }, effectiveUser: row.user) == row.path)
+    }
+}

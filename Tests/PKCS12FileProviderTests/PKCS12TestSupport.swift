@@ -1,0 +1,63 @@
+import CertificateProviding
+import PKCS12FileProvider
+import TestSupport
+import Testing
+
+/// What the tests of this target share.
+enum Samples {
+    static let authority = Result { try TestAuthority() }
+
+    static func identity(_ name: String, kind: TestAuthority.KeyKind = .p256) throws -> Identity {
+        try authority.get().issue(name, kind: kind)
+    }
+}
+
+extension Identity {
+    /// The private key, in the clear.
+    var pkcs8: [UInt8] {
+        get throws {
+            let key = try #require(key as? any ExportableIdentityKey)
+            return try key.pkcs8Representation().withUnsafeBytes { Array($0) }
+        }
+    }
+}
+
+extension PKCS12FileProvider {
+    /// A provider for the file or directory at `path`.
+    static func testing(
+        _ path: String, password: String? = nil, alias: String? = nil,
+        storage: any IdentityStorage = InMemoryStorage()
+    ) throws -> PKCS12FileProvider {
+        let variables = password.map { ["PASSWORD": $0] } ?? [:]
+        let provider = PKCS12FileProvider(environment: .testing(storage: storage, variables: variables))
+        var parameters = ProviderParameters(["path": .init(path)])
+        if password != nil { parameters["password-source"] = .init("env:PASSWORD") }
+        if let alias { parameters["alias"] = .init(alias) }
+        try provider.setParameters(parameters)
+        return provider
+    }
+
+    /// Fetches, expecting it to work.
+    func fetch() async throws -> Identity { try await getCertificate(NoUserInteraction()) }
+
+    /// Fetches, expecting it not to.
+    func failure(
+        _ location: SourceLocation = #_sourceLocation
+    ) async throws -> CertificateProviderError {
+        let result = await Result { () async throws(CertificateProviderError) in
+            try await getCertificate(NoUserInteraction())
+        }
+        return try #require(result.error, sourceLocation: location)
+    }
+}
+
+/// A file in a directory of its own.
+struct FileFixture {
+    let directory: TemporaryDirectory
+    var path: String { directory["identity.p12"] }
+
+    init(_ bytes: [UInt8]) throws {
+        directory = try TemporaryDirectory()
+        try directory.write(bytes, to: "identity.p12")
+    }
+}

@@ -1,0 +1,186 @@
+import CertificateProviding
+import Foundation
+import PKCS12FileProvider
+import TestSupport
+import Testing
+
+/// Which keys and certificates of a file make an identity, and which of several identities is taken.
+@Suite struct SelectionTests {
+    private let builder = PFXBuilder()
+
+    private func provider(_ bags: [[UInt8]], alias: String? = nil) throws -> (PKCS12FileProvider, FileFixture) {
+        let file = try FileFixture(builder.file(bags))
+        return (try PKCS12FileProvider.testing(file.path, alias: alias), file)
+    }
+
+    private func two(_ firstName: String, _ secondName: String) throws -> ([Identity], [[UInt8]]) {
+        let identities = [try Samples.identity("first"), try Samples.identity("second")]
+        let bags =
+            try builder.bags(of: identities[0], name: firstName, id: [1])
+            + builder.bags(of: identities[1], name: secondName, id: [2])
+        return (identities, bags)
+    }
+
+    @Test(arguments: [false, true]) func readsEveryEncoding(isIndefinite: Bool) async throws {
+        let builder = PFXBuilder(isIndefinite: isIndefinite)
+        let identity = try Samples.identity("encoded", kind: .rsa2048)
+        let bags = try builder.bags(of: identity, name: "Zoë \u{1F600}", id: [1, 2])
+        for file in [
+            builder.file(bags), builder.file([builder.nested(bags)]), builder.file([builder.nested(bags, depth: 8)]),
+            builder.file(parts: bags.map { builder.data([$0]) }), builder.file(bags.reversed()),
+        ] {
+            let fixture = try FileFixture(file)
+            let found = try await PKCS12FileProvider.testing(fixture.path, alias: "Zoë \u{1F600}").fetch()
+            #expect(found.certificateChain == identity.certificateChain)
+        }
+    }
+
+    @Test func choosesByAlias() async throws {
+        let (identities, bags) = try two("alpha", "beta")
+        for (alias, identity) in zip(["alpha", "beta"], identities) {
+            let (provider, _file) = try provider(bags, alias: alias)
+            #expect(try await provider.fetch().certificateChain == identity.certificateChain)
+            withExtendedLifetime(_file) {}
+        }
+    }
+
+    @Test func choosesByFingerprint() async throws {
+        let (identities, bags) = try two("same", "same")
+        let hex = identities[1].certificate.sha256Fingerprint.hexEncoded
+        let colons = stride(from: 0, to: 64, by: 2).map { hex.uppercased().dropFirst($0).prefix(2) }
+            .joined(separator: ":")
+        for alias in [hex, hex.uppercased(), colons] {
+            let (provider, _file) = try provider(bags, alias: alias)
+            #expect(try await provider.fetch().certificateChain == identities[1].certificateChain)
+            withExtendedLifetime(_file) {}
+        }
+    }
+
+    @Test func ambiguityListsTheAliases() async throws {
+        let (_, bags) = try two("alpha", "beta")
+        let (provider, _file) = try provider(bags)
+        let error = try await provider.failure()
+        #expect(error.code == .configurationInvalid && error.message.contains("'alpha', 'beta'"), "\(error)")
+        #expect(await provider.listIdentities().identities.map(\.alias) == ["alpha", "beta"])
+        withExtendedLifetime(_file) {}
+    }
+
+    @Test func equalAliasesAreToldApartByFingerprint() async throws {
+        let (identities, bags) = try two("same", "same")
+        for alias in [nil, "same"] {
+            let (provider, _file) = try provider(bags, alias: alias)
+            let error = try await provider.failure()
+            #expect(error.code == .configurationInvalid)
+            for identity in identities {
+                #expect(error.message.contains(identity.certificate.sha256Fingerprint.hexEncoded), "\(error)")
+            }
+            withExtendedLifetime(_file) {}
+        }
+    }
+
+    @Test func anUnknownAliasListsWhatThereIs() async throws {
+        let (_, bags) = try two("alpha", "be\u{1b}ta")
+        let (provider, _file) = try provider(bags, alias: "gamma")
+        let error = try await provider.failure()
+        #expect(error.code == .notFound && error.message.contains("'alpha', 'be\\1bta'"), "\(error)")
+        withExtendedLifetime(_file) {}
+    }
+
+    @Test func theOneForClientAuthenticationIsTaken() async throws {
+        let authority = try Samples.authority.get()
+        let (mail, client) = (try authority.issue("mail", isForClients: false), try authority.issue("client"))
+        let bags = try builder.bags(of: mail, name: "mail") + builder.bags(of: client, name: "client")
+        let (chosen, _file) = try provider(bags)
+        #expect(try await chosen.fetch().certificate == client.certificate)
+        let (named, _other) = try provider(bags, alias: "mail")
+        #expect(try await named.fetch().certificate == mail.certificate)
+        withExtendedLifetime((_file, _other)) {}
+    }
+
+    @Test func withoutANameTheFileGivesIt() async throws {
+        let (provider, _file) = try provider(try builder.bags(of: try Samples.identity("x")))
+        #expect(try await provider.fetch().provenance.alias == "identity")
+        withExtendedLifetime(_file) {}
+    }
+
+    // MARK: Pairing
+
+    @Test func aKeyWithTheCertificateOfAnother() async throws {
+        let (one, other) = (try Samples.identity("one"), try Samples.identity("other"))
+        let (provider, _file) = try provider([
+            builder.key(try one.pkcs8, name: "one", id: [1]), builder.certificate(other.certificate, id: [1]),
+        ])
+        let error = try await provider.failure()
+        #expect(error.code == .keyMismatch && error.message.contains("'one'"), "\(error)")
+        #expect(error.message.contains("identity.p12"))
+        withExtendedLifetime(_file) {}
+    }
+
+    @Test func halves() async throws {
+        let identity = try Samples.identity("half")
+        let cases: [([[UInt8]], String)] = [
+            ([builder.key(try identity.pkcs8)], "no certificate for it"),
+            ([builder.certificate(identity.certificate)], "1 certificate but no private key"),
+            (identity.certificateChain.map { builder.certificate($0) }, "2 certificates but no private key"),
+            ([], "neither a private key nor a certificate"),
+            (
+                [builder.key(try identity.pkcs8), builder.certificate(identity.certificateChain[1])],
+                "none of the 1 in the file"
+            ),
+        ]
+        for (bags, text) in cases {
+            let (provider, _file) = try provider(bags)
+            let error = try await provider.failure()
+            #expect(error.code == .notFound && error.message.contains(text), "\(error)")
+            withExtendedLifetime(_file) {}
+        }
+    }
+
+    @Test func theSameKeyTwiceIsOneIdentity() async throws {
+        let bags = try builder.bags(of: try Samples.identity("twice"), name: "twice")
+        let (provider, _file) = try provider(bags + bags)
+        #expect(await provider.listIdentities().identities.count == 1)
+        _ = try await provider.fetch()
+        withExtendedLifetime(_file) {}
+    }
+
+    @Test func ofTwoCertificatesForAKeyTheLinkedOneElseTheLatest() async throws {
+        let identity = try Samples.identity("original")
+        let later = try Samples.authority.get().renew(identity, as: "renewed", notBefore: Date(timeIntervalSinceNow: 0))
+        for (id, expected) in [(nil, later), ([7], identity.certificate)] as [([UInt8]?, X509Certificate)] {
+            let (provider, _file) = try provider([
+                builder.certificate(identity.certificate, id: [7]), builder.certificate(later),
+                builder.key(try identity.pkcs8, id: id),
+            ])
+            #expect(try await provider.fetch().certificate == expected)
+            withExtendedLifetime(_file) {}
+        }
+    }
+
+    @Test func theChainIsPutInOrder() async throws {
+        let authority = try Samples.authority.get()
+        let identity = try Samples.identity("leaf")
+        let decoys = try ["Test Root", "Test Intermediate", "Decoy"].map {
+            try TestAuthority.certificate(subject: "\($0) 2", issuer: $0)
+        }
+        let loop = [
+            try TestAuthority.certificate(subject: "A", issuer: "B"),
+            try TestAuthority.certificate(subject: "B", issuer: "A"),
+        ]
+        let certificates = [authority.root] + decoys + loop + [authority.intermediate, identity.certificate]
+        let (provider, _file) = try provider(
+            certificates.map { builder.certificate($0) } + [builder.key(try identity.pkcs8)])
+        let expected = [identity.certificate, authority.intermediate, authority.root]
+        #expect(try await provider.fetch().certificateChain == expected)
+        withExtendedLifetime(_file) {}
+    }
+
+    @Test func anUnreadableCertificateIsTheReason() async throws {
+        let identity = try Samples.identity("x")
+        let (provider, _file) = try provider([
+            builder.key(try identity.pkcs8), builder.certificateBag([0x30, 3, 2, 1, 1]),
+        ])
+        #expect(try await provider.failure().code == .malformedData)
+        withExtendedLifetime(_file) {}
+    }
+}

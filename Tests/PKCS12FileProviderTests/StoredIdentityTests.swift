@@ -1,0 +1,156 @@
+import CertificateProviding
+import Glibc
+import IdentityStore
+import PKCS12FileProvider
+import TestSupport
+import Testing
+
+/// What is kept, for how long, and for whom.
+@Suite struct StoredIdentityTests {
+    private let builder = PFXBuilder()
+
+    private func fixture(_ identity: Identity, name: String = "alias") throws -> FileFixture {
+        try FileFixture(builder.file(try builder.bags(of: identity, name: name)))
+    }
+
+    @Test func outlivesTheFile() async throws {
+        let identity = try Samples.identity("kept")
+        let (file, storage) = (try fixture(identity), InMemoryStorage())
+        let provider = try PKCS12FileProvider.testing(file.path, storage: storage)
+        #expect(try provider.getStoredCertificate() == nil)
+        _ = try await provider.fetch()
+        unlink(file.path)
+        let later = try PKCS12FileProvider.testing(file.path, password: "changed", storage: storage)
+        for provider in [provider, later] {
+            let stored = try #require(try provider.getStoredCertificate())
+            #expect(stored.certificateChain == identity.certificateChain)
+            #expect(stored.provenance == .init(provider: PKCS12FileProvider.id, alias: "alias", source: file.path))
+            try await stored.verifyPossession()
+            let list = await provider.listIdentities()
+            #expect(list.identities.map(\.isStored) == [true] && list.failures.map(\.code) == [.fileNotFound])
+            #expect(list.remarks.count == 1 && list.remarks[0].contains("its file is gone"))
+        }
+    }
+
+    @Test func anotherPathOrAliasIsAnotherIdentity() async throws {
+        let (one, other) = (try Samples.identity("one"), try Samples.identity("other"))
+        let bags = try builder.bags(of: one, name: "one") + builder.bags(of: other, name: "other")
+        let (file, second) = (try FileFixture(builder.file(bags)), try fixture(other))
+        let storage = InMemoryStorage()
+        let provider = try PKCS12FileProvider.testing(file.path, alias: "one", storage: storage)
+        _ = try await provider.fetch()
+        #expect(try provider.getStoredCertificate()?.certificate == one.certificate)
+        let changes: [(String, String?)] = [
+            (file.path, "other"), (file.path, nil), (second.path, nil), (second.path, "one"),
+        ]
+        for (path, alias) in changes {
+            var parameters = ProviderParameters(["path": .init(path)])
+            if let alias { parameters["alias"] = .init(alias) }
+            try provider.setParameters(parameters)
+            #expect(try provider.getStoredCertificate() == nil)
+        }
+        try provider.setParameters(ProviderParameters(["path": .init(file.path), "alias": .init("one")]))
+        #expect(try provider.getStoredCertificate()?.certificate == one.certificate)
+    }
+
+    @Test func remarksThatTheFileChanged() async throws {
+        let (before, after) = (try Samples.identity("before"), try Samples.identity("after"))
+        let (file, storage) = (try fixture(before), InMemoryStorage())
+        let provider = try PKCS12FileProvider.testing(file.path, storage: storage)
+        _ = try await provider.fetch()
+        var list = await provider.listIdentities()
+        #expect(list.remarks.isEmpty && list.identities.map(\.isStored) == [true])
+        try file.directory.write(builder.file(try builder.bags(of: after, name: "alias")), to: "identity.p12")
+        list = await provider.listIdentities()
+        #expect(list.identities.map(\.isStored) == [true, false])
+        #expect(list.remarks.count == 1 && list.remarks[0].contains("has changed since"))
+        #expect(try provider.getStoredCertificate()?.certificate == before.certificate)
+        _ = try await provider.fetch()
+        #expect(try provider.getStoredCertificate()?.certificate == after.certificate)
+    }
+
+    @Test func deletingLeavesTheFile() async throws {
+        let file = try fixture(try Samples.identity("deleted"))
+        let provider = try PKCS12FileProvider.testing(file.path)
+        try provider.deleteStoredCertificate()
+        _ = try await provider.fetch()
+        let before = try file.directory.read("identity.p12")
+        try provider.deleteStoredCertificate()
+        try provider.deleteStoredCertificate()
+        #expect(try provider.getStoredCertificate() == nil)
+        #expect(try file.directory.read("identity.p12") == before)
+    }
+
+    @Test func anotherProcessReplacesOrDeletes() async throws {
+        let directory = try TemporaryDirectory()
+        let file = try fixture(try Samples.identity("first"))
+        func process() throws -> PKCS12FileProvider {
+            let store = IdentityStore(path: directory["state"])
+            return try .testing(file.path, storage: store.storage(for: PKCS12FileProvider.id))
+        }
+        let (reader, writer) = (try process(), try process())
+        let first = try await writer.fetch()
+        #expect(try reader.getStoredCertificate()?.certificate == first.certificate)
+        try file.directory.write(
+            builder.file(try builder.bags(of: try Samples.identity("second"))), to: "identity.p12")
+        let second = try await writer.fetch()
+        #expect(second.certificate != first.certificate)
+        #expect(try reader.getStoredCertificate()?.certificate == second.certificate)
+        try writer.deleteStoredCertificate()
+        #expect(try reader.getStoredCertificate() == nil)
+    }
+
+    @Test func aFailingStoreKeepsTheOldOne() async throws {
+        let identity = try Samples.identity("old")
+        let (file, storage) = (try fixture(identity), InMemoryStorage())
+        let provider = try PKCS12FileProvider.testing(file.path, storage: storage)
+        _ = try await provider.fetch()
+        try file.directory.write(builder.file(try builder.bags(of: try Samples.identity("new"))), to: "identity.p12")
+        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."))
+        let error = try await provider.failure()
+        #expect(error.code == .storeWriteFailed && error.provider == PKCS12FileProvider.id)
+        #expect(throws: CertificateProviderError.self) { try provider.getStoredCertificate() }
+        #expect(throws: CertificateProviderError.self) { try provider.deleteStoredCertificate() }
+        let list = await provider.listIdentities()
+        #expect(list.identities.map(\.isStored) == [false] && list.failures.count == 1)
+        storage.fail(with: nil)
+        #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
+    }
+
+    @Test func anEntryWithoutAKey() throws {
+        final class Keyless: IdentityStorage {
+            let chain: [X509Certificate]
+            init(_ chain: [X509Certificate]) { self.chain = chain }
+            func entry(named name: String) -> StoredIdentity? {
+                StoredIdentity(certificateChain: chain, privateKey: nil)
+            }
+            func version(ofEntryNamed name: String) -> EntryVersion? { EntryVersion(.zero) }
+            func setEntry(_ identity: StoredIdentity, named name: String) {}
+            func removeEntry(named name: String) {}
+        }
+        for chain in [[], try Samples.identity("x").certificateChain] {
+            let provider = try PKCS12FileProvider.testing("/x", storage: Keyless(chain))
+            #expect {
+                try provider.getStoredCertificate()
+            } throws: { ($0 as? CertificateProviderError)?.code == .storeReadFailed }
+        }
+    }
+
+    @Test func parametersAreChecked() async throws {
+        let provider = PKCS12FileProvider(environment: .testing())
+        #expect(try await provider.failure().code == .configurationInvalid)
+        let rows: [([String: String], CertificateProviderError.Code)] = [
+            ([:], .configurationInvalid), (["path": ""], .configurationInvalid),
+            (["path": "a\0b"], .configurationInvalid), (["path": "/x", "pasword": "s3cret"], .unsupportedParameter),
+            (["path": "/x", "password-source": "s3cret"], .configurationInvalid),
+        ]
+        for (values, code) in rows {
+            do {
+                try provider.setParameters(ProviderParameters(values.mapValues { .init($0) }))
+                Issue.record("\(values) was accepted")
+            } catch {
+                #expect(error.code == code && !"\(error)".contains("s3cret"))
+            }
+        }
+    }
+}
