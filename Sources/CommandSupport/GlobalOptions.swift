@@ -37,8 +37,9 @@ public struct GlobalOptions: ParsableArguments, Sendable {
     public init() {}
 
     public func validate() throws {
-        for parameter in parameters where !parameter.contains("=") {
-            throw ValidationError("--set takes NAME=VALUE; '\(parameter.withVisibleControls)' has no '='.")
+        if parameters.contains(where: { !$0.contains("=") }) {
+            // Not shown: what was written in the wrong form may hold a secret.
+            throw ValidationError("--set takes NAME=VALUE; there is one without '='.")
         }
         if !parameters.isEmpty && provider == nil {
             throw ValidationError("--set belongs to a provider: name it with --provider.")
