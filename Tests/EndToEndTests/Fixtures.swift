@@ -62,7 +62,7 @@ enum Fixtures {
         ec() { openssl ecparam -name $2 -genkey -noout | openssl pkcs8 -topk8 -nocrypt -out $1.key; }
         authority root '/O=Example/CN=Root' root 01
         authority intermediate '/O=Example/CN=Intermediate' root 0a02
-        ec ec prime256v1; leaf ec '/C=DE/O=Example, Inc./OU=a+b/CN=client "é" ec' 00f1e2d3c4b5a69788 400
+        ec ec prime256v1; leaf ec '/C=DE/O=Example, Inc./OU=a\+b/CN=client "é" ec' 00f1e2d3c4b5a69788 400
         ec p384 secp384r1; leaf p384 '/CN=p384' 11 400
         ec a prime256v1; leaf a '/CN=identity-a' 0a 400
         ec b prime256v1; leaf b '/CN=identity-b' 0b 400
