@@ -16,7 +16,7 @@ BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3
 STATIC := .build/static
 RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC)
 
-.PHONY: help demo test lint build install uninstall fuzz bench clean packages-%
+.PHONY: help demo example test lint build install uninstall fuzz bench clean packages-%
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,10 @@ demo: packages-DEMO ## Build, make a throw-away identity, and use it for a mutua
 	$(SWIFT) build --product certprov
 	$(SWIFT) build --product certprov-connect
 	@Scripts/demo "$$($(SWIFT) build --show-bin-path)"
+
+example: packages-DEMO ## Run the example service: two processes, mutual TLS, a renewal
+	@Scripts/require-swift $(SWIFT)
+	@SWIFT="$(SWIFT)" Examples/MutualTLSService/run
 
 test: packages-TEST ## Build and run all tests
 	@Scripts/require-swift $(SWIFT)

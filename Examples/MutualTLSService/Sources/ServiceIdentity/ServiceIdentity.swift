@@ -1,0 +1,46 @@
+public import CertificateProviding
+public import CertificateTLS
+import FoundationEssentials
+import IdentityStore
+public import Logging
+import Logon
+import PKCS12FileProvider
+
+/// The identity of this service: loaded once, presented in every handshake, replaced while connections go on.
+public struct ServiceIdentity: Sendable {
+    /// What servers and clients are configured with.
+    public let credentials: RotatingTLSCredentials
+    private let manager: LogonManager
+
+    /// Loads the identity that a property file describes: the stored one, or else a new one from the provider.
+    public init(configuredBy file: String, logger: Logger) async throws(CertificateProviderError) {
+        // The only place that knows which providers there are. More of them: more descriptors here.
+        let registry = try ProviderRegistry([PKCS12FileProvider.descriptor])
+        let configuration = try LogonConfiguration.load(path: file, registry: registry)
+        for warning in configuration.warnings { logger.warning("\(warning)") }
+
+        let secrets = SecretReader()
+        let store = try IdentityStore.standard(secrets: secrets)
+        let executor = BlockingExecutor.threads()
+        manager = try LogonManager(configuration: configuration, registry: registry) { id in
+            ProviderEnvironment(storage: store.storage(for: id), secrets: secrets, logger: logger, executor: executor)
+        }
+
+        var identity = try await manager.identity(NoUserInteraction())
+        if identity.certificate.status(at: Date()) == .expired {
+            // The file may have been replaced while the service was down. The store does not look by itself.
+            identity = try await manager.obtainIdentity(NoUserInteraction())
+        }
+        credentials = RotatingTLSCredentials(try TLSCredentials(identity))
+    }
+
+    /// What the next handshake presents.
+    public var certificate: X509Certificate { credentials.current.identity.certificate }
+
+    /// Asks the provider for a new identity, which is presented from the next handshake on. On any error the present
+    /// one stays in use.
+    public func renew() async throws(CertificateProviderError) {
+        let identity = try await manager.obtainIdentity(NoUserInteraction())
+        try await credentials.update(to: identity)
+    }
+}

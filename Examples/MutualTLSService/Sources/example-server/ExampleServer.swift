@@ -1,0 +1,42 @@
+import ArgumentParser
+import CertificateProviding
+import CertificateTLS
+import Logging
+import NIOSSL
+import ServiceIdentity
+import ServiceLifecycle
+import UnixSignals
+
+/// Answers every GET with the name on the client's certificate. SIGHUP renews its own, SIGTERM ends it.
+@main
+struct ExampleServer: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "example-server", abstract: "A server that knows its clients by their certificates.")
+
+    @OptionGroup var options: IdentityOptions
+
+    @Option(help: "The address to listen on.")
+    var address = "127.0.0.1"
+
+    @Option(help: "The port to listen on; 0 for any free one.")
+    var port = 8443
+
+    func run() async throws {
+        let logger = Logger(label: "example-server") { StreamLogHandler.standardError(label: $0) }
+        let serviceManager = ServiceManager()
+        let identity = try await ServiceIdentity(configuredBy: options.config, logger: logger)
+        logger.notice("identity loaded", metadata: identity.certificate.logMetadata)
+
+        let server = HTTPSServer(
+            address: address, port: port, identity: identity,
+            tls: try NIOSSLContext(
+                configuration: .makeServerConfiguration(
+                    presenting: identity.credentials, demandingClientCertificatesFrom: options.trustAnchors)),
+            onListening: { serviceManager.notify(.ready, status: "Presenting \(identity.certificate.summary)") },
+            logger: logger)
+        let renewal = await RenewalOnSignal(of: identity, reportingTo: serviceManager, logger: logger)
+        let group = ServiceGroup(
+            services: [renewal, server], gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
+        try await group.run()
+    }
+}
