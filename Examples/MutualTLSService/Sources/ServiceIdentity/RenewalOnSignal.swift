@@ -34,5 +34,6 @@ public struct RenewalOnSignal: Service {
                 serviceManager.notify(.ready, status: "Presenting \(identity.certificate.summary); renewal: \(error)")
             }
         }
+        serviceManager.notify(.stopping)
     }
 }

@@ -19,7 +19,7 @@ struct Requester: Service {
     func run() async throws {
         let (answers, failures) = try await HTTPClient.withHTTPClient(configuration: configuration) { client in
             var (answers, failures) = (0, 0)
-            while answers + failures < count ?? .max, !Task.isShuttingDownGracefully, !Task.isCancelled {
+            while !Task.isShuttingDownGracefully, !Task.isCancelled {
                 do {
                     print(try await answer(from: client), terminator: "")
                     fflush(nil)
@@ -28,6 +28,7 @@ struct Requester: Service {
                     logger.error("request failed", metadata: ["reason": "\(error)"])
                     failures += 1
                 }
+                if answers + failures == count { break }
                 // Ends early, with an error that means no more than that, when the service is to stop.
                 try? await cancelWhenGracefulShutdown { try await Task.sleep(for: interval) }
             }

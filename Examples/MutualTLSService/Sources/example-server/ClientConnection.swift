@@ -19,7 +19,7 @@ struct ClientConnection {
         self.identity = identity
         self.presented = identity.certificate
         self.logger = logger
-        self.logger[metadataKey: "peer"] = "\(connection.channel.remoteAddress?.description ?? "unknown")"
+        self.logger[metadataKey: "peer"] = "\(connection.channel.remoteAddress?.ipAddress ?? "unknown")"
     }
 
     /// Answers requests until the client or the server has had enough.
@@ -34,10 +34,8 @@ struct ClientConnection {
                     case .body: break
                     case .end:
                         guard let head else { return }
-                        let isFirst = client == nil
                         let known = if let client { client } else { try await verifiedClient() }
                         client = known
-                        if isFirst { logger.info("client connected", metadata: known.logMetadata) }
                         let isLast = !head.isKeepAlive || mustEnd
                         try await outbound.write(contentsOf: Self.response(to: head, from: known, isLast: isLast))
                         if isLast { return }
@@ -59,7 +57,9 @@ struct ClientConnection {
         guard let certificate = try await connection.channel.nioSSL_peerCertificate().get() else {
             throw NIOSSLError.noCertificateToValidate
         }
-        return try X509Certificate(derRepresentation: certificate.toDERBytes())
+        let client = try X509Certificate(derRepresentation: certificate.toDERBytes())
+        logger.info("client connected", metadata: client.logMetadata)
+        return client
     }
 
     private static func response(
