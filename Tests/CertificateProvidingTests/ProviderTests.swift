@@ -141,7 +141,7 @@ import Testing
 
 @Suite struct BlockingExecutorTests {
     @Test func returnsAndThrows() async throws {
-        let executor = BlockingExecutor.threads(label: "test")
+        let executor = BlockingExecutor.threads()
         #expect(try await executor.run { 7 } == 7)
         do throws(CertificateProviderError) {
             try await executor.run { () throws(CertificateProviderError) in

@@ -1,0 +1,53 @@
+import CertificateProviding
+import Glibc
+import IdentityStore
+import Logging
+import PKCS12FileProvider
+
+/// The measurements that need the library in process. Prints lines of `name value`, which `Benchmarks/run` reads.
+///
+///     certprov-bench store P12 STATE    time of getStoredCertificate, warm and cold
+///     certprov-bench tls P12 KEY CHAIN CA    handshakes per second, with an Identity and with PEM files
+///
+/// The password of the file is in the environment variable PASSWORD.
+@main
+struct Bench {
+    static func main() async throws {
+        let arguments = Array(CommandLine.arguments.dropFirst())
+        switch (arguments.first, arguments.count) {
+        case ("store", 3):
+            try await StoreBenchmark(provider(arguments[1], arguments[2]), rounds: 200_000).run {
+                try Self.provider(arguments[1], arguments[2])
+            }
+        case ("tls", 6):
+            let identity = try await provider(arguments[1], arguments[5]).getCertificate(NoUserInteraction())
+            try await HandshakeBenchmark(
+                identity: identity, key: arguments[2], chain: arguments[3], anchors: arguments[4]
+            ).run()
+        default:
+            print("usage: certprov-bench store P12 STATE | tls P12 KEY CHAIN CA STATE")
+            exit(64)
+        }
+    }
+
+    static func provider(_ file: String, _ state: String) throws -> PKCS12FileProvider {
+        let store = IdentityStore(path: state)
+        let provider = PKCS12FileProvider(
+            environment: ProviderEnvironment(
+                storage: store.storage(for: PKCS12FileProvider.id), logger: Logger(label: "bench"),
+                executor: .threads()))
+        try provider.setParameters(
+            ProviderParameters(["path": .init(file), "password-source": .init("env:PASSWORD")]))
+        return provider
+    }
+}
+
+/// The middle value.
+func median(_ values: [Double]) -> Double {
+    let sorted = values.sorted()
+    return sorted.isEmpty ? 0 : sorted[sorted.count / 2]
+}
+
+func seconds(_ duration: Duration) -> Double {
+    Double(duration.components.seconds) + Double(duration.components.attoseconds) * 1e-18
+}
