@@ -56,7 +56,9 @@ fuzz: packages-TEST ## Feed mutated files to every reader, under the address san
 	CERTPROV_FUZZ_SECONDS=$(FUZZ_SECONDS) $(SWIFT) test --scratch-path .build/fuzz --sanitize=address --filter Fuzz
 
 bench: packages-BENCH build ## Measure against named peers; prints ratios
-	@Benchmarks/run "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
+	$(SWIFT) build --package-path Benchmarks -c release
+	@Benchmarks/run "$$($(SWIFT) build $(RELEASE) --show-bin-path)" \
+	    --in-process "$$($(SWIFT) build --package-path Benchmarks -c release --show-bin-path)"
 
 clean: ## Remove everything that was built
 	rm -rf .build Examples/*/.build Benchmarks/.build

@@ -1,0 +1,33 @@
+import CertificateProviding
+import PKCS12FileProvider
+
+/// `getStoredCertificate` of a provider that has answered before (warm), and of a new one (cold).
+struct StoreBenchmark {
+    let provider: PKCS12FileProvider
+    let rounds: Int
+
+    init(_ provider: PKCS12FileProvider, rounds: Int) {
+        self.provider = provider
+        self.rounds = rounds
+    }
+
+    func run(making makeProvider: () throws -> PKCS12FileProvider) async throws {
+        _ = try await provider.getCertificate(NoUserInteraction())
+        let clock = ContinuousClock()
+        var cold: [Double] = []
+        for _ in 0..<200 {
+            let fresh = try makeProvider()
+            let time = try clock.measure { precondition(try fresh.getStoredCertificate() != nil) }
+            cold.append(seconds(time) * 1e6)
+        }
+        var warm: [Double] = []
+        for _ in 0..<20 {
+            let time = try clock.measure {
+                for _ in 0..<(rounds / 20) { precondition(try provider.getStoredCertificate() != nil) }
+            }
+            warm.append(seconds(time) * 1e6 / Double(rounds / 20))
+        }
+        print("stored-warm-us", median(warm))
+        print("stored-cold-us", median(cold))
+    }
+}
