@@ -13,6 +13,7 @@ import Testing
 
     private struct Tally: Sendable {
         var next = 0
+        var reads = 0
         var problems: [String] = []
         var seen: [String: Int] = [:]
     }
@@ -22,10 +23,16 @@ import Testing
         let source = sandbox.path + "/client.p12"
         let files = try ["a", "b"].map { try contents(Fixtures.path("\($0).p12")) }
         let identities = try ["a", "b"].map { try PEMSet(fixture: $0).identity }
-        try Data(files[0]).write(to: URL(filePath: source), options: .atomic)
         let common = adHoc(source)
         let fetch = ["fetch", "--force", "--json", "--export-key", "--out", out] + common
-        #expect(try sandbox.certprov(fetch).status == 0)
+        // What a whole entry of either identity has: they differ in nothing else that can be seen from outside.
+        var sizes: Set<Int> = []
+        for bytes in files.reversed() {
+            try Data(bytes).write(to: URL(filePath: source), options: .atomic)
+            #expect(try sandbox.certprov(fetch).status == 0)
+            sizes.insert(try contents(sandbox.entry()).count)
+        }
+        let (entry, wholeSizes) = (try sandbox.entry(), sizes)
 
         let tally = Mutex(Tally())
         @Sendable func work(_ worker: Int) {
@@ -59,9 +66,31 @@ import Testing
                 }
             }
         }
+        /// Reads without a pause: a gap of microseconds is met by few processes, but by this.
+        @Sendable func watch() {
+            while tally.withLock({ $0.next < Self.rounds && $0.problems.isEmpty }) {
+                let (size, identity) = (try? contents(entry).count, try? contents(out + "/current/identity.pem"))
+                if size.map(wholeSizes.contains) != true {
+                    tally.withLock { $0.problems.append("an entry of \(size ?? -1) bytes") }
+                }
+                if identity.map(identities.contains) != true {
+                    tally.withLock { $0.problems.append("a torn identity, or none") }
+                }
+                tally.withLock { $0.reads += 1 }
+                usleep(50)
+            }
+        }
+        // A thread of its own, which does not wait for a free core.
+        let ended = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            watch()
+            ended.signal()
+        }
         DispatchQueue.concurrentPerform(iterations: 3, execute: work)
+        ended.wait()
         let result = tally.withLock { $0 }
         #expect(result.problems.isEmpty, "\(result.problems.prefix(3))")
+        #expect(result.reads > Self.rounds)
         // Both identities were in the store: the test did what it says.
         for subject in Self.subjects { #expect(result.seen[subject, default: 0] > 0, "\(result.seen)") }
     }

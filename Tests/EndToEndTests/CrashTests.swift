@@ -52,17 +52,9 @@ import Testing
             let output = process.wait()
             if output.signal == SIGKILL { killed += 1 } else { #expect(output.status == 0, "\(output)") }
 
-            let isThere = status(out + "/current") != nil
+            let isThere = try expectWhole("round \(round)", source, sets) != nil
             #expect(isThere || !wasThere, "round \(round): there is no set any more")
             wasThere = wasThere || isThere
-            if isThere {
-                let set = try PEMSet(directory: out + "/current")
-                #expect(sets.contains(set), "round \(round): a mixed or partial set")
-            }
-            let answer = try sandbox.certprov(["fetch", "--json"] + adHoc(source))
-            #expect(answer.status == 0, "round \(round): \(answer)")
-            let subject = try answer.document("Identity")["identity"]["subject"].string
-            #expect(["CN=identity-a", "CN=identity-b"].contains(subject), "round \(round)")
             most.store = max(most.store, try entries(sandbox.store))
             most.out = max(most.out, try entries(out))
         }
@@ -80,6 +72,59 @@ import Testing
         #expect(try entries(sandbox.store) == 5)
         #expect(try entries(out) == 2 + 2 * 5)
         #expect(try PEMSet(directory: out + "/current") == sets[1])
+    }
+
+    /// Kills the process before each call that changes the disk, one after the other, until it gets to its end.
+    ///
+    /// A random moment hardly ever falls between two calls; here every such gap is met.
+    @Test func killedBeforeAnyChangeOfTheDiskItLeavesAWholeIdentity() throws {
+        let calls = [
+            "mkdirat", "symlinkat", "unlinkat", "?renameat", "?renameat2", "fsync", "fchmod", "write", "flock",
+        ]
+        let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(calls.joined(separator: ","))"]
+        guard (try? sandbox.run(strace + ["true"]))?.status == 0 else {
+            return print("CrashTests: processes cannot be traced here, so a kill at every step is NOT TESTED.")
+        }
+        let source = sandbox.path + "/client.p12"
+        let arguments = ["fetch", "--force", "--json", "--export-key", "--out", out] + adHoc(source)
+        let files = try ["a", "b"].map { try contents(Fixtures.path("\($0).p12")) }
+        let sets = try ["a", "b"].map { try PEMSet(fixture: $0) }
+        try replace(source, files[0])
+        #expect(try sandbox.certprov(arguments).status == 0)
+
+        var kills = 0
+        for call in calls {
+            for step in 1...50 {
+                let place = "before \(call) number \(step)"
+                let before = try #require(try expectWhole(place, source, sets))
+                try replace(source, files[1 - before])
+                let inject = ["-e", "inject=\(call):signal=KILL:when=\(step)"]
+                let output = try sandbox.run(strace + inject + [BuiltCommand.path] + arguments)
+                if output.status == 0 { break }
+                kills += 1
+                #expect(step < 50 && output.signal == SIGKILL, "\(place): \(output)")
+                #expect(try expectWhole(place, source, sets) != nil, "\(place): there is no set any more")
+                #expect(try entries(sandbox.store) <= 6, "\(place)")
+                #expect(try entries(out) <= 2 + 3 * 5 + 1, "\(place)")
+            }
+        }
+        // Four files and an entry, each written, given its mode and flushed, are 15.
+        #expect(kills >= 20, "\(kills) kills")
+        #expect(try entries(sandbox.store) == 5)
+        #expect(try entries(out) == 2 + 2 * 5)
+    }
+
+    /// Expects that the store answers and that `current`, if there is one, is one of `sets`.
+    /// - Returns: Which one.
+    private func expectWhole(_ place: String, _ source: String, _ sets: [PEMSet]) throws -> Int? {
+        let answer = try sandbox.certprov(["fetch", "--json"] + adHoc(source))
+        #expect(answer.status == 0, "\(place): \(answer)")
+        let subject = try answer.document("Identity")["identity"]["subject"].string
+        #expect(["CN=identity-a", "CN=identity-b"].contains(subject), "\(place)")
+        guard status(out + "/current") != nil else { return nil }
+        let index = sets.firstIndex(of: try PEMSet(directory: out + "/current"))
+        #expect(index != nil, "\(place): a mixed or partial set")
+        return index
     }
 
     /// Puts `bytes` in place in one step: the file itself is not what is tried here.
