@@ -53,10 +53,13 @@ public final class SecretReader: Sendable {
             // systemd guards the directory itself; the files' group bits only reflect its access-control list.
             return try readFile(directory + "/" + name, source, refusingAccessByOthers: false)
         case .fileDescriptor(let number):
-            if let known = descriptors.withLock({ $0[number] }) { return known }
-            let secret = try readToEnd(number, source).trimmingLineEnding()
-            descriptors.withLock { $0[number] = secret }
-            return secret
+            // Read under the lock: of two threads with the same descriptor each would get a part of the secret.
+            return try descriptors.withLock { known throws(CertificateProviderError) in
+                if let secret = known[number] { return secret }
+                let secret = try readToEnd(number, source).trimmingLineEnding()
+                known[number] = secret
+                return secret
+            }
         }
     }
 
