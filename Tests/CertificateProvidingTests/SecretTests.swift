@@ -2,6 +2,7 @@ import CertificateProviding
 import Dispatch
 import Foundation
 import Glibc
+import Synchronization
 import TestSupport
 import Testing
 
@@ -141,6 +142,24 @@ import Testing
         for _ in 1...2 { #expect(try reader.read(.fileDescriptor(ends[0])) == SecretBytes(utf8: "geheim")) }
         #expect(try SecretReader().read(.fileDescriptor(ends[0])).isEmpty)
         #expect(try error(.fileDescriptor(1_000_000)).code == .configurationInvalid)
+    }
+
+    @Test func twoThreadsGetTheSameFromADescriptor() throws {
+        for _ in 1...20 {
+            var ends: [Int32] = [0, 0]
+            try #require(pipe(&ends) == 0)
+            let input = ends[0]
+            defer { close(input) }
+            #expect(write(ends[1], "geheim\n", 7) == 7)
+            close(ends[1])
+            let reader = SecretReader()
+            let secrets = Mutex<[SecretBytes?]>([])
+            DispatchQueue.concurrentPerform(iterations: 2) { _ in
+                let secret = try? reader.read(.fileDescriptor(input))
+                secrets.withLock { $0.append(secret) }
+            }
+            #expect(secrets.withLock { $0 } == [SecretBytes(utf8: "geheim"), SecretBytes(utf8: "geheim")])
+        }
     }
 
     @Test func readsTheEnvironment() throws {

@@ -2,6 +2,7 @@ import CertificateProviding
 import Glibc
 import IdentityStore
 import PKCS12FileProvider
+import Synchronization
 import TestSupport
 import Testing
 
@@ -115,6 +116,44 @@ import Testing
         #expect(list.identities.map(\.isStored) == [false] && list.failures.count == 1)
         storage.fail(with: nil)
         #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
+    }
+
+    @Test func parametersThatChangeWhileTheStoreIsRead() throws {
+        /// Answers every entry with an identity of that name, and all of them in the same version.
+        final class Storage: IdentityStorage {
+            let identities: Mutex<[String: StoredIdentity]> = Mutex([:])
+            let (first, second): (StoredIdentity, StoredIdentity)
+            let duringRead: Mutex<(@Sendable () -> Void)?> = Mutex(nil)
+            init(_ first: StoredIdentity, _ second: StoredIdentity) { (self.first, self.second) = (first, second) }
+            func entry(named name: String) -> StoredIdentity? {
+                let identity = identities.withLock { identities in
+                    let identity = identities[name] ?? (identities.isEmpty ? first : second)
+                    identities[name] = identity
+                    return identity
+                }
+                let hook = duringRead.withLock { hook in
+                    defer { hook = nil }
+                    return hook
+                }
+                hook?()
+                return identity
+            }
+            func version(ofEntryNamed name: String) -> EntryVersion? { EntryVersion(.zero) }
+            func setEntry(_ identity: StoredIdentity, named name: String) {}
+            func removeEntry(named name: String) {}
+        }
+        let stored = try ["one", "other"].map {
+            let identity = try Samples.identity($0)
+            return StoredIdentity(
+                certificateChain: identity.certificateChain, privateKey: SecretBytes(copying: try identity.pkcs8))
+        }
+        let storage = Storage(stored[0], stored[1])
+        let provider = try PKCS12FileProvider.testing("/one", storage: storage)
+        storage.duringRead.withLock {
+            $0 = { try? provider.setParameters(ProviderParameters(["path": .init("/other")])) }
+        }
+        #expect(try provider.getStoredCertificate()?.certificateChain == stored[0].certificateChain)
+        #expect(try provider.getStoredCertificate()?.certificateChain == stored[1].certificateChain)
     }
 
     @Test func anEntryWithoutAKey() throws {
