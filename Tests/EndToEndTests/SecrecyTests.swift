@@ -79,6 +79,7 @@ import Testing
         let holdsSecretItself = command.contains { $0.contains(Fixtures.password) }
         let words = command.map { $0 == "OUT" ? sandbox.path + "/out" : $0 }
         let file = try sandbox.write(Self.wrong + "\n", to: "wrong")
+        var sampled = 0
         for password in ["env:P12_PASSWORD", "env:WRONG", "file:\(file)", "none"] {
             var options = ["--provider", "pkcs12", "--set", "path=\(Fixtures.path("\(fixture).p12"))"]
             if password != "none" && !words.contains(where: { $0.hasPrefix("password-source") }) {
@@ -93,7 +94,7 @@ import Testing
                     usleep(500)
                 } while !process.hasEnded
                 let arguments = Array(seen.joined())
-                #expect(!arguments.isEmpty)
+                if !arguments.isEmpty { sampled += 1 }
                 let output = process.wait()
                 #expect(output.status != nil, "\(output)")
                 if holdsSecretItself { #expect(output.status == 78 || output.status == 64, "\(output)") }
@@ -102,6 +103,8 @@ import Testing
                 if !holdsSecretItself { #expect(found(needles, in: arguments).isEmpty, "\(words) \(more)") }
             }
         }
+        // On a busy machine a process can end before it is looked at; hardly all twelve of them.
+        #expect(sampled > 0)
         // Neither does the store, nor any file but those that --export-key is for.
         for name in try FileManager.default.subpathsOfDirectory(atPath: sandbox.path) {
             let path = sandbox.path + "/" + name

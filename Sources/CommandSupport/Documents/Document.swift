@@ -7,13 +7,15 @@ public protocol Document: Encodable {
     static var kind: String { get }
 }
 
-/// What every document begins with.
-private struct Envelope<Body: Document>: Encodable {
-    let body: Body
+/// A document with what every document begins with. A document inside another one is one of these too.
+public struct Enveloped<Body: Document>: Encodable {
+    private let body: Body
+
+    public init(_ body: Body) { self.body = body }
 
     private enum Key: String, CodingKey { case apiVersion, kind }
 
-    func encode(to encoder: any Encoder) throws {
+    public func encode(to encoder: any Encoder) throws {
         var container = encoder.container(keyedBy: Key.self)
         try container.encode("certprov/v1", forKey: .apiVersion)
         try container.encode(Body.kind, forKey: .kind)
@@ -26,7 +28,7 @@ extension Document {
     public func json() throws -> String {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-        return String(decoding: try encoder.encode(Envelope(body: self)), as: UTF8.self)
+        return String(decoding: try encoder.encode(Enveloped(self)), as: UTF8.self)
     }
 }
 

@@ -19,7 +19,9 @@ package struct PEMDirectory {
     package init(path: String) { self.init(path: path, files: FileSystem()) }
 
     init(path: String, files: FileSystem) {
-        self.path = path
+        // One form for messages and results; the root stays what it is.
+        let trimmed = path.reversed().drop { $0 == "/" }.reversed()
+        self.path = trimmed.isEmpty ? path : String(trimmed)
         self.files = files
     }
 

@@ -26,6 +26,7 @@ struct Fetch: AsyncParsableCommand {
     var exportKey = false
 
     func validate() throws {
+        if out?.isEmpty == true { throw ValidationError("--out needs the name of a directory.") }
         if exportKey && out == nil {
             throw ValidationError("--export-key needs --out: a private key is never written to stdout.")
         }

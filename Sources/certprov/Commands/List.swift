@@ -54,12 +54,12 @@ struct IdentityListDocument: Document {
     static let kind = "IdentityList"
 
     let items: [IdentityDocument]
-    let errors: [ErrorDocument]
+    let errors: [Enveloped<ErrorDocument>]
     let warnings: [String]
 
     init(_ list: IdentityList, now: Date) {
         items = list.identities.compactMap { IdentityDocument($0, now: now) }
-        errors = list.failures.map(ErrorDocument.init)
+        errors = list.failures.map { Enveloped(ErrorDocument($0)) }
         warnings = list.remarks
     }
 }
