@@ -5,6 +5,7 @@ import Testing
 
 /// Files as `openssl pkcs12 -export` writes them, with every algorithm that is met.
 @Suite struct EncryptionTests {
+    /// Of each kind a key and a certificate for it, PEM. Kept in memory: nobody would remove a directory in a static.
     private static let source = Result {
         let directory = try TemporaryDirectory()
         for (name, options) in keys {
@@ -12,7 +13,10 @@ import Testing
                 ["openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=\(name)", "-keyout", "\(name).key"]
                     + ["-out", "\(name).crt", "-newkey"] + options, in: directory.path)
         }
-        return directory
+        return try Dictionary(
+            uniqueKeysWithValues: keys.keys.map { name in
+                (name, (key: try directory.read("\(name).key"), certificate: try directory.read("\(name).crt")))
+            })
     }
 
     private static let keys = [
@@ -27,11 +31,14 @@ import Testing
         _ options: [String], name: String = "p256", password: String = "secret"
     ) throws -> TemporaryDirectory {
         let directory = try TemporaryDirectory()
+        let source = try #require(try Self.source.get()[name])
+        try directory.write(source.key, to: "key")
+        try directory.write(source.certificate, to: "crt")
         try directory.write(Array(password.utf8) + [0x0a], to: "password")
         try Subprocess.run(
-            ["openssl", "pkcs12", "-export", "-inkey", "\(name).key", "-in", "\(name).crt", "-name", name]
-                + ["-passout", "file:\(directory["password"])", "-out", directory["out.p12"]] + options,
-            in: try Self.source.get().path)
+            ["openssl", "pkcs12", "-export", "-inkey", "key", "-in", "crt", "-name", name]
+                + ["-passout", "file:password", "-out", "out.p12"] + options,
+            in: directory.path)
         return directory
     }
 
