@@ -24,7 +24,7 @@ help: ## Show this list
 demo: packages-DEMO ## Build, make a throw-away identity, and use it for a mutual-TLS request
 	@Scripts/require-swift $(SWIFT)
 	$(SWIFT) build --product certprov
-	$(SWIFT) build --product certprov-connect
+	$(SWIFT) build --product certprov-full
 	@Scripts/demo "$$($(SWIFT) build --show-bin-path)"
 
 example: packages-DEMO ## Run the example service: two processes, mutual TLS, a renewal
@@ -44,7 +44,7 @@ build: packages-BUILD ## Build the release
 	@Scripts/require-swift $(SWIFT)
 	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
 	$(SWIFT) build $(RELEASE) --product certprov
-	$(SWIFT) build $(RELEASE) --product certprov-connect
+	$(SWIFT) build $(RELEASE) --product certprov-full
 
 install: build ## Install into PREFIX (default /usr/local)
 	Scripts/install "$$($(SWIFT) build $(RELEASE) --show-bin-path)" "$(DESTDIR)$(PREFIX)"

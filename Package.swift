@@ -11,7 +11,7 @@ let package = Package(
         .library(name: "CertificateTLS", targets: ["CertificateTLS"]),
         .library(name: "PKCS12FileProvider", targets: ["PKCS12FileProvider"]),
         .executable(name: "certprov", targets: ["certprov"]),
-        .executable(name: "certprov-connect", targets: ["certprov-connect"]),
+        .executable(name: "certprov-full", targets: ["certprov-full"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -48,12 +48,12 @@ let package = Package(
                 .product(name: "SystemPackage", package: "swift-system"),
             ]
         ),
+        .target(name: "LogonCore", dependencies: ["CertificateProviding"]),
         .target(
             name: "Logon",
             dependencies: [
-                "CertificateProviding",
+                "CertificateProviding", "LogonCore",
                 .product(name: "Configuration", package: "swift-configuration"),
-                .product(name: "SystemPackage", package: "swift-system"),
             ]
         ),
         .target(
@@ -80,9 +80,9 @@ let package = Package(
             path: "Plugins/PKCS12FileProvider"
         ),
         .target(
-            name: "CommandSupport",
+            name: "CertprovCommand",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "Logon", "PKCS12FileProvider",
+                "CertificateProviding", "IdentityStore", "LogonCore", "PKCS12FileProvider",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ]
@@ -90,15 +90,14 @@ let package = Package(
         .executableTarget(
             name: "certprov",
             dependencies: [
-                "CertificateProviding", "CommandSupport", "IdentityStore", "Logon",
+                "CertificateProviding", "CertprovCommand", "LogonCore",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
-                .product(name: "SwiftASN1", package: "swift-asn1"),
             ]
         ),
         .executableTarget(
-            name: "certprov-connect",
+            name: "certprov-full",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "CommandSupport", "Logon",
+                "CertificateProviding", "CertificateTLS", "CertprovCommand", "Logon", "LogonCore",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ]
@@ -135,7 +134,15 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
             ]
         ),
-        .testTarget(name: "LogonTests", dependencies: ["Logon", "TestSupport"]),
+        .testTarget(
+            name: "LogonTests",
+            dependencies: [
+                "Logon", "LogonCore", "TestSupport",
+                .product(name: "Configuration", package: "swift-configuration"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "SystemPackage", package: "swift-system"),
+            ]
+        ),
         .testTarget(
             name: "CertificateTLSTests",
             dependencies: [
@@ -149,7 +156,7 @@ let package = Package(
             ]
         ),
         // Runs the command that is built beside it.
-        .testTarget(name: "EndToEndTests", dependencies: ["certprov", "certprov-connect", "TestSupport"]),
+        .testTarget(name: "EndToEndTests", dependencies: ["certprov", "certprov-full", "TestSupport"]),
     ],
     swiftLanguageModes: [.v6]
 )

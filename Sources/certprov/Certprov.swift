@@ -1,27 +1,57 @@
 import ArgumentParser
+import CertificateProviding
+import CertprovCommand
+import Glibc
+import LogonCore
 
+/// The command as it is installed. It starts often and should start fast, so it carries neither the network stack nor
+/// Foundation; what needs them it hands over to `certprov-full`, with the same arguments.
 @main
 enum Main {
-    /// Goes straight to the subcommand. Through the root command the parser would first set up every subcommand and
-    /// the completion scripts, which takes as long as listing a file does.
     static func main() async {
-        let arguments = Array(CommandLine.arguments.dropFirst())
-        let named = Certprov.configuration.subcommands.first { $0.configuration.commandName == arguments.first }
-        if let subcommand = named as? any AsyncParsableCommand.Type {
-            await subcommand.main(Array(arguments.dropFirst()))
-        } else {
-            await Certprov.main()
-        }
+        let handOver = PropertyListFormat { _, _ throws(CertificateProviderError) in throw FullCommand.takeOver() }
+        await CommandContext.$propertyLists.withValue(handOver) { await RootCommand.run(Certprov.self) }
     }
 }
 
 struct Certprov: AsyncParsableCommand {
+    static let configuration = RootCommand.configuration(connect: Connect.self)
+}
+
+/// Stands for the `connect` of `certprov-full`.
+struct Connect: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "certprov",
-        abstract: "Get the X.509 identity that a service needs for mutual TLS, from wherever it is kept.",
-        discussion: "Results go to stdout, everything else to stderr. Secrets are never taken from the command line.",
-        version: "0.1.0",
-        subcommands: [
-            List.self, Fetch.self, Delete.self, Explain.self, Connect.self, Providers.self, Check.self,
-        ])
+        commandName: "connect", _superCommandName: "certprov",
+        abstract: "Make a TLS handshake with the identity, and show what came of it.",
+        discussion: "Run 'certprov connect --help' for its options.")
+
+    @Argument(parsing: .captureForPassthrough, help: "HOST:PORT and options.")
+    var arguments: [String] = []
+
+    func run() async throws {
+        let error = FullCommand.takeOver()
+        Console.note("certprov: \(error)")
+        throw ExitCode(ExitStatus(error.code).rawValue)
+    }
+}
+
+/// The program with everything in it, which `make install` puts into libexec.
+enum FullCommand {
+    /// Becomes that program. Returns only when that fails.
+    static func takeOver() -> CertificateProviderError {
+        let program = "certprov-full"
+        var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
+        let count = readlink("/proc/self/exe", &buffer, buffer.count)
+        let own = String(decoding: buffer.prefix(max(0, count)).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        let directory = own.lastIndex(of: "/").map { String(own[..<$0]) } ?? "."
+        let candidates = ["\(directory)/../libexec/certprov/\(program)", "\(directory)/\(program)"]
+        for path in candidates where access(path, X_OK) == 0 {
+            var words = CommandLine.arguments.map { strdup($0) } + [nil]
+            execv(path, &words)
+            words.forEach { free($0) }
+        }
+        return CertificateProviderError(
+            .internal,
+            "\(program) cannot be run; it belongs at \(candidates.joined(separator: " or ")). Install certprov anew.")
+    }
 }

@@ -3,6 +3,7 @@ import Glibc
 import Testing
 
 @testable import Logon
+@testable import LogonCore
 
 @Suite struct ConfigurationFileTests {
     private let directory: TemporaryDirectory

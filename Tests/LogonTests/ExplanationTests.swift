@@ -3,6 +3,7 @@ import TestSupport
 import Testing
 
 @testable import Logon
+@testable import LogonCore
 
 /// A provider that says what it can see.
 private struct ListingProvider: IdentityListing {

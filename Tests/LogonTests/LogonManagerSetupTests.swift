@@ -2,6 +2,7 @@ import CertificateProviding
 import Testing
 
 @testable import Logon
+@testable import LogonCore
 
 @Suite struct LogonManagerSetupTests {
     private let id = ProviderID("one")

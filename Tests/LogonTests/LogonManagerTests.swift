@@ -4,6 +4,7 @@ import TestSupport
 import Testing
 
 @testable import Logon
+@testable import LogonCore
 
 @Suite struct LogonManagerTests {
     private static let ids = [ProviderID("one"), ProviderID("two"), ProviderID("three")]

@@ -5,6 +5,7 @@ import TestSupport
 import Testing
 
 @testable import Logon
+@testable import LogonCore
 
 /// Runs `body`, which must fail, and returns how.
 func failure<T>(

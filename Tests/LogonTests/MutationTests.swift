@@ -2,6 +2,7 @@ import CertificateProviding
 import Testing
 
 @testable import Logon
+@testable import LogonCore
 
 /// Damaged files, the same ones in every run. Whatever is in them, the answer is settings or a typed error.
 @Suite struct MutationTests {
@@ -67,7 +68,8 @@ import Testing
             let seed = try #require(Self.seeds[form]?.randomElement(using: &generator))
             let bytes = Self.mutate(Array(seed.utf8), &generator)
             do throws(CertificateProviderError) {
-                let settings = try ConfigurationFile(path: form.fileName, bytes: bytes).settings()
+                let settings = try ConfigurationFile(path: form.fileName, bytes: bytes).settings(
+                    propertyLists: .swiftConfiguration)
                 _ = try SettingsReader(settings, registry: registry).configuration()
                 accepted += 1
             } catch {

@@ -2,6 +2,7 @@ import CertificateProviding
 import Testing
 
 @testable import Logon
+@testable import LogonCore
 
 @Suite struct PropertiesParserTests {
     private func parse(_ text: String) throws -> [String: String] {

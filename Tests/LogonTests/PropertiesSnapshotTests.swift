@@ -4,6 +4,7 @@ import SystemPackage
 import Testing
 
 @testable import Logon
+@testable import LogonCore
 
 @Suite struct PropertiesSnapshotTests {
     private func snapshot(

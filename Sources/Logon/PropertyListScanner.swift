@@ -1,4 +1,5 @@
 import CertificateProviding
+import LogonCore
 
 /// Finds the keys of an XML property list, with their lines and the kinds of their values.
 ///

@@ -1,6 +1,5 @@
 import ArgumentParser
 import CertificateProviding
-import CommandSupport
 
 struct Check: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

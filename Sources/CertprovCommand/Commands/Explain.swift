@@ -1,7 +1,6 @@
 import ArgumentParser
 import CertificateProviding
-import CommandSupport
-import Logon
+import LogonCore
 
 struct Explain: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,13 +1,11 @@
 import ArgumentParser
 import CertificateProviding
 import CertificateTLS
-import CommandSupport
+import CertprovCommand
 import FoundationEssentials
-import Logon
+import LogonCore
 
-/// `certprov connect`. A program of its own; see `Connect` in `certprov`.
-@main
-struct ConnectCommand: AsyncParsableCommand {
+struct Connect: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "connect", _superCommandName: "certprov",
         abstract: "Make a TLS handshake with the identity, and show what came of it.",

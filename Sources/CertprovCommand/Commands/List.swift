@@ -1,8 +1,7 @@
 import ArgumentParser
 import CertificateProviding
-import CommandSupport
 import FoundationEssentials
-import Logon
+import LogonCore
 
 struct List: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

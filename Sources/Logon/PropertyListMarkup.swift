@@ -1,4 +1,5 @@
 import CertificateProviding
+import LogonCore
 
 /// Reads the markup of an XML property list piece by piece, and keeps count of the lines.
 ///

@@ -1,7 +1,6 @@
 import CertificateProviding
-import CommandSupport
 import IdentityStore
-import Logon
+import LogonCore
 
 /// Looks at the files that a provider's parameters name: can they be read, and by whom.
 struct FileModeCheck {

@@ -1,6 +1,6 @@
 import CertificateProviding
 import Glibc
-import Logon
+import LogonCore
 
 /// Finds the configuration that a command is to work with.
 struct ConfigurationLookup {
@@ -30,8 +30,9 @@ struct ConfigurationLookup {
     }
 
     private func load(_ path: String?) throws(CertificateProviderError) -> LogonConfiguration {
-        if let path { return try LogonConfiguration.load(path: path, registry: registry) }
-        return try LogonConfiguration.load(path: try defaultPath(), registry: registry)
+        let path = if let path { path } else { try defaultPath() }
+        return try LogonConfiguration.load(
+            path: path, registry: registry, propertyLists: CommandContext.propertyLists)
     }
 
     private func requestedProvider() throws(CertificateProviderError) -> ProviderID? {

@@ -1,4 +1,5 @@
 import CertificateProviding
+import LogonCore
 public import Configuration
 
 /// Java properties for swift-configuration: what `FileProvider` and `ReloadingFileProvider` read such a file with.
@@ -79,24 +80,4 @@ extension PropertiesSnapshot: CustomStringConvertible, CustomDebugStringConverti
     }
 
     public var customMirror: Mirror { Mirror(self, children: []) }
-}
-
-extension String {
-    /// The trimmed members of a list; none for a blank text.
-    var commaSeparated: [String] {
-        let text = trimmed
-        guard !text.isEmpty else { return [] }
-        return text.split(separator: ",", omittingEmptySubsequences: false).map { String($0).trimmed }
-    }
-}
-
-extension Bool {
-    /// `true` or `false` in any case; `nil` for anything else.
-    init?(propertyText: String) {
-        switch propertyText.lowercased() {
-        case "true": self = true
-        case "false": self = false
-        default: return nil
-        }
-    }
 }

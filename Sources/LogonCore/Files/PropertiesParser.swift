@@ -1,11 +1,11 @@
-import CertificateProviding
+package import CertificateProviding
 
 /// Reads Java properties as `java.util.Properties.load` does, where that is unmistakable, and refuses the rest.
 ///
 /// The same: comments, the three separators, continuation lines, escapes and their order (a continuation is joined
 /// before an escape is looked at). Stricter: the text is UTF-8, and what Java drops or accepts in silence (a backslash
 /// before a letter that means nothing, half a surrogate pair, a key given twice, a line without a key) is an error.
-struct PropertiesParser {
+package struct PropertiesParser {
     private let text: ConfigurationText
     private var index = 0
     private var line = 1
@@ -14,7 +14,7 @@ struct PropertiesParser {
 
     /// - Parameter file: What errors call the file.
     /// - Throws: `configurationInvalid`, with file and line, and the key where there is one. Never shows a value.
-    static func settings(in bytes: [UInt8], file: String) throws(CertificateProviderError) -> Settings {
+    package static func settings(in bytes: [UInt8], file: String) throws(CertificateProviderError) -> Settings {
         var parser = PropertiesParser(try ConfigurationText(bytes, file: file))
         var settings = Settings()
         while let setting = try parser.next() { try settings.append(setting) }

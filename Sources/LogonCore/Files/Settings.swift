@@ -1,45 +1,58 @@
-import CertificateProviding
+package import CertificateProviding
 
 /// A place in a configuration file, as errors and warnings show it: `FILE:LINE`.
-struct SourcePosition: Sendable, CustomStringConvertible {
-    var file: String
+package struct SourcePosition: Sendable, CustomStringConvertible {
+    package var file: String
     /// Counted from 1.
-    var line: Int
+    package var line: Int
 
-    var description: String { "\(file.withVisibleControls):\(line)" }
+    package init(file: String, line: Int) {
+        self.file = file
+        self.line = line
+    }
+
+    package var description: String { "\(file.withVisibleControls):\(line)" }
 
     /// Returns the error for something wrong here. `problem` must not hold a value of the file.
-    func invalid(_ problem: String) -> CertificateProviderError {
+    package func invalid(_ problem: String) -> CertificateProviderError {
         CertificateProviderError(.configurationInvalid, "\(self): \(problem)")
     }
 
-    var keyTooLong: CertificateProviderError {
+    package var keyTooLong: CertificateProviderError {
         invalid("The key is longer than \(Settings.maximumKeyLength) bytes.")
     }
 }
 
 /// One key of a configuration file with what it is set to.
-struct Setting: Sendable {
-    var key: String
+package struct Setting: Sendable {
+    package var key: String
     /// As written, not trimmed; `nil` for what is not a single value, such as an array.
-    var value: String?
-    var position: SourcePosition
+    package var value: String?
+    package var position: SourcePosition
+
+    package init(key: String, value: String?, position: SourcePosition) {
+        self.key = key
+        self.value = value
+        self.position = position
+    }
 }
 
 /// What a configuration file says, in the order written, whichever form it has.
-struct Settings: Sendable {
+package struct Settings: Sendable {
     /// No real file has more keys, and what reads them need not be fast.
-    static let maximumCount = 4096
+    package static let maximumCount = 4096
     /// In bytes. Every key of a nested dictionary repeats the names above it, so their length multiplies.
-    static let maximumKeyLength = 1024
+    package static let maximumKeyLength = 1024
 
-    private(set) var all: [Setting] = []
+    package private(set) var all: [Setting] = []
     private var indices: [String: Int] = [:]
 
-    subscript(key: String) -> Setting? { indices[key].map { all[$0] } }
+    package init() {}
+
+    package subscript(key: String) -> Setting? { indices[key].map { all[$0] } }
 
     /// - Throws: `configurationInvalid` for a key that is empty, too long or there already, and for one too many.
-    mutating func append(_ setting: Setting) throws(CertificateProviderError) {
+    package mutating func append(_ setting: Setting) throws(CertificateProviderError) {
         guard !setting.key.isEmpty else { throw setting.position.invalid("The key is missing.") }
         guard setting.key.utf8.count <= Self.maximumKeyLength else { throw setting.position.keyTooLong }
         guard all.count < Self.maximumCount else {
@@ -56,13 +69,13 @@ struct Settings: Sendable {
 
 extension String {
     /// A key as a message shows it: in one line, and no longer than that.
-    var forDisplay: String {
+    package var forDisplay: String {
         let limit = 120
         return (count > limit ? prefix(limit) + "…" : self[...]).description.withVisibleControls
     }
 
     /// Without the blanks, tabs and line ends at both ends. Takes off what Java's `String.trim()` does.
-    var trimmed: String {
+    package var trimmed: String {
         let scalars = unicodeScalars
         guard let first = scalars.firstIndex(where: { $0.value > 0x20 }),
             let last = scalars.lastIndex(where: { $0.value > 0x20 })

@@ -1,6 +1,5 @@
 import ArgumentParser
 import CertificateProviding
-import CommandSupport
 
 struct Providers: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

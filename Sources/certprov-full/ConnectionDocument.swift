@@ -1,6 +1,6 @@
 import CertificateProviding
 import CertificateTLS
-import CommandSupport
+import CertprovCommand
 import FoundationEssentials
 import NIOSSL
 

@@ -1,8 +1,7 @@
 import ArgumentParser
 import CertificateProviding
-import CommandSupport
 import Glibc
-import Logon
+import LogonCore
 
 struct Delete: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,9 +1,8 @@
 import ArgumentParser
 import CertificateProviding
-import CommandSupport
 import FoundationEssentials
 import IdentityStore
-import Logon
+import LogonCore
 
 struct Fetch: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,4 +1,5 @@
 import CertificateProviding
+import LogonCore
 import Configuration
 
 /// Reads the settings of an XML property list: the scanner finds the keys, swift-configuration the values.

@@ -1,7 +1,6 @@
 import CertificateProviding
-import CommandSupport
 import FoundationEssentials
-import Logon
+import LogonCore
 
 /// One thing that was looked at.
 struct Finding: Sendable {

@@ -1,13 +1,13 @@
-import CertificateProviding
+package import CertificateProviding
 
 /// The bytes of a text file, known to be UTF-8 without control characters.
-struct ConfigurationText: Sendable {
+package struct ConfigurationText: Sendable {
     /// Without a byte order mark.
-    let bytes: [UInt8]
-    let file: String
+    package let bytes: [UInt8]
+    package let file: String
 
     /// - Throws: `configurationInvalid`, with the line, for anything but text in UTF-8.
-    init(_ bytes: [UInt8], file: String) throws(CertificateProviderError) {
+    package init(_ bytes: [UInt8], file: String) throws(CertificateProviderError) {
         let mark: [UInt8] = [0xef, 0xbb, 0xbf]
         let content = bytes.starts(with: mark) ? Array(bytes.dropFirst(mark.count)) : bytes
         do {
@@ -36,21 +36,21 @@ struct ConfigurationText: Sendable {
 }
 
 extension UInt8 {
-    static var tab: UInt8 { 0x09 }
-    static var lineFeed: UInt8 { 0x0a }
-    static var formFeed: UInt8 { 0x0c }
-    static var carriageReturn: UInt8 { 0x0d }
-    static var backslash: UInt8 { 0x5c }
+    package static var tab: UInt8 { 0x09 }
+    package static var lineFeed: UInt8 { 0x0a }
+    package static var formFeed: UInt8 { 0x0c }
+    package static var carriageReturn: UInt8 { 0x0d }
+    package static var backslash: UInt8 { 0x5c }
 
-    var isLineEnd: Bool { self == .lineFeed || self == .carriageReturn }
+    package var isLineEnd: Bool { self == .lineFeed || self == .carriageReturn }
     /// White space inside a line.
-    var isBlank: Bool { self == 0x20 || self == .tab || self == .formFeed }
-    var isForbiddenControl: Bool { (self < 0x20 && !isLineEnd && !isBlank) || self == 0x7f }
-    var isDigit: Bool { (0x30...0x39).contains(self) }
-    var isLetter: Bool { (0x41...0x5a).contains(self & 0xdf) }
-    var isPunctuation: Bool { (0x21...0x7e).contains(self) && !isDigit && !isLetter }
+    package var isBlank: Bool { self == 0x20 || self == .tab || self == .formFeed }
+    package var isForbiddenControl: Bool { (self < 0x20 && !isLineEnd && !isBlank) || self == 0x7f }
+    package var isDigit: Bool { (0x30...0x39).contains(self) }
+    package var isLetter: Bool { (0x41...0x5a).contains(self & 0xdf) }
+    package var isPunctuation: Bool { (0x21...0x7e).contains(self) && !isDigit && !isLetter }
 
-    var hexadecimalValue: UInt8? {
+    package var hexadecimalValue: UInt8? {
         switch self {
         case 0x30...0x39: self - 0x30
         case 0x41...0x46: self - 0x41 + 10

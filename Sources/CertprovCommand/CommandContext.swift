@@ -4,11 +4,17 @@ import FoundationEssentials
 import Glibc
 import IdentityStore
 public import Logging
-public import Logon
+public import LogonCore
 import PKCS12FileProvider
 
 /// What a subcommand works with: its options, the installed providers, and the streams.
 public struct CommandContext: Sendable {
+    /// How this program reads property lists. Set around a command's run, since ArgumentParser makes the commands.
+    @TaskLocal package static var propertyLists = PropertyListFormat { _, file throws(CertificateProviderError) in
+        throw CertificateProviderError(
+            .configurationInvalid, "\(file.withVisibleControls): This program does not read property lists.")
+    }
+
     public let options: GlobalOptions
     public let registry: ProviderRegistry
     public let secrets = SecretReader()

@@ -1,0 +1,15 @@
+import ArgumentParser
+import CertprovCommand
+import Logon
+
+/// `certprov` with the network stack and with property lists: what the installed command hands over to.
+@main
+enum Main {
+    static func main() async {
+        await CommandContext.$propertyLists.withValue(.swiftConfiguration) { await RootCommand.run(CertprovFull.self) }
+    }
+}
+
+struct CertprovFull: AsyncParsableCommand {
+    static let configuration = RootCommand.configuration(connect: Connect.self)
+}
