@@ -27,14 +27,18 @@ public final class PKCS12FileProvider: CertificateProvider {
 
     /// The parameters, checked.
     struct Settings: Sendable {
-        var source: PKCS12Source
-        var passwordSource: SecretSource?
-        var alias: String?
-
+        let source: PKCS12Source
+        let passwordSource: SecretSource?
+        let alias: String?
         /// The entry in the store. Another file or alias is another identity, and must never be answered from this one.
-        var entryName: String {
+        let entryName: String
+
+        init(source: PKCS12Source, passwordSource: SecretSource?, alias: String?) {
+            self.source = source
+            self.passwordSource = passwordSource
+            self.alias = alias
             let name = Array("\(source.path)\0\(alias ?? "")".utf8)
-            return String(Array(SHA256.hash(data: name)).hexEncoded.prefix(32))
+            self.entryName = String(Array(SHA256.hash(data: name)).hexEncoded.prefix(32))
         }
     }
 
