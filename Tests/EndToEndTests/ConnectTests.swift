@@ -1,0 +1,87 @@
+import Foundation
+import Glibc
+import Testing
+
+/// `certprov connect` against OpenSSL's server.
+@Suite struct ConnectTests {
+    private let sandbox: Sandbox
+
+    init() throws {
+        sandbox = try Sandbox()
+        let made = try sandbox.shell(
+            """
+            cd "$1" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout server.key \
+                -out server.pem -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost
+            """, sandbox.path)
+        try #require(made.status == 0, "\(made)")
+    }
+
+    /// Runs `body` with the port of a server that has `options`, and ends the server.
+    private func withServer<T>(_ options: String..., body: (String) throws -> T) throws -> T {
+        let log = sandbox.path + "/server.log"
+        let server = try sandbox.start(
+            [
+                "/bin/sh", "-c",
+                """
+                cd "$1" && log=$2 && shift 2 && exec openssl s_server -accept 127.0.0.1:0 -cert server.pem \
+                    -key server.key -www "$@" >"$log" 2>&1
+                """, "sh", sandbox.path, log,
+            ] + options)
+        defer {
+            kill(server.pid, SIGKILL)
+            _ = server.wait()
+        }
+        var port: Substring?
+        while port == nil && !server.hasEnded {
+            usleep(2000)
+            let text = (try? String(contentsOfFile: log, encoding: .utf8)) ?? ""
+            port = text.split(separator: "\n").first { $0.hasPrefix("ACCEPT") }?.split(separator: ":").last
+        }
+        return try body(String(try #require(port)))
+    }
+
+    private func connect(_ port: String, _ more: String..., anchors: String? = nil) throws -> Output {
+        try sandbox.certprov(
+            ["connect", "localhost:\(port)", "--trust-anchors", anchors ?? sandbox.path + "/server.pem"]
+                + adHoc(Fixtures.path("ec.p12")) + more)
+    }
+
+    @Test(arguments: ["-tls1_2", "-tls1_3"]) func showsWhatWasNegotiated(version: String) throws {
+        let ca = Fixtures.path("ca.pem")
+        let output = try withServer("-Verify", "3", "-verify_return_error", "-CAfile", ca, version) { port in
+            try connect(port, "--json")
+        }
+        #expect(output.status == 0, "\(output)")
+        let document = try output.document("Connection")
+        #expect(document["tlsVersion"].string == (version == "-tls1_2" ? "TLS 1.2" : "TLS 1.3"))
+        #expect(["accepted", "unopposed"].contains(document["clientAuthentication"].string))
+        #expect(document["serverCertificate"]["subject"].string == "CN=localhost")
+    }
+
+    @Test func saysThatNoCertificateWasAskedFor() throws {
+        let output = try withServer { try connect($0) }
+        #expect(output.status == 0 && output.stdout.contains("did not ask"), "\(output)")
+    }
+
+    @Test(arguments: ["-tls1_2", "-tls1_3"]) func aRefusedCertificateIsRejected(version: String) throws {
+        let output = try withServer(
+            "-Verify", "3", "-verify_return_error", "-CAfile", sandbox.path + "/server.pem", version
+        ) { try connect($0, "--json") }
+        try output.expectFailure("rejected", status: 77)
+    }
+
+    @Test func aServerThatIsNotTrustedIsAProtocolError() throws {
+        let output = try withServer { try connect($0, "--json", anchors: Fixtures.path("ca.pem")) }
+        try output.expectFailure("protocolError", status: 76)
+    }
+
+    @Test func nobodyThere() throws {
+        let output = try connect("1", "--json")
+        try output.expectFailure("unavailable", status: 69)
+    }
+
+    @Test(arguments: ["localhost", "localhost:0", ":443", "a:b:443"]) func aBadAddressIsUsage(address: String) throws {
+        let output = try sandbox.certprov(["connect", address] + adHoc(Fixtures.path("ec.p12")))
+        #expect(output.status == 64, "\(output)")
+    }
+}

@@ -1,0 +1,55 @@
+import Foundation
+import Testing
+
+/// What `make install` puts into a prefix.
+@Suite struct InstallTests {
+    private let sandbox: Sandbox
+    private let prefix: String
+
+    init() throws {
+        sandbox = try Sandbox()
+        prefix = sandbox.path + "/prefix"
+        let bin = URL(filePath: BuiltCommand.path).deletingLastPathComponent().path
+        let installed = try sandbox.run([Self.script, bin, prefix])
+        try #require(installed.status == 0, "\(installed)")
+    }
+
+    private static let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent().appending(path: "Scripts/install").path
+
+    @Test func theCommandFindsItsOtherHalf() throws {
+        let output = try sandbox.run([prefix + "/bin/certprov", "connect", "--help"])
+        #expect(output.status == 0 && output.stdout.contains("--trust-anchors"), "\(output)")
+    }
+
+    @Test func theManualDocumentsEverySubcommandAndOption() throws {
+        let manual = String(decoding: try contents(prefix + "/share/man/man1/certprov.1"), as: UTF8.self)
+        for command in ["list", "fetch", "delete", "explain", "connect", "providers", "check"] {
+            #expect(manual.contains(".Ss certprov \(command)\n"))
+        }
+        for option in ["config", "provider", "set", "json", "out", "export\\-key", "force", "yes", "trust\\-anchors"] {
+            #expect(manual.contains("\\-\(option)"), "--\(option)")
+        }
+    }
+
+    @Test func theShellsHaveTheirCompletions() throws {
+        let bash = prefix + "/share/bash-completion/completions/certprov"
+        let checked = try sandbox.run(["/bin/bash", "-n", bash])
+        #expect(checked.status == 0, "\(checked)")
+        for file in [bash, prefix + "/share/zsh/site-functions/_certprov"] {
+            #expect(String(decoding: try contents(file), as: UTF8.self).contains("fetch"))
+        }
+        let fish = try contents(prefix + "/share/fish/vendor_completions.d/certprov.fish")
+        #expect(String(decoding: fish, as: UTF8.self).contains("fetch"))
+    }
+
+    @Test func uninstallLeavesNothing() throws {
+        let removed = try sandbox.run([Self.script, "--remove", prefix])
+        #expect(removed.status == 0, "\(removed)")
+        let files = try FileManager.default.subpathsOfDirectory(atPath: prefix).filter {
+            mode(prefix + "/" + $0) != nil
+        }
+        let left = files.filter { !FileManager.default.fileExists(atPath: prefix + "/" + $0 + "/.") }
+        #expect(left.isEmpty)
+    }
+}
