@@ -8,7 +8,7 @@ FUZZ_SECONDS ?= 600
 # What the build needs, what the demonstration and the tests run against, and what only the benchmarks need.
 BUILD_PACKAGES := libssl-dev pkg-config g++ zlib1g-dev
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
-TEST_PACKAGES := $(DEMO_PACKAGES) python3 util-linux
+TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 strace util-linux
 BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3
 
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
@@ -21,27 +21,22 @@ RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC)
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-demo: packages-DEMO ## Build, make a throw-away identity, and use it for a mutual-TLS request
-	@Scripts/require-swift $(SWIFT)
+demo: toolchain packages-DEMO ## Build, make a throw-away identity, and use it for a mutual-TLS request
 	$(SWIFT) build --product certprov
 	$(SWIFT) build --product certprov-full
 	@Scripts/demo "$$($(SWIFT) build --show-bin-path)"
 
-example: packages-DEMO ## Run the example service: two processes, mutual TLS, a renewal
-	@Scripts/require-swift $(SWIFT)
+example: toolchain packages-DEMO ## Run the example service: two processes, mutual TLS, a renewal
 	@SWIFT="$(SWIFT)" Examples/MutualTLSService/run
 
-test: packages-TEST ## Build and run all tests
-	@Scripts/require-swift $(SWIFT)
+test: toolchain packages-TEST ## Build and run all tests
 	$(SWIFT) build --build-tests
 	$(SWIFT) test --skip-build
 
-lint: ## Check the formatting
-	@Scripts/require-swift $(SWIFT)
+lint: toolchain ## Check the formatting
 	$(SWIFT) format lint --strict --recursive Package.swift Sources Plugins Tests Examples Benchmarks
 
-build: packages-BUILD ## Build the release
-	@Scripts/require-swift $(SWIFT)
+build: toolchain packages-BUILD ## Build the release
 	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
 	$(SWIFT) build $(RELEASE) --product certprov
 	$(SWIFT) build $(RELEASE) --product certprov-full
@@ -52,7 +47,7 @@ install: build ## Install into PREFIX (default /usr/local)
 uninstall: ## Remove what install put into PREFIX
 	Scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
-fuzz: packages-TEST ## Feed mutated files to every reader, under the address sanitizer, for FUZZ_SECONDS
+fuzz: toolchain packages-TEST ## Feed mutated files to every reader, under the address sanitizer, for FUZZ_SECONDS
 	# Leaks are not what is looked for: XCTest itself has some.
 	ASAN_OPTIONS=detect_leaks=0 CERTPROV_FUZZ_SECONDS=$(FUZZ_SECONDS) $(SWIFT) test --scratch-path .build/fuzz --sanitize=address --filter Fuzz
 
@@ -63,6 +58,9 @@ bench: packages-BENCH build ## Measure against named peers; prints ratios
 
 clean: ## Remove everything that was built
 	rm -rf .build Examples/*/.build Benchmarks/.build
+
+toolchain:
+	@Scripts/require-swift $(SWIFT)
 
 packages-%:
 	@Scripts/require-packages $($*_PACKAGES)
