@@ -1,33 +1,11 @@
 import CertificateProviding
-import FoundationEssentials
 import PKCS12FileProvider
 import TestSupport
 import Testing
 
-/// Files that other projects wrote, where a folder of them is beside the checkout. They are not part of this
-/// repository; what the suite depends on is made at run time (see `PKCS12FileProviderTests`).
+/// Every file of the field folder through the API; see `FieldFiles`.
 @Suite struct FieldFilesTests {
-    struct Row: Sendable, CustomTestStringConvertible {
-        var file, password, outcome, keyType, friendlyNames, wrongPassword: String
-        var path: String
-        var testDescription: String { file }
-    }
-
-    static let folder = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent().deletingLastPathComponent().appending(path: "shared/testdata/p12").path
-
-    static let rows: [Row] = {
-        guard let index = try? String(contentsOfFile: folder + "/index.tsv", encoding: .utf8) else {
-            print("FieldFilesTests: \(folder) is not there, so no files from the field are read.")
-            return []
-        }
-        return index.split(separator: "\n").dropFirst().map { line in
-            let fields = line.split(separator: "\t", omittingEmptySubsequences: false).map(String.init)
-            return Row(
-                file: fields[0], password: fields[1], outcome: fields[2], keyType: fields[5], friendlyNames: fields[6],
-                wrongPassword: fields[8], path: folder + "/" + fields[0])
-        }
-    }()
+    typealias Row = FieldFiles.Row
 
     private func provider(_ row: Row, password: String?) throws -> PKCS12FileProvider {
         let provider = PKCS12FileProvider(
@@ -38,16 +16,8 @@ import Testing
         return provider
     }
 
-    private func password(_ row: Row) -> String? {
-        switch row.password {
-        case "<absent>": nil
-        case "<empty>": ""
-        default: row.password
-        }
-    }
-
-    @Test(arguments: rows) func hasTheOutcomeItsRowSays(row: Row) async throws {
-        let provider = try provider(row, password: password(row))
+    @Test(arguments: FieldFiles.rows) func hasTheOutcomeItsRowSays(row: Row) async throws {
+        let provider = try provider(row, password: row.password)
         let list = await provider.listIdentities()
         let codes = list.failures.map(\.code)
         let fetched = await Result { () async throws(CertificateProviderError) in
@@ -82,7 +52,7 @@ import Testing
         }
     }
 
-    @Test(arguments: rows.filter { $0.wrongPassword == "refused" && $0.outcome.hasSuffix("identity") })
+    @Test(arguments: FieldFiles.rows.filter { $0.wrongPassword == "refused" && $0.outcome.hasSuffix("identity") })
     func refusesAWrongPassword(row: Row) async throws {
         let list = try await provider(row, password: "certainly not it").listIdentities()
         #expect(list.failures.map(\.code) == [.wrongPassword], "\(list.failures)")

@@ -35,7 +35,7 @@ import Testing
                     + options, in: directory.path)
             seeds.append(try directory.read("p12"))
         }
-        let field = FieldFilesTests.rows.compactMap { try? Data(contentsOf: URL(filePath: $0.path)) }
+        let field = FieldFiles.rows.compactMap { try? Data(contentsOf: URL(filePath: $0.path)) }
         // Most of the time goes to those without encryption; large ones only cost time.
         return Array([[[UInt8]]](repeating: seeds, count: 8).joined())
             + field.filter { $0.count < 8192 }.map(Array.init)
