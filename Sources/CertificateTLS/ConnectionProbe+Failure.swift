@@ -1,4 +1,5 @@
 import CertificateProviding
+import Glibc
 import NIOCore
 import NIOPosix
 import NIOSSL
@@ -76,6 +77,7 @@ extension ConnectionProbe {
                 .unavailable, "The name '\(host)' has no address; check it and the name service.", underlying: error)
         }
         if case ChannelError.connectTimeout = last { return failure(last, certificateRequested: false) }
-        return CertificateProviderError(.unavailable, "Cannot connect to \(peer): \(last).", underlying: error)
+        let reason = (last as? IOError).map { String(cString: strerror($0.errnoCode)) } ?? "\(last)"
+        return CertificateProviderError(.unavailable, "Cannot connect to \(peer): \(reason).", underlying: error)
     }
 }

@@ -77,7 +77,8 @@ import Testing
 
     @Test func nobodyThere() throws {
         let output = try connect("1", "--json")
-        try output.expectFailure("unavailable", status: 69)
+        let message = try output.expectFailure("unavailable", status: 69)
+        #expect(message == "Cannot connect to localhost:1: Connection refused.")
     }
 
     @Test(arguments: ["localhost", "localhost:0", ":443", "a:b:443"]) func aBadAddressIsUsage(address: String) throws {
