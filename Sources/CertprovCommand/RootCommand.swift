@@ -1,4 +1,5 @@
 public import ArgumentParser
+import Synchronization
 
 /// What `certprov` and `certprov-full` have in common. They differ in what `connect` is.
 public enum RootCommand {
@@ -14,15 +15,32 @@ public enum RootCommand {
             ])
     }
 
-    /// Goes straight to the subcommand. Through the root command the parser would first set up every subcommand and
-    /// the completion scripts, which takes as long as listing a file does.
-    public static func run<Root: AsyncParsableCommand>(_ root: Root.Type) async {
-        let arguments = Array(CommandLine.arguments.dropFirst())
-        let named = root.configuration.subcommands.first { $0.configuration.commandName == arguments.first }
-        if let subcommand = named as? any AsyncParsableCommand.Type {
-            await subcommand.main(Array(arguments.dropFirst()))
-        } else {
-            await root.main()
+    /// Does what the command line says, and ends the process.
+    public static func run<Root: AsyncParsableCommand>(_ root: Root.Type) -> Never {
+        let failure = Mutex<(any Error)?>(nil)
+        MainThreadExecutor().run {
+            do {
+                var command = try parse(root, Array(CommandLine.arguments.dropFirst()))
+                if var command = command as? any AsyncParsableCommand {
+                    try await command.run()
+                } else {
+                    try command.run()
+                }
+            } catch {
+                failure.withLock { $0 = error }
+            }
         }
+        root.exit(withError: failure.withLock { $0 })
+    }
+
+    /// Goes straight to the subcommand: through the root command the parser would first set up every subcommand and
+    /// the completion scripts, which takes as long as listing a file does. What is then wrong, or wants to be shown,
+    /// the root command says, since it knows the whole command line.
+    private static func parse<Root: AsyncParsableCommand>(
+        _ root: Root.Type, _ arguments: [String]
+    ) throws -> any ParsableCommand {
+        let subcommand = root.configuration.subcommands.first { $0.configuration.commandName == arguments.first }
+        if let command = try? subcommand?.parse(Array(arguments.dropFirst())) { return command }
+        return try root.parseAsRoot(arguments)
     }
 }

@@ -5,8 +5,8 @@ import Logon
 /// `certprov` with the network stack and with property lists: what the installed command hands over to.
 @main
 enum Main {
-    static func main() async {
-        await CommandContext.$propertyLists.withValue(.swiftConfiguration) { await RootCommand.run(CertprovFull.self) }
+    static func main() {
+        CommandContext.$propertyLists.withValue(.swiftConfiguration) { RootCommand.run(CertprovFull.self) }
     }
 }
 

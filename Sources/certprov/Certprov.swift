@@ -8,9 +8,9 @@ import LogonCore
 /// Foundation; what needs them it hands over to `certprov-full`, with the same arguments.
 @main
 enum Main {
-    static func main() async {
+    static func main() {
         let handOver = PropertyListFormat { _, _ throws(CertificateProviderError) in throw FullCommand.takeOver() }
-        await CommandContext.$propertyLists.withValue(handOver) { await RootCommand.run(Certprov.self) }
+        CommandContext.$propertyLists.withValue(handOver) { RootCommand.run(Certprov.self) }
     }
 }
 
@@ -21,7 +21,7 @@ struct Certprov: AsyncParsableCommand {
 /// Stands for the `connect` of `certprov-full`.
 struct Connect: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "connect", _superCommandName: "certprov",
+        commandName: "connect",
         abstract: "Make a TLS handshake with the identity, and show what came of it.",
         discussion: "Run 'certprov connect --help' for its options.")
 

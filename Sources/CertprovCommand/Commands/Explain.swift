@@ -4,7 +4,7 @@ import LogonCore
 
 struct Explain: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "explain", _superCommandName: "certprov",
+        commandName: "explain",
         abstract: "Say which provider would be chosen and why, without choosing it.")
 
     @OptionGroup var options: GlobalOptions

@@ -5,7 +5,7 @@ import LogonCore
 
 struct List: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "list", _superCommandName: "certprov",
+        commandName: "list",
         abstract: "Show the identities that the providers can see, stored or available, without prompting.")
 
     @OptionGroup var options: GlobalOptions
