@@ -74,6 +74,7 @@ let package = Package(
             dependencies: [
                 "CertificateProviding", "OpenSSLSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "SystemPackage", package: "swift-system"),
             ],

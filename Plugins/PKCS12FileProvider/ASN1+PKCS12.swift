@@ -55,6 +55,7 @@ extension ASN1ObjectIdentifier {
     static let pbkdf2: Self = [1, 2, 840, 113549, 1, 5, 12]
     static let pbes2: Self = [1, 2, 840, 113549, 1, 5, 13]
     static let pbmac1: Self = [1, 2, 840, 113549, 1, 5, 14]
+    static let hmacWithSHA1: Self = [1, 2, 840, 113549, 2, 7]
     static let scrypt: Self = [1, 3, 6, 1, 4, 1, 11591, 4, 11]
 
     static let keyBag: Self = [1, 2, 840, 113549, 1, 12, 10, 1, 1]

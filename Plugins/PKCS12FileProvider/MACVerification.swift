@@ -82,7 +82,7 @@ private struct PBMAC1Parameters {
         self.salt = salt
         self.iterations = iterations
         self.keySize = keySize
-        self.derivationDigest = try Self.digest(ofHMAC: prf ?? [1, 2, 840, 113549, 2, 7])
+        self.derivationDigest = try Self.digest(ofHMAC: prf ?? .hmacWithSHA1)
         self.digest = try Self.digest(ofHMAC: try authentication.algorithm())
     }
 
@@ -97,7 +97,7 @@ private struct PBMAC1Parameters {
     }
 
     private static let digests: [ASN1ObjectIdentifier: String] = [
-        [1, 2, 840, 113549, 2, 7]: "SHA1", [1, 2, 840, 113549, 2, 8]: "SHA224", [1, 2, 840, 113549, 2, 9]: "SHA256",
+        .hmacWithSHA1: "SHA1", [1, 2, 840, 113549, 2, 8]: "SHA224", [1, 2, 840, 113549, 2, 9]: "SHA256",
         [1, 2, 840, 113549, 2, 10]: "SHA384", [1, 2, 840, 113549, 2, 11]: "SHA512",
         [1, 2, 840, 113549, 2, 12]: "SHA512-224", [1, 2, 840, 113549, 2, 13]: "SHA512-256",
     ]

@@ -4,8 +4,8 @@ import SwiftASN1
 
 /// Reads a PKCS#12 file (RFC 7292), as written by anybody in the last thirty years.
 ///
-/// The structure is read by swift-asn1, in memory-safe code; everything cryptographic is OpenSSL's. Blocks for the key
-/// derivations that the file asks for, within ``WorkBudget``.
+/// The structure is read by swift-asn1, in memory-safe code; everything cryptographic is OpenSSL's or swift-crypto's.
+/// Blocks for the key derivations that the file asks for, within ``WorkBudget``.
 struct PKCS12Decoder {
     private let library: OpenSSLLibrary
     private let password: SecretBytes?
@@ -46,7 +46,8 @@ struct PKCS12Decoder {
     private mutating func verify(_ mac: MacData, of content: [UInt8]) throws {
         for candidate in candidates
         where try mac.isValid(for: content, password: candidate, library: library, budget: &budget) {
-            candidates = [candidate]
+            // PBKDF2 cannot tell the absent password from the empty one; what is encrypted may.
+            if mac.algorithm != .pbmac1 { candidates = [candidate] }
             isPasswordVerified = true
             return
         }
@@ -102,14 +103,17 @@ struct PKCS12Decoder {
         let bag = try SafeBag(berEncoded: node)
         switch bag.type {
         case .keyBag:
+            try budget.spendOnKey()
             addKey(SecretBytes(copying: bag.value.encodedBytes), bag)
         case .shroudedKeyBag:
+            try budget.spendOnKey()
             let (algorithm, ciphertext) = try BER.sequence(bag.value, identifier: .sequence) { nodes in
                 (try nodes.required("encryptionAlgorithm"), Array(try ASN1OctetString(berEncoded: &nodes).bytes))
             }
             let what = bag.friendlyName.map { "The private key '\($0.withVisibleControls)'" } ?? "A private key"
             if let key = try decrypt(ciphertext, algorithm, what) { addKey(key, bag) }
         case .certificateBag:
+            try budget.spendOnCertificate()
             let (type, value) = try BER.sequence(bag.value, identifier: .sequence) { nodes in
                 (try ASN1ObjectIdentifier(berEncoded: &nodes), try nodes.explicitOctetString("certValue"))
             }
@@ -169,9 +173,8 @@ extension PKCS12Decoder {
         for candidate in candidates + latin1Candidates(for: algorithm) {
             try budget.spend(onDecryptingWith: algorithm)
             do throws(OpenSSLError) {
-                let plain = try library.decrypt(
-                    ciphertext, algorithm: Array(algorithm.encodedBytes), password: candidate)
-                if plain.withUnsafeBytes(Self.isOneSequence) { return plain }
+                let plain = try decrypt(ciphertext, algorithm, with: candidate)
+                if let plain, plain.withUnsafeBytes(Self.isOneSequence) { return plain }
             } catch {
                 failure = error
                 if error.isUnsupportedAlgorithm { break }
@@ -179,6 +182,15 @@ extension PKCS12Decoder {
         }
         contents.unusable.append(describe(what, try algorithm.algorithm(), failure))
         return nil
+    }
+
+    private func decrypt(
+        _ ciphertext: [UInt8], _ algorithm: ASN1Node, with password: PKCS12Password
+    ) throws(OpenSSLError) -> SecretBytes? {
+        if case .utf8(let password) = password, !password.isEmpty, let scheme = PBES2(algorithm) {
+            return scheme.decrypt(ciphertext, password: password)
+        }
+        return try library.decrypt(ciphertext, algorithm: Array(algorithm.encodedBytes), password: password)
     }
 
     /// Whether the bytes are one SEQUENCE: padding alone lets one wrong key in 256 through.

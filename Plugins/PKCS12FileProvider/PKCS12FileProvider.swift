@@ -74,8 +74,15 @@ public final class PKCS12FileProvider: CertificateProvider {
                 password = nil
             }
             let chosen = try await environment.executor.run { [self] () throws(CertificateProviderError) in
-                try PKCS12Reading(settings.source, password: password, library: openSSL())
-                    .choose(alias: settings.alias)
+                let reading = try PKCS12Reading(settings.source, password: password, library: openSSL())
+                let chosen = try reading.choose(alias: settings.alias)
+                if settings.alias == nil {
+                    // It may have been meant, so that the choice of another one must not go unnoticed.
+                    for failure in reading.failures {
+                        environment.logger.warning("passed over", metadata: ["reason": "\(failure.message)"])
+                    }
+                }
+                return chosen
             }
             let entry = StoredIdentity(
                 certificateChain: chosen.identity.chain, privateKey: chosen.identity.key.pkcs8,

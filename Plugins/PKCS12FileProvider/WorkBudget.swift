@@ -3,14 +3,20 @@ import SwiftASN1
 
 /// Bounds what a file can make us do, before any of it is done.
 struct WorkBudget {
-    /// Ten times the largest that is met in real files; a few seconds of one core.
-    static let maximumIterations = 6_000_000
+    /// Of all key derivations together. Firefox takes up to a million for each key and certificate that it exports;
+    /// this much keeps one core busy for some seconds.
+    static let maximumIterations = 30_000_000
+    /// Pairing keys with certificates and building chains takes their product.
+    static let maximumKeys = 256
+    static let maximumCertificates = 4096
     /// A keystore of a whole trust programme is a tenth of this.
     static let maximumFileSize = 4 << 20
     /// Safe contents inside safe contents: nobody nests them more than once.
     static let maximumNesting = 8
 
     private var remaining = maximumIterations
+    private var keys = 0
+    private var certificates = 0
 
     /// Takes the cost of one key derivation, in iterations of its hash.
     /// - Throws: `malformedData` when the file asks for more than it may, in one step or all together.
@@ -22,12 +28,27 @@ struct WorkBudget {
         guard iterations <= remaining else {
             throw CertificateProviderError(
                 .malformedData,
-                """
-                The file asks for more than \(Self.maximumIterations) iterations of key derivation, \
-                which no honest writer does; write it anew with fewer.
-                """)
+                "The file asks for more than \(Self.maximumIterations) iterations of key derivation; write it anew with "
+                    + "fewer.")
         }
         remaining -= iterations
+    }
+
+    /// Takes one more key, usable or not.
+    mutating func spendOnKey() throws(CertificateProviderError) {
+        keys += 1
+        guard keys <= Self.maximumKeys else {
+            throw CertificateProviderError(.malformedData, "The file holds more than \(Self.maximumKeys) private keys.")
+        }
+    }
+
+    /// Takes one more certificate, readable or not.
+    mutating func spendOnCertificate() throws(CertificateProviderError) {
+        certificates += 1
+        guard certificates <= Self.maximumCertificates else {
+            throw CertificateProviderError(
+                .malformedData, "The file holds more than \(Self.maximumCertificates) certificates.")
+        }
     }
 
     /// Takes the cost of decrypting with a password-based encryption algorithm.
@@ -56,10 +77,12 @@ struct WorkBudget {
                 _ = try nodes.required("salt")
                 return (try Int(berEncoded: &nodes), try Int(berEncoded: &nodes), try Int(berEncoded: &nodes))
             }
-            // N·r·p blocks of 128 bytes; OpenSSL itself bounds the memory at 32 MiB.
-            let (first, overflow) = cost.multipliedReportingOverflow(by: blockSize)
-            let (product, overflowAgain) = first.multipliedReportingOverflow(by: parallelization)
-            try spend(overflow || overflowAgain || min(cost, blockSize, parallelization) <= 0 ? .max : product)
+            // N·r·p blocks of 128 bytes, each worth some four hashes; OpenSSL itself bounds the memory at 32 MiB.
+            let product = [cost, blockSize, parallelization, 4].reduce(1) { product, factor in
+                let (next, overflow) = product.multipliedReportingOverflow(by: factor)
+                return overflow || factor <= 0 ? .max : next
+            }
+            try spend(product)
         default:
             break
         }

@@ -84,7 +84,8 @@ public struct CommandContext: Sendable {
     /// The manager over the configuration and this host's identity store.
     public func manager(_ configuration: LogonConfiguration) throws(CertificateProviderError) -> LogonManager {
         let store = try IdentityStore.standard(secrets: secrets)
-        let executor = BlockingExecutor.threads()
+        // The command has one thing to do, on a thread of its own: what blocks may block it.
+        let executor = BlockingExecutor { job in job() }
         return try LogonManager(configuration: configuration, registry: registry) { id in
             ProviderEnvironment(
                 storage: store.storage(for: id), secrets: secrets, logger: logger, executor: executor)

@@ -1,4 +1,5 @@
 public import ArgumentParser
+import Glibc
 import Synchronization
 
 /// What `certprov` and `certprov-full` have in common. They differ in what `connect` is.
@@ -30,7 +31,10 @@ public enum RootCommand {
                 failure.withLock { $0 = error }
             }
         }
-        root.exit(withError: failure.withLock { $0 })
+        let error = failure.withLock { $0 }
+        // Everything has been written. Ending the usual way, OpenSSL would first take its tables apart.
+        if error == nil { _exit(ExitStatus.done.rawValue) }
+        root.exit(withError: error)
     }
 
     /// Goes straight to the subcommand: through the root command the parser would first set up every subcommand and
@@ -39,6 +43,12 @@ public enum RootCommand {
     private static func parse<Root: AsyncParsableCommand>(
         _ root: Root.Type, _ arguments: [String]
     ) throws -> any ParsableCommand {
+        if arguments.first == List.configuration.commandName, let options = GlobalOptions(plain: arguments.dropFirst())
+        {
+            var list = List()
+            list.options = options
+            return list
+        }
         let subcommand = root.configuration.subcommands.first { $0.configuration.commandName == arguments.first }
         if let command = try? subcommand?.parse(Array(arguments.dropFirst())) { return command }
         return try root.parseAsRoot(arguments)

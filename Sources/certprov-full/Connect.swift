@@ -7,7 +7,7 @@ import LogonCore
 
 struct Connect: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "connect",
+        commandName: "connect", _superCommandName: "certprov",
         abstract: "Make a TLS handshake with the identity, and show what came of it.",
         discussion: """
             Uses the stored identity, else gets one from the provider, and verifies the server as a service would. \

@@ -21,7 +21,7 @@ struct Certprov: AsyncParsableCommand {
 /// Stands for the `connect` of `certprov-full`.
 struct Connect: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "connect",
+        commandName: "connect", _superCommandName: "certprov",
         abstract: "Make a TLS handshake with the identity, and show what came of it.",
         discussion: "Run 'certprov connect --help' for its options.")
 

@@ -28,6 +28,32 @@ import Testing
         return date.formatted(.iso8601)
     }
 
+    /// The plainest form of the options is read without the parser.
+    @Test func optionsMeanTheSameInEveryForm() throws {
+        let path = Fixtures.path("ec.p12")
+        let secret = "password-source=env:P12_PASSWORD"
+        let plain = try sandbox.certprov(
+            ["list", "--json", "--provider", "pkcs12", "--set", "path=\(path)", "--set", secret])
+        #expect(plain.status == 0 && plain.stdout.contains("\"IdentityList\""))
+        for form in [
+            ["--provider=pkcs12", "--set=path=\(path)", "--set=\(secret)", "--json"],
+            ["-v", "--provider", "pkcs12", "--set", "path=\(path)", "--set", secret, "--json"],
+        ] {
+            let output = try sandbox.certprov(["list"] + form)
+            #expect(output.status == 0 && output.stdout == plain.stdout, "\(form): \(output)")
+        }
+    }
+
+    @Test(arguments: [
+        ["--set", "path=/x"], ["--provider", "pkcs12", "--set", "path"], ["--config"], ["--set", "--json"],
+        ["file.p12"], ["--json", "yes"], ["--provider", "pkcs12", "--bogus", "x"], ["--out", "x"],
+    ])
+    func optionsThatMakeNoSenseAreRefused(options: [String]) throws {
+        let output = try sandbox.certprov(["list"] + options)
+        #expect(output.status == 64 && output.stdout.isEmpty, "\(output)")
+        #expect(output.stderr.contains("certprov list --help"), "\(output)")
+    }
+
     struct Row: Sendable, CustomTestStringConvertible {
         var name, algorithm: String
         var curve: String?

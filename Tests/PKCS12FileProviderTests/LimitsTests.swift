@@ -37,7 +37,7 @@ import Testing
 
     static let iterations: [(String, [UInt8])] = [
         ("10^9", PFXBuilder.integer(1_000_000_000)), ("0", PFXBuilder.integer(0)), ("-1", PFXBuilder.integer(-1)),
-        ("one too many", PFXBuilder.integer(6_000_001)), ("2^32 + 1", PFXBuilder.integer(1 << 32 + 1)),
+        ("one too many", PFXBuilder.integer(30_000_001)), ("2^32 + 1", PFXBuilder.integer(1 << 32 + 1)),
         ("Int.max", PFXBuilder.integer(.max)), ("Int.min", PFXBuilder.integer(.min)),
         ("2^71", PFXBuilder.element(2, [0x7f] + [UInt8](repeating: 0xff, count: 8))),
         ("padded 10^9", PFXBuilder.element(2, [0, 0, 0, 0, 0, 0, 0x3b, 0x9a, 0xca, 0])), ("no digits", [2, 0]),
@@ -68,10 +68,19 @@ import Testing
 
     @Test func manyDerivationsTogether() throws {
         var budget = WorkBudget()
-        for _ in 1...6 { try budget.spend(1_000_000) }
+        for _ in 1...30 { try budget.spend(1_000_000) }
         #expect {
             try budget.spend(1)
         } throws: { ($0 as? CertificateProviderError)?.code == .malformedData }
+    }
+
+    /// Each key looks for its certificate, and each certificate for its issuer.
+    @Test func moreKeysAndCertificatesThanCanBePaired() async throws {
+        let malformed = builder.bag([1, 2, 840, 113549, 1, 12, 10, 1, 1], builder.sequence(builder.octets([1])))
+        _ = try await expectRefusal(builder.file([[UInt8]](repeating: malformed, count: 20_000)), password: nil)
+        let bags = try builder.bags(of: try Samples.identity("many"))
+        let many = Array(repeatElement(bags, count: 5000).joined())
+        _ = try await expectRefusal(builder.file(many), password: nil)
     }
 
     @Test(arguments: [(1 << 40, 8, 1), (1 << 62, 1 << 62, 4), (1 << 20, 8, 1), (2, 1, 1 << 40), (-2, -2, 1), (0, 8, 1)])

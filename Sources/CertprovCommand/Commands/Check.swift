@@ -3,7 +3,7 @@ import CertificateProviding
 
 struct Check: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "check",
+        commandName: "check", _superCommandName: "certprov",
         abstract: "Look for trouble in the configuration and on this host; fails when something needs a person.")
 
     @OptionGroup var options: GlobalOptions

@@ -5,7 +5,7 @@ import LogonCore
 
 struct Delete: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "delete",
+        commandName: "delete", _superCommandName: "certprov",
         abstract: "Forget the stored identity. What it was obtained from stays untouched.")
 
     @OptionGroup var options: GlobalOptions

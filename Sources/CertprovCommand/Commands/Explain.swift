@@ -4,7 +4,7 @@ import LogonCore
 
 struct Explain: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "explain",
+        commandName: "explain", _superCommandName: "certprov",
         abstract: "Say which provider would be chosen and why, without choosing it.")
 
     @OptionGroup var options: GlobalOptions

@@ -6,7 +6,7 @@ import LogonCore
 
 struct Fetch: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "fetch",
+        commandName: "fetch", _superCommandName: "certprov",
         abstract: "Get the identity: the stored one, else a new one from the provider.",
         discussion: """
             With --out the directory's 'current' is switched to the new files in one step; 'current' always holds one \

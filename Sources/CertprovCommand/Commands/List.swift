@@ -5,7 +5,7 @@ import LogonCore
 
 struct List: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "list",
+        commandName: "list", _superCommandName: "certprov",
         abstract: "Show the identities that the providers can see, stored or available, without prompting.")
 
     @OptionGroup var options: GlobalOptions

@@ -3,7 +3,7 @@ import CertificateProviding
 
 struct Providers: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "providers",
+        commandName: "providers", _superCommandName: "certprov",
         abstract: "Show the installed providers with their parameters.")
 
     @OptionGroup var options: GlobalOptions
