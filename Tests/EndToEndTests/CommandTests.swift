@@ -83,6 +83,8 @@ import Testing
         let failing = try sandbox.certprov(["explain"] + adHoc("/nonexistent.p12"))
         #expect(failing.status == 0 && failing.stdout.contains("[fileNotFound]"), "\(failing)")
         #expect(failing.stdout.hasSuffix("chosen: none\n"))
+        // A step without a reason leaves no blanks behind.
+        #expect(!failing.stdout.contains(" \n"), "\(failing)")
     }
 
     @Test func providersDocumentsTheirParameters() throws {

@@ -9,9 +9,19 @@ import Testing
     init() throws { sandbox = try Sandbox() }
 
     /// Runs a command at a terminal and types `answer` once `question` is on it.
-    /// - Returns: The status, and all that was on the terminal; `nil`, said aloud, where there is no `script`.
     private func atTerminal(
         _ command: String, answering question: String, with answer: String
+    ) throws -> (status: Int32?, screen: String)? {
+        try atTerminal(command, asked: question) { keyboard in
+            let line = Array((answer + "\n").utf8)
+            try #require(write(keyboard, line, line.count) == line.count)
+        }
+    }
+
+    /// Runs a command at a terminal and lets `body` react once `question` is on it.
+    /// - Returns: The status, and all that was on the terminal; `nil`, said aloud, where there is no `script`.
+    private func atTerminal(
+        _ command: String, asked question: String, body: (_ keyboard: Int32) throws -> Void
     ) throws -> (status: Int32?, screen: String)? {
         guard try sandbox.shell("command -v script").status == 0 else {
             print("TerminalTests: there is no 'script', so questions at a terminal are NOT TESTED.")
@@ -46,8 +56,7 @@ import Testing
             }
         }
         read { String(decoding: seen, as: UTF8.self).contains(question) }
-        let line = Array((answer + "\n").utf8)
-        try #require(write(input, line, line.count) == line.count)
+        try body(input)
         read { process.hasEnded }
         let result = process.wait()
         read {
@@ -82,7 +91,50 @@ import Testing
         #expect(!screen.contains("7351"), "\(screen)")
     }
 
-    @Test(arguments: [("y", true), ("yes", true), ("n", false), ("", false), ("yesss", false)])
+    /// A signal that ends a question, and what is typed for it; another process sends the ones without.
+    struct Ending: Sendable, CustomTestStringConvertible {
+        var testDescription: String
+        var number: Int32
+        var typed: String?
+    }
+
+    @Test(arguments: [
+        Ending(testDescription: "^C", number: SIGINT, typed: "half\u{3}"),
+        Ending(testDescription: "^\\", number: SIGQUIT, typed: "half\u{1c}"),
+        Ending(testDescription: "TERM", number: SIGTERM), Ending(testDescription: "HUP", number: SIGHUP),
+    ])
+    func theEchoComesBackWithoutAnAnswer(ending: Ending) throws {
+        // The shell at the terminal survives, and looks at what the command leaves behind.
+        let script = #"""
+            trap : INT QUIT
+            sh -c 'echo $$ >"$HOME/pid"; exec "$0" "$@"' \#(command("fetch"))
+            echo "status $?"
+            stty -a
+            """#
+        let result = try atTerminal(script, asked: "Password for") { keyboard in
+            if let typed = ending.typed.map({ Array($0.utf8) }) {
+                try #require(write(keyboard, typed, typed.count) == typed.count)
+            } else {
+                let pid = String(decoding: try contents(sandbox.path + "/home/pid"), as: UTF8.self).dropLast()
+                try #require(kill(try #require(pid_t(pid)), ending.number) == 0)
+            }
+        }
+        guard let (_, screen) = result else { return }
+        #expect(screen.contains("status \(128 + ending.number)"), "\(screen)")
+        #expect(screen.contains(" echo ") && screen.contains(" -echonl "), "\(screen)")
+        #expect(!screen.contains("half"), "\(screen)")
+    }
+
+    @Test func aFetchThatCannotAskNamesNoOptionItDoesNotHave() throws {
+        let arguments = ["fetch"] + adHoc(Fixtures.path("ec.p12"), password: "prompt")
+        let output = try sandbox.certprov(arguments)
+        #expect(output.status == 77 && output.stderr.contains("another source"), "\(output)")
+        #expect(!output.stderr.contains("--yes"), "\(output)")
+    }
+
+    @Test(arguments: [
+        ("y", true), ("yes", true), ("Y", true), ("YES", true), ("n", false), ("", false), ("yesss", false),
+    ])
     func asksBeforeItDeletes(answer: String, isDeleted: Bool) throws {
         #expect(try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12"))).status == 0)
         guard let (status, screen) = try atTerminal(command("delete"), answering: "[y/N]", with: answer) else { return }

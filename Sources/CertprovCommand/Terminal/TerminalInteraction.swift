@@ -6,38 +6,35 @@ public struct TerminalInteraction: UserInteraction {
     public init() {}
 
     public func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        try ask(prompt + ": ", hidden: true)
+        try ask(prompt + ": ", hidden: true, orElse: "name another source for it")
     }
 
     public func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
-        let answer = try ask(question + " [y/N] ", hidden: false)
-        return answer == SecretBytes(utf8: "y") || answer == SecretBytes(utf8: "yes")
+        let answer = try ask(question + " [y/N] ", hidden: false, orElse: "use --yes")
+        return ["y", "yes"].contains(answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.lowercased())
     }
 
     public func report(_ progress: String) { Console.note(progress) }
 
     /// Reads one line. Blocks the thread: a command has nothing else to do meanwhile.
-    private func ask(_ prompt: String, hidden: Bool) throws(CertificateProviderError) -> SecretBytes {
+    ///
+    /// - Parameter advice: What to do where there is no terminal.
+    private func ask(
+        _ prompt: String, hidden: Bool, orElse advice: String
+    ) throws(CertificateProviderError) -> SecretBytes {
         let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)
         guard terminal >= 0 else {
             throw CertificateProviderError(
                 .interactionRequired,
-                "There is no terminal to ask \"\(prompt.withVisibleControls)\" on; use another source, or --yes.")
+                "There is no terminal to ask \"\(prompt.withVisibleControls)\" on; \(advice).")
         }
         defer { close(terminal) }
-        var saved = termios()
-        let isConfigurable = hidden && tcgetattr(terminal, &saved) == 0
-        if isConfigurable {
-            var silent = saved
-            silent.c_lflag &= ~UInt32(ECHO)
-            silent.c_lflag |= UInt32(ECHONL)
-            tcsetattr(terminal, TCSAFLUSH, &silent)
+        func question() throws(CertificateProviderError) -> SecretBytes {
+            let text = Array(prompt.withVisibleControls.utf8)
+            _ = write(terminal, text, text.count)
+            return try Self.readLine(from: terminal)
         }
-        // The echo comes back also when the person gives up with ^C: the terminal's signals are taken as characters.
-        defer { if isConfigurable { tcsetattr(terminal, TCSAFLUSH, &saved) } }
-        let text = Array(prompt.withVisibleControls.utf8)
-        _ = write(terminal, text, text.count)
-        return try Self.readLine(from: terminal)
+        return try hidden ? SilentTerminal.whileSilent(terminal, question) : question()
     }
 
     private static func readLine(from terminal: Int32) throws(CertificateProviderError) -> SecretBytes {

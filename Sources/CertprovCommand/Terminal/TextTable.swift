@@ -11,6 +11,7 @@ public struct TextTable {
         let columns = rows.map(\.count).max() ?? 0
         let widths = (0..<columns).map { column in rows.map { $0.count > column ? $0[column].count : 0 }.max() ?? 0 }
         return rows.map { row in
+            let row = row[..<(row.lastIndex { !$0.isEmpty }.map { $0 + 1 } ?? 0)]
             let cells = row.enumerated().map { index, cell in
                 index == row.count - 1 ? cell : cell + String(repeating: " ", count: widths[index] - cell.count)
             }
