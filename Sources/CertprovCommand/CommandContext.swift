@@ -52,7 +52,8 @@ public struct CommandContext: Sendable {
     /// Shows an error on stderr.
     public func report(_ error: CertificateProviderError) { Self.report(error, json: options.json) }
 
-    private static func report(_ error: CertificateProviderError, json: Bool) {
+    /// Shows an error on stderr, before there are options as well.
+    public static func report(_ error: CertificateProviderError, json: Bool) {
         if json, let text = try? ErrorDocument(error).json() {
             Console.note(text)
         } else {

@@ -22,6 +22,7 @@ public enum ExitStatus: Int32, Sendable {
 
     private static let byCode: [CertificateProviderError.Code: ExitStatus] = [
         .malformedData: .data, .unsupportedAlgorithm: .data, .keyMismatch: .data,
+        .usage: .usage,
         .fileNotFound: .noInput, .notFound: .noInput,
         .unavailable: .unavailable, .tokenNotPresent: .unavailable,
         .internal: .software,
@@ -34,4 +35,9 @@ public enum ExitStatus: Int32, Sendable {
         .configurationMissing: .configuration, .configurationInvalid: .configuration,
         .unsupportedParameter: .configuration, .noCertificateProvider: .configuration,
     ]
+}
+
+extension CertificateProviderError.Code {
+    /// The command line is wrong: a code of the command, not of the providers.
+    static let usage = Self(rawValue: "usage")
 }

@@ -9,7 +9,8 @@ public struct GlobalOptions: ParsableArguments, Sendable {
             discussion: """
                 Default: $CERTPROV_CONFIG, then certprov/clienthub.properties (or .plist) in $XDG_CONFIG_HOME, then in \
                 /etc.
-                """, valueName: "file"))
+                """, valueName: "file"),
+        completion: .file(extensions: ["properties", "plist"]))
     public var config: String?
 
     @Option(

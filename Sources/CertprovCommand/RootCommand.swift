@@ -1,4 +1,5 @@
 public import ArgumentParser
+import CertificateProviding
 import Glibc
 import Synchronization
 
@@ -18,10 +19,19 @@ public enum RootCommand {
 
     /// Does what the command line says, and ends the process.
     public static func run<Root: AsyncParsableCommand>(_ root: Root.Type) -> Never {
+        let arguments = Array(CommandLine.arguments.dropFirst())
+        let isJSON = arguments.contains("--json")
+        if let position = firstArgumentThatIsNotText() {
+            CommandContext.report(
+                CertificateProviderError(
+                    .usage, "Argument \(position) is not UTF-8; rename the file, or reach it by a link."),
+                json: isJSON)
+            exit(ExitStatus.usage.rawValue)
+        }
         let failure = Mutex<(any Error)?>(nil)
         MainThreadExecutor().run {
             do {
-                var command = try parse(root, Array(CommandLine.arguments.dropFirst()))
+                var command = try parse(root, arguments)
                 if var command = command as? any AsyncParsableCommand {
                     try await command.run()
                 } else {
@@ -34,7 +44,19 @@ public enum RootCommand {
         let error = failure.withLock { $0 }
         // Everything has been written. Ending the usual way, OpenSSL would first take its tables apart.
         if error == nil { _exit(ExitStatus.done.rawValue) }
+        if isJSON, let error, !(error is ExitCode), root.exitCode(for: error) == .validationFailure {
+            CommandContext.report(CertificateProviderError(.usage, root.message(for: error)), json: true)
+            exit(ExitStatus.usage.rawValue)
+        }
         root.exit(withError: error)
+    }
+
+    /// Returns the position, counted from 1, of an argument that `CommandLine.arguments` does not give as it is: it puts
+    /// U+FFFD for what is not UTF-8, which in the name of a file is another file.
+    private static func firstArgumentThatIsNotText() -> Int? {
+        (1..<max(1, Int(CommandLine.argc))).first { index in
+            CommandLine.unsafeArgv[index].map { String(validatingCString: $0) == nil } ?? false
+        }
     }
 
     /// Goes straight to the subcommand: through the root command the parser would first set up every subcommand and
@@ -48,6 +70,10 @@ public enum RootCommand {
             var list = List()
             list.options = options
             return list
+        }
+        if arguments.first == "help", arguments.count == 2 {
+            // The subcommand's own words: that of `certprov` for `connect` has them from `certprov-full`.
+            return try parse(root, [arguments[1], "--help"])
         }
         let subcommand = root.configuration.subcommands.first { $0.configuration.commandName == arguments.first }
         if let command = try? subcommand?.parse(Array(arguments.dropFirst())) { return command }

@@ -19,7 +19,9 @@ struct Connect: AsyncParsableCommand {
     @Argument(help: ArgumentHelp("Where to connect to; an IPv6 address in brackets.", valueName: "host:port"))
     var server: ServerAddress
 
-    @Option(help: ArgumentHelp("Trust the certificates in this PEM file, and no others.", valueName: "file"))
+    @Option(
+        help: ArgumentHelp("Trust the certificates in this PEM file, and no others.", valueName: "file"),
+        completion: .file())
     var trustAnchors: String?
 
     @Option(help: ArgumentHelp("The name that the server's certificate must be for.", valueName: "name"))

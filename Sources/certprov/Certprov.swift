@@ -30,7 +30,7 @@ struct Connect: AsyncParsableCommand {
 
     func run() async throws {
         let error = FullCommand.takeOver()
-        Console.note("certprov: \(error)")
+        CommandContext.report(error, json: arguments.contains("--json"))
         throw ExitCode(ExitStatus(error.code).rawValue)
     }
 }

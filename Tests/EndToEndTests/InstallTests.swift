@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import Testing
 
 /// What `make install` puts into a prefix.
@@ -20,6 +21,17 @@ import Testing
     @Test func theCommandFindsItsOtherHalf() throws {
         let output = try sandbox.run([prefix + "/bin/certprov", "connect", "--help"])
         #expect(output.status == 0 && output.stdout.contains("--trust-anchors"), "\(output)")
+        let help = try sandbox.run([prefix + "/bin/certprov", "help", "connect"])
+        #expect(help.status == 0 && help.stdout == output.stdout, "\(help)")
+    }
+
+    @Test func withoutItsOtherHalfTheCommandSaysSo() throws {
+        let program = prefix + "/libexec/certprov/certprov-full"
+        unlink(program)
+        let command = [prefix + "/bin/certprov", "connect", "localhost:1"]
+        try sandbox.run(command + ["--json"]).expectFailure("internal", status: 70)
+        let text = try sandbox.run(command)
+        #expect(text.status == 70 && text.stderr.hasPrefix("certprov: certprov-full cannot be run"), "\(text)")
     }
 
     @Test func theManualDocumentsEverySubcommandAndOption() throws {
@@ -37,10 +49,13 @@ import Testing
         let checked = try sandbox.run(["/bin/bash", "-n", bash])
         #expect(checked.status == 0, "\(checked)")
         for file in [bash, prefix + "/share/zsh/site-functions/_certprov"] {
-            #expect(String(decoding: try contents(file), as: UTF8.self).contains("fetch"))
+            let text = String(decoding: try contents(file), as: UTF8.self)
+            #expect(text.contains("fetch") && text.contains("--trust-anchors"), "\(file)")
         }
+        let zsh = String(decoding: try contents(prefix + "/share/zsh/site-functions/_certprov"), as: UTF8.self)
+        #expect(zsh.contains("]:file:_files") && zsh.contains("]:dir:_files -/"))
         let fish = try contents(prefix + "/share/fish/vendor_completions.d/certprov.fish")
-        #expect(String(decoding: fish, as: UTF8.self).contains("fetch"))
+        #expect(String(decoding: fish, as: UTF8.self).contains("trust-anchors"))
     }
 
     @Test func uninstallLeavesNothing() throws {

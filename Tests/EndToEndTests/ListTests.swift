@@ -199,5 +199,23 @@ import Testing
     func saysHowItIsUsed(arguments: [String]) throws {
         let output = try sandbox.certprov(arguments)
         #expect(output.status == 64 && output.stdoutBytes.isEmpty && !output.stderr.isEmpty, "\(output)")
+        // Scripts read the reason in the form that they read everything in.
+        try sandbox.certprov(arguments + ["--json"]).expectFailure("usage", status: 64)
+    }
+
+    @Test(arguments: ["list", "fetch", "connect"]) func everySubcommandHasTheVersion(command: String) throws {
+        let (output, root) = (try sandbox.certprov(command, "--version"), try sandbox.certprov("--version"))
+        #expect(output.status == 0 && output.stdout == root.stdout, "\(output)")
+    }
+
+    /// Read as text it would be the name of another file.
+    @Test func anArgumentThatIsNotTextIsRefused() throws {
+        for arguments in [#"list --config "$(printf '/tmp/\351')""#, #"connect a:1 --config "$(printf '\351')""#] {
+            let output = try sandbox.shell("\"$CERTPROV\" \(arguments)")
+            #expect(output.status == 64 && output.stderr.hasPrefix("certprov: Argument "), "\(output)")
+            let position = arguments.hasPrefix("list") ? "Argument 3 " : "Argument 4 "
+            #expect(output.stderr.contains(position), "\(output)")
+            try sandbox.shell("\"$CERTPROV\" \(arguments) --json").expectFailure("usage", status: 64)
+        }
     }
 }

@@ -18,7 +18,9 @@ struct Fetch: AsyncParsableCommand {
     @Flag(help: "Ask the provider anew, even if an identity is stored. The stored one stays until the new one works.")
     var force = false
 
-    @Option(help: ArgumentHelp("Write certificate.pem and chain.pem into DIR/current.", valueName: "dir"))
+    @Option(
+        help: ArgumentHelp("Write certificate.pem and chain.pem into DIR/current.", valueName: "dir"),
+        completion: .directory)
     var out: String?
 
     @Flag(help: "Write the private key too (key.pem, identity.pem), where it may leave its home. Needs --out.")

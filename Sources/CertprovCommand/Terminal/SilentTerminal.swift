@@ -28,7 +28,8 @@ enum SilentTerminal {
     private static func catchSignal(_ number: Int32) -> sigaction {
         var former = sigaction()
         sigaction(number, nil, &former)
-        guard unsafeBitCast(former.__sigaction_handler.sa_handler, to: Int.self) != ignoredHandler else { return former }
+        let isIgnored = unsafeBitCast(former.__sigaction_handler.sa_handler, to: Int.self) == ignoredHandler
+        guard !isIgnored else { return former }
         var action = sigaction()
         action.__sigaction_handler.sa_handler = { number in
             // Only what is safe in a handler. The handler's own signal is held back until it has returned.
