@@ -23,7 +23,7 @@ public struct CommandContext: Sendable {
     init(_ options: GlobalOptions) throws(CertificateProviderError) {
         self.options = options
         self.registry = try ProviderRegistry([PKCS12FileProvider.descriptor])
-        let level: Logger.Level = options.verbose == 0 ? .warning : options.verbose == 1 ? .debug : .trace
+        let level: Logger.Level = options.verbose == 0 ? .warning : .trace
         var logger = Logger(label: "certprov") { StreamLogHandler.standardError(label: $0) }
         logger.logLevel = level
         self.logger = logger
@@ -64,6 +64,9 @@ public struct CommandContext: Sendable {
     /// Shows a remark on stderr, where a person reads it.
     public func remark(_ text: String) { if !options.json { Console.note("certprov: \(text)") } }
 
+    /// Tells somebody who asked to hear more how the manager came to its result.
+    func log(_ decisions: [Decision]) { for decision in decisions { logger.debug("\(decision)") } }
+
     /// Writes a document, or what `text` makes where no JSON is asked for.
     public func show(
         _ document: some Document, text: () -> String
@@ -76,10 +79,16 @@ public struct CommandContext: Sendable {
         try Console.print(json + "\n")
     }
 
+    /// The configuration, whose warnings the person has heard.
     public func configuration() throws(CertificateProviderError) -> LogonConfiguration {
-        let configuration = try ConfigurationLookup(options: options, registry: registry).configuration()
+        let configuration = try configurationWithoutRemarks()
         configuration.warnings.forEach(remark)
         return configuration
+    }
+
+    /// The configuration, for a command that shows its warnings itself.
+    func configurationWithoutRemarks() throws(CertificateProviderError) -> LogonConfiguration {
+        try ConfigurationLookup(options: options, registry: registry).configuration()
     }
 
     /// The manager over the configuration and this host's identity store.

@@ -11,17 +11,19 @@ struct ConfigurationLookup {
     /// - Throws: `configurationMissing` with the places that were looked at, `configurationInvalid`,
     ///   `noCertificateProvider`.
     func configuration() throws(CertificateProviderError) -> LogonConfiguration {
-        let named = options.config ?? environment("CERTPROV_CONFIG").flatMap { $0.isEmpty ? nil : $0 }
-        guard let provider = try requestedProvider() else { return try load(named) }
+        guard let provider = try requestedProvider() else { return try load() }
         let overrides = try parameters(of: provider)
-        if named == nil && !options.parameters.isEmpty {
+        // The file that the environment names is for those who say nothing; parameters of it must not slip in here.
+        if options.config == nil && !options.parameters.isEmpty {
             return LogonConfiguration(providers: [ConfiguredProvider(id: provider, parameters: overrides)])
         }
-        var configuration = try load(named)
+        var configuration = try load()
+        // Where the policy uses no provider, the manager says so: whether this one is listed matters no more.
+        guard configuration.userCreationPolicy == .certificate else { return configuration }
         guard var chosen = configuration.providers.first(where: { $0.id == provider }) else {
             throw CertificateProviderError(
                 .noCertificateProvider,
-                "\(configuration.path ?? "The property file") does not list the provider '\(provider)' in "
+                "\((configuration.path ?? "The property file").withVisibleControls) does not list the provider '\(provider)' in "
                     + "CertificateProvider.", provider: provider)
         }
         for name in overrides.names { chosen.parameters[name] = overrides[name] }
@@ -29,8 +31,9 @@ struct ConfigurationLookup {
         return configuration
     }
 
-    private func load(_ path: String?) throws(CertificateProviderError) -> LogonConfiguration {
-        let path = if let path { path } else { try defaultPath() }
+    private func load() throws(CertificateProviderError) -> LogonConfiguration {
+        let named = options.config ?? environment("CERTPROV_CONFIG").flatMap { $0.isEmpty ? nil : $0 }
+        let path = if let named { named } else { try defaultPath() }
         return try LogonConfiguration.load(
             path: path, registry: registry, propertyLists: CommandContext.propertyLists)
     }
@@ -73,7 +76,7 @@ struct ConfigurationLookup {
         if let found = paths.first(where: { access($0, F_OK) == 0 }) { return found }
         throw CertificateProviderError(
             .configurationMissing,
-            "There is no property file. Looked for \(paths.joined(separator: ", ")). Name one with --config, or drive a "
+            "There is no property file. Looked for \(paths.joined(separator: ", ").withVisibleControls). Name one with --config, or drive a "
                 + "provider with --provider and --set.")
     }
 }

@@ -32,7 +32,7 @@ public struct GlobalOptions: ParsableArguments, Sendable {
     @Flag(help: "Write the result as one JSON document, and errors as JSON on stderr.")
     public var json = false
 
-    @Flag(name: .shortAndLong, help: "Say more on stderr; twice for everything.")
+    @Flag(name: .shortAndLong, help: "Say on stderr what is done, step by step.")
     public var verbose: Int
 
     public init() {}

@@ -79,7 +79,8 @@ public final class LogonManager: Sendable {
 // MARK: - One at a time
 
 extension LogonManager {
-    private func requireProviders() throws(CertificateProviderError) {
+    /// - Throws: `noCertificateProvider`, with what to set, when there is no provider to ask.
+    package func requireProviders() throws(CertificateProviderError) {
         guard providers.isEmpty else { return }
         let place = configuration.path.map { "\($0.withVisibleControls): " } ?? ""
         let policy = configuration.userCreationPolicy

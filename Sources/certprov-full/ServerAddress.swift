@@ -1,5 +1,5 @@
 import ArgumentParser
-import CertificateProviding
+import CertprovCommand
 
 /// A host and a port, as a person writes them: `host:443`, `192.0.2.1:443`, `[2001:db8::1]:443`.
 struct ServerAddress: ExpressibleByArgument, CustomStringConvertible {
@@ -21,8 +21,5 @@ struct ServerAddress: ExpressibleByArgument, CustomStringConvertible {
         self.port = port
     }
 
-    var description: String {
-        let name = host.withVisibleControls
-        return host.contains(":") ? "[\(name)]:\(port)" : "\(name):\(port)"
-    }
+    var description: String { hostAndPort(host, port) }
 }

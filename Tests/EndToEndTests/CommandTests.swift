@@ -141,10 +141,11 @@ import Testing
         #expect(output.stdout.contains("chmod o-r '\(sandbox.path)/it'\\\\''s mine.p12'"), "\(output)")
     }
 
-    @Test func checkTriesTheServersPort() throws {
+    @Test(arguments: [("127.0.0.1", "127.0.0.1:1"), ("::1", "[::1]:1")])
+    func checkTriesTheServersPort(host: String, address: String) throws {
         let path = try sandbox.write(
             """
-            Host=127.0.0.1
+            Host=\(host)
             Port=1
             SecurityConfiguration=SSO
             CertificateProvider=pkcs12
@@ -154,6 +155,13 @@ import Testing
             """, to: "clienthub.properties")
         let output = try sandbox.certprov("check", "--json", "--config", path)
         #expect(output.status == 69, "\(output)")
-        #expect(try output.document("CheckReport")["items"].array.last?["code"].string == "unavailable")
+        let item = try output.document("CheckReport")["items"].array.last
+        #expect(item?["code"].string == "unavailable" && item?["what"].string == "server \(address)", "\(output)")
+    }
+
+    @Test func sayingMoreShowsEveryStep() throws {
+        #expect(try sandbox.certprov(["fetch"] + client).stderr.isEmpty)
+        let output = try sandbox.certprov(["fetch", "--force", "-v"] + client)
+        #expect(output.status == 0 && output.stderr.contains("pkcs12: get: identity"), "\(output)")
     }
 }

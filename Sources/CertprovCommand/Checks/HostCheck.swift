@@ -40,20 +40,16 @@ struct HostCheck {
         let configuration: LogonConfiguration
         let manager: LogonManager
         do throws(CertificateProviderError) {
-            configuration = try context.configuration()
+            configuration = try context.configurationWithoutRemarks()
             manager = try context.manager(configuration)
         } catch {
             return [.error("configuration", error)]
         }
-        var findings = [Finding.ok("configuration", configuration.path ?? "from the command line")]
+        let origin = configuration.path?.withVisibleControls ?? "from the command line"
+        var findings = [Finding.ok("configuration", origin)]
         findings += configuration.warnings.map { .warning("configuration", $0) }
-        if configuration.providers.isEmpty {
-            findings.append(
-                .error(
-                    "configuration",
-                    CertificateProviderError(
-                        .noCertificateProvider,
-                        "No provider is used: set CertificateProvider, and UserCreationPolicy to 'certificate'.")))
+        do throws(CertificateProviderError) { try manager.requireProviders() } catch {
+            findings.append(.error("configuration", error))
         }
         for configured in configuration.providers { findings += FileModeCheck(context, configured).run() }
         for provider in manager.providers { findings += await check(provider) }

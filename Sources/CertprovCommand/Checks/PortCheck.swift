@@ -8,7 +8,7 @@ struct PortCheck {
     let port: UInt16
 
     func run() -> Finding {
-        let what = "server \(host):\(port)"
+        let what = "server \(hostAndPort(host, port))"
         var hints = addrinfo()
         hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
         var list: UnsafeMutablePointer<addrinfo>?
@@ -42,4 +42,10 @@ struct PortCheck {
         getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &result, &size)
         return result == 0 ? nil : String(cString: strerror(result))
     }
+}
+
+/// A server's address as people read and write it: an IPv6 address in brackets, and nothing that steers a terminal.
+package func hostAndPort(_ host: String, _ port: UInt16) -> String {
+    let name = host.withVisibleControls
+    return host.contains(":") ? "[\(name)]:\(port)" : "\(name):\(port)"
 }

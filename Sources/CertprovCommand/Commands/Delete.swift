@@ -28,6 +28,7 @@ struct Delete: AsyncParsableCommand {
                     throw CertificateProviderError(.userCancelled, "Nothing was deleted.")
                 }
             }
+            defer { context.log(manager.decisions) }
             try await manager.deleteStoredCertificates()
             return .done
         }

@@ -12,12 +12,9 @@ struct List: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let manager = try context.manager(try context.configuration())
-            guard !manager.providers.isEmpty else {
-                throw CertificateProviderError(
-                    .noCertificateProvider,
-                    "No provider is configured: set CertificateProvider, and UserCreationPolicy to 'certificate'.")
-            }
+            let configuration = try context.configuration()
+            let manager = try context.manager(configuration)
+            try manager.requireProviders()
             var all = IdentityList()
             for case let provider as any IdentityListing in manager.providers {
                 let list = await provider.listIdentities()
@@ -28,7 +25,9 @@ struct List: AsyncParsableCommand {
             all.remarks.forEach(context.remark)
             all.failures.forEach(context.report)
             let now = Date()
-            try context.show(IdentityListDocument(all, now: now)) { Self.table(all.identities, now: now) }
+            try context.show(IdentityListDocument(all, configuration.warnings, now: now)) {
+                Self.table(all.identities, now: now)
+            }
             return all.failures.first.map { ExitStatus($0.code) } ?? .done
         }
     }
@@ -56,9 +55,9 @@ struct IdentityListDocument: Document {
     let errors: [Enveloped<ErrorDocument>]
     let warnings: [String]
 
-    init(_ list: IdentityList, now: Date) {
+    init(_ list: IdentityList, _ configurationWarnings: [String], now: Date) {
         items = list.identities.compactMap { IdentityDocument($0, now: now) }
         errors = list.failures.map { Enveloped(ErrorDocument($0)) }
-        warnings = list.remarks
+        warnings = configurationWarnings + list.remarks
     }
 }
