@@ -18,24 +18,46 @@ extension PKCS12FileProvider: IdentityListing {
     private func list(_ settings: Settings) -> IdentityList {
         var list = IdentityList()
         let stored = stored(settings, &list)
+        // Apart from the file: a password that is not there says nothing about it.
+        let password: SecretBytes?
         do throws(CertificateProviderError) {
-            let password = try settings.passwordSource.map { source throws(CertificateProviderError) in
+            password = try settings.passwordSource.map { source throws(CertificateProviderError) in
                 try environment.secrets.read(source)
             }
+        } catch {
+            list.fail(error.attributed(to: id))
+            return list
+        }
+        do throws(CertificateProviderError) {
             let reading = try PKCS12Reading(settings.source, password: password, library: openSSL())
             list.failures += reading.failures.map { $0.attributed(to: id) }
             list.identities += reading.found.map(available).filter {
                 $0.certificateChain[0] != stored?.certificateChain[0]
             }
+            list.choice = choice(settings, reading)
             if let stored { list.remarks += remarks(on: stored, reading) }
         } catch {
-            list.failures.append(error.attributed(to: id))
+            list.fail(error.attributed(to: id))
             if let stored, error.code == .fileNotFound {
                 list.remarks.append(
                     "The stored identity '\(stored.certificateChain[0].subject)' is still used, but its file is gone.")
             }
         }
         return list
+    }
+
+    /// As ``getCertificate(_:)`` chooses.
+    private func choice(
+        _ settings: Settings, _ reading: PKCS12Reading
+    ) -> Result<ListedIdentity, CertificateProviderError> {
+        do throws(CertificateProviderError) {
+            let chosen = try available(reading.choose(alias: settings.alias))
+            let leaf = chosen.certificateChain[0]
+            try Identity.checkStrength(of: leaf.publicKey, subject: leaf.subject, provider: id)
+            return .success(chosen)
+        } catch {
+            return .failure(error.attributed(to: id))
+        }
     }
 
     private func stored(_ settings: Settings, _ list: inout IdentityList) -> StoredIdentity? {
@@ -66,5 +88,13 @@ extension PKCS12FileProvider: IdentityListing {
             "\(file.withVisibleControls) has changed since '\(stored.certificateChain[0].subject)' was taken from it; "
                 + "'certprov fetch --force' takes the new one."
         ]
+    }
+}
+
+extension IdentityList {
+    /// Records what makes it impossible to look, and so to choose.
+    fileprivate mutating func fail(_ error: CertificateProviderError) {
+        failures.append(error)
+        choice = .failure(error)
     }
 }

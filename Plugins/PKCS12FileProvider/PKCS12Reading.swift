@@ -21,7 +21,9 @@ struct PKCS12Reading {
     init(
         _ source: PKCS12Source, password: SecretBytes?, library: OpenSSLLibrary
     ) throws(CertificateProviderError) {
-        for file in try source.files() {
+        let files = try source.files()
+        (failures, unreadableFiles) = (files.failures, files.failures)
+        for file in files.paths {
             do throws(CertificateProviderError) {
                 let bytes = try source.read(file)
                 var decoder = PKCS12Decoder(library: library, password: password)

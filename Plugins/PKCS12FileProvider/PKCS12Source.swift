@@ -11,29 +11,39 @@ struct PKCS12Source {
     private static let extensions = ["p12", "pfx"]
 
     /// Returns the files to read: the one, or those of the directory in alphabetical order. Subdirectories and hidden
-    /// files are passed over.
+    /// files are passed over; a file whose name is not text is a failure, since no path could name it.
     /// - Throws: `fileNotFound`, or `configurationInvalid` when the path cannot be used.
-    func files() throws(CertificateProviderError) -> [String] {
+    func files() throws(CertificateProviderError) -> (paths: [String], failures: [CertificateProviderError]) {
         do throws(Errno) {
-            guard try FilePath(path).stat().type == .directory else { return [path] }
+            guard try FilePath(path).stat().type == .directory else { return ([path], []) }
         } catch {
             throw failure(path, .systemCall(error))
         }
         guard let stream = opendir(path) else { throw failure(path, .systemCall(Errno(rawValue: errno))) }
         defer { closedir(stream) }
+        let prefix = path + (path.hasSuffix("/") ? "" : "/")
         var names: [String] = []
+        var failures: [CertificateProviderError] = []
         while let entry = readdir(stream) {
-            let name = withUnsafeBytes(of: &entry.pointee.d_name) {
-                String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+            let bytes = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
+            let name = String(decoding: bytes, as: UTF8.self)
+            guard !name.hasPrefix("."), let dot = name.lastIndex(of: "."),
+                Self.extensions.contains(name[name.index(after: dot)...].lowercased())
+            else { continue }
+            if name.utf8.elementsEqual(bytes) {
+                names.append(name)
+            } else {
+                failures.append(
+                    CertificateProviderError(
+                        .configurationInvalid,
+                        "\((prefix + name).withVisibleControls): The file's name is not UTF-8; rename the file."))
             }
-            guard !name.hasPrefix("."), let dot = name.lastIndex(of: ".") else { continue }
-            if Self.extensions.contains(name[name.index(after: dot)...].lowercased()) { names.append(name) }
         }
-        guard !names.isEmpty else {
+        guard !names.isEmpty || !failures.isEmpty else {
             throw CertificateProviderError(
                 .notFound, "The directory \(path.withVisibleControls) holds no .p12 or .pfx file.")
         }
-        return names.sorted().map { path + (path.hasSuffix("/") ? "" : "/") + $0 }
+        return (names.sorted().map { prefix + $0 }, failures.sorted { $0.message < $1.message })
     }
 
     /// Reads one file, which is bounded in size.

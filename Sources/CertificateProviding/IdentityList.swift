@@ -5,13 +5,21 @@ public struct IdentityList: Sendable {
     public var failures: [CertificateProviderError]
     /// Sentences such as "the file changed after the identity was stored".
     public var remarks: [String]
+    /// Which of the identities ``CertificateProvider/getCertificate(_:)`` would take now, or why it would fail:
+    /// `interactionRequired` where that depends on what a person answers. `nil` from a provider that cannot say.
+    ///
+    /// An identity in sight need not be one to use: there may be another beside it, or the configuration may name one
+    /// that is not there.
+    public var choice: Result<ListedIdentity, CertificateProviderError>?
 
     public init(
-        identities: [ListedIdentity] = [], failures: [CertificateProviderError] = [], remarks: [String] = []
+        identities: [ListedIdentity] = [], failures: [CertificateProviderError] = [], remarks: [String] = [],
+        choice: Result<ListedIdentity, CertificateProviderError>? = nil
     ) {
         self.identities = identities
         self.failures = failures
         self.remarks = remarks
+        self.choice = choice
     }
 }
 

@@ -3,7 +3,7 @@ import CertificateProviding
 /// The steps that operations are made of. Each asks the providers one thing, in order, and records what came of it.
 extension LogonManager {
     /// What a provider says when it has nothing to offer and nothing is wrong with its part of the configuration.
-    private static let movesOn: Set<CertificateProviderError.Code> = [.notFound, .tokenNotPresent, .unavailable]
+    static let movesOn: Set<CertificateProviderError.Code> = [.notFound, .tokenNotPresent, .unavailable]
 
     /// Returns the first stored identity.
     func stored(_ log: inout DecisionLog) async throws(CertificateProviderError) -> Identity? {
@@ -77,39 +77,6 @@ extension LogonManager {
             log.append(provider.id, .delete, .stopped, error: error, since: start)
             return error
         }
-    }
-
-    /// Returns the provider that ``obtain(_:_:)`` would most likely take the identity from: the first that sees one or
-    /// cannot say. When none sees any, the first that sees none: it may be able to get one all the same.
-    func forecast(_ log: inout DecisionLog) async -> ProviderID? {
-        var empty: ProviderID?
-        for (index, provider) in providers.enumerated() {
-            let rest = providers[(index + 1)...]
-            let start = uptime()
-            guard let lister = provider as? any IdentityListing else {
-                log.append(provider.id, .get, .wouldBeAsked, reason: "it cannot say beforehand what it has")
-                log.appendNotAsked(rest, .list, because: "'\(provider.id)' was chosen before")
-                return provider.id
-            }
-            let list = await lister.listIdentities()
-            guard list.identities.isEmpty else {
-                let count = list.identities.count == 1 ? "one identity" : "\(list.identities.count) identities"
-                log.append(provider.id, .list, .wouldBeAsked, reason: "it sees \(count)", since: start)
-                log.appendNotAsked(rest, .list, because: "'\(provider.id)' was chosen before")
-                return provider.id
-            }
-            if let error = list.failures.first(where: { !Self.movesOn.contains($0.code) }) {
-                log.append(provider.id, .list, .stopped, error: error.attributed(to: provider.id), since: start)
-                log.appendNotAsked(rest, .list, because: "'\(provider.id)' failed before")
-                return empty
-            } else if let error = list.failures.first {
-                log.append(provider.id, .list, .movedOn, error: error.attributed(to: provider.id), since: start)
-            } else {
-                log.append(provider.id, .list, .none, reason: "it sees no identity", since: start)
-                empty = empty ?? provider.id
-            }
-        }
-        return empty
     }
 
     /// Makes a call that may block, on the provider's executor.

@@ -23,6 +23,10 @@ private struct ListingProvider: IdentityListing {
     enum Sight: Sendable {
         case stored, available, nothing, unlisted
         case fails(CertificateProviderError.Code)
+        /// Sees an identity, and would fail to choose it.
+        case seesButFails(CertificateProviderError.Code)
+        /// Sees an identity, and would choose it.
+        case chooses
         case storeFails
     }
 
@@ -65,6 +69,25 @@ private struct ListingProvider: IdentityListing {
                 "two: list: notAsked: 'one' failed before",
             ]),
         Row(
+            sights: [.seesButFails(.notFound), .chooses], chosen: ProviderID("two"),
+            decisions: [
+                "one: stored: none", "two: stored: none", "one: list: movedOn: said notFound [notFound]",
+                "two: list: wouldBeAsked: it sees one identity and would take 'it'",
+            ]),
+        Row(
+            sights: [.seesButFails(.configurationInvalid), .available], chosen: nil,
+            decisions: [
+                "one: stored: none", "two: stored: none",
+                "one: list: stopped: said configurationInvalid [configurationInvalid]",
+                "two: list: notAsked: 'one' failed before",
+            ]),
+        Row(
+            sights: [.fails(.interactionRequired), .available], chosen: ProviderID("one"),
+            decisions: [
+                "one: stored: none", "two: stored: none", "one: list: wouldBeAsked: a person would be asked",
+                "two: list: notAsked: 'one' was chosen before",
+            ]),
+        Row(
             sights: [.nothing, .unlisted], chosen: ProviderID("two"),
             decisions: [
                 "one: stored: none", "two: stored: none", "one: list: none: it sees no identity",
@@ -93,6 +116,12 @@ private struct ListingProvider: IdentityListing {
                 provider.stored(.failure(CertificateProviderError(.storeReadFailed, "said storeReadFailed")))
             case .available: list.identities = [ListedIdentity(identity, isStored: false)]
             case .fails(let code): list.failures = [CertificateProviderError(code, "said \(code)")]
+            case .seesButFails(let code):
+                list.identities = [ListedIdentity(identity, isStored: false)]
+                list.choice = .failure(CertificateProviderError(code, "said \(code)"))
+            case .chooses:
+                list.identities = [ListedIdentity(identity, isStored: false)]
+                list.choice = .success(list.identities[0])
             case .nothing, .unlisted: break
             }
             let made: any CertificateProvider =

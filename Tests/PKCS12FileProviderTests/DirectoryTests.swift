@@ -51,6 +51,23 @@ import Testing
         #expect(unknown.code == .malformedData)
     }
 
+    @Test func aNameThatIsNotTextHidesNoOther() async throws {
+        let directory = try TemporaryDirectory()
+        let good = try Samples.identity("good")
+        try directory.write(try file(good, name: "good"), to: "good.p12")
+        let bytes: [CChar] =
+            (directory.path + "/").utf8.map { CChar(bitPattern: $0) } + [-23] + [0x2e, 0x70, 0x31, 0x32, 0]
+        #expect(rename(directory["good.p12"], bytes) == 0)
+        try directory.write(try file(good, name: "good"), to: "good.p12")
+        let list = try await PKCS12FileProvider.testing(directory.path).listIdentities()
+        #expect(list.identities.map(\.alias) == ["good"])
+        #expect(list.failures.map(\.code) == [.configurationInvalid])
+        #expect(list.failures[0].message.contains("\u{fffd}.p12: The file's name is not UTF-8"))
+        // It might hold another identity.
+        #expect(try await PKCS12FileProvider.testing(directory.path).failure().code == .configurationInvalid)
+        unlink(bytes)
+    }
+
     @Test func nothingInIt() async throws {
         let directory = try TemporaryDirectory()
         let provider = try PKCS12FileProvider.testing(directory.path)

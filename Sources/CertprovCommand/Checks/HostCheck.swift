@@ -26,6 +26,9 @@ struct Finding: Sendable {
     static func error(_ what: String, _ error: CertificateProviderError) -> Finding {
         Finding(severity: .error, what: what, detail: error.message, code: error.code)
     }
+
+    /// The same where it does no harm.
+    var asWarning: Finding { severity == .error ? .warning(what, detail) : self }
 }
 
 /// Goes through what can be wrong, from the property file to the server's port. Changes nothing and prompts nobody.
@@ -70,10 +73,34 @@ struct HostCheck {
                 return [.error("\(provider.id)", error)]
             }
         }
-        let list = await listing.listIdentities()
-        return list.identities.map { expiry($0, "\(provider.id) \($0.isStored ? "stored" : "available")") }
-            + list.failures.map { .error("\(provider.id)", $0) }
-            + list.remarks.map { .warning("\(provider.id)", $0) }
+        return findings(await listing.listIdentities(), of: provider.id)
+    }
+
+    private func findings(_ list: IdentityList, of id: ProviderID) -> [Finding] {
+        let stored = list.identities.first { $0.isStored }
+        let chosen = try? list.choice?.get()
+        var findings = list.identities.map { identity in
+            let finding = expiry(identity, "\(id) \(identity.isStored ? "stored" : "available")")
+            // Where another one would be taken, this one may be as it is.
+            let isInUse =
+                identity.isStored || chosen == nil || identity.certificateChain == chosen?.certificateChain
+            return isInUse ? finding : finding.asWarning
+        }
+        findings += list.failures.map { failure($0, id) }
+        if case .failure(let error)? = list.choice,
+            !list.failures.contains(where: { $0.code == error.code && $0.message == error.message }),
+            !findings.contains(where: { $0.severity == .error && $0.detail == error.message })
+        {
+            // The stored one is used until somebody asks for another.
+            let finding = failure(error, id)
+            findings.append(stored == nil ? finding : finding.asWarning)
+        }
+        return findings + list.remarks.map { .warning("\(id)", $0) }
+    }
+
+    private func failure(_ error: CertificateProviderError, _ id: ProviderID) -> Finding {
+        guard error.code == .interactionRequired else { return .error("\(id)", error) }
+        return .warning("\(id)", "A person would be asked, so that nothing can be said beforehand.")
     }
 
     private func expiry(_ identity: ListedIdentity, _ what: String) -> Finding {
