@@ -75,7 +75,7 @@ extension PropertiesSnapshot: CustomStringConvertible, CustomDebugStringConverti
     public var description: String { "\(providerName)[\(settings.all.count) values]" }
 
     public var debugDescription: String {
-        let keys = settings.all.map { "\($0.key.forDisplay)=<REDACTED>" }.sorted()
+        let keys = settings.all.map { ($0.isKeyCertain ? $0.key.forDisplay : "…") + "=<REDACTED>" }.sorted()
         return "\(providerName)[\(settings.all.count) values: \(keys.joined(separator: ", "))]"
     }
 

@@ -7,7 +7,7 @@ import LogonCore
 /// encodings other than UTF-8 are errors.
 struct PropertyListMarkup {
     private let text: ConfigurationText
-    private var index = 0
+    private(set) var index = 0
     private var line = 1
 
     init(_ text: ConfigurationText) { self.text = text }

@@ -17,17 +17,17 @@ enum PropertyListReader {
             throw beginning.invalid("This is a binary property list; convert it with: plutil -convert xml1")
         }
         let text = try ConfigurationText(bytes, file: file)
-        let entries = try PropertyListScanner.entries(of: text)
+        let contents = try PropertyListScanner.contents(of: text)
         let snapshot: PropertyListSnapshot
         do {
             snapshot = try PropertyListSnapshot(
-                data: text.bytes.span.bytes, providerName: file, parsingOptions: .default)
+                data: contents.text.span.bytes, providerName: file, parsingOptions: .default)
         } catch {
             // What Foundation says may quote the text, so it goes no further.
             throw beginning.invalid("Foundation cannot read this property list; check it with: plutil -lint")
         }
         var settings = Settings()
-        for entry in entries {
+        for entry in contents.entries {
             let value = try value(of: entry, in: snapshot)
             try settings.append(Setting(key: entry.key, value: value, position: entry.position))
         }

@@ -16,18 +16,29 @@ struct PropertyListScanner {
         var position: SourcePosition
     }
 
+    /// What a file holds.
+    struct Contents {
+        var entries: [Entry]
+        /// The file, with empty strings for the values of kind `other`: swift-configuration refuses a whole file for
+        /// one that it does not read, such as a date, wherever it stands.
+        var text: [UInt8]
+    }
+
     static let maximumDepth = 8
-    private static let scalars: Set = ["string", "true", "false", "integer", "real", "data"]
+    private static let scalars: Set = ["string", "true", "false", "integer", "real", "data", "date"]
+    private static let containers: Set = ["array", "dict"]
 
     private var markup: PropertyListMarkup
     private var entries: [Entry] = []
+    /// Where the values of kind `other` are.
+    private var foreign: [Range<Int>] = []
     /// Where each path of keys begins, those of dictionaries as well.
     private var lines: [String: Int] = [:]
 
     private init(_ text: ConfigurationText) { markup = PropertyListMarkup(text) }
 
     /// - Throws: `configurationInvalid`, with file and line, and the key where there is one. Never shows a value.
-    static func entries(of text: ConfigurationText) throws(CertificateProviderError) -> [Entry] {
+    static func contents(of text: ConfigurationText) throws(CertificateProviderError) -> Contents {
         var scanner = PropertyListScanner(text)
         try scanner.markup.skipProlog()
         let root = try scanner.markup.startTag()
@@ -41,7 +52,9 @@ struct PropertyListScanner {
         guard try scanner.markup.takeEndTag() == "plist" else { throw scanner.invalid("</plist> is missing.") }
         try scanner.markup.skipMiscellaneous()
         guard scanner.markup.isAtEnd else { throw scanner.invalid("There is something after </plist>.") }
-        return scanner.entries
+        var cleaned = text.bytes
+        for range in scanner.foreign.reversed() { cleaned.replaceSubrange(range, with: Array("<string/>".utf8)) }
+        return Contents(entries: scanner.entries, text: cleaned)
     }
 
     private func invalid(_ problem: String) -> CertificateProviderError { markup.position.invalid(problem) }
@@ -55,9 +68,7 @@ struct PropertyListScanner {
 
 extension PropertyListScanner {
     private mutating func scanDictionary(path: [String], depth: Int) throws(CertificateProviderError) {
-        guard depth <= Self.maximumDepth else {
-            throw invalid("Dictionaries are nested deeper than \(Self.maximumDepth) levels.")
-        }
+        try checkDepth(depth)
         while true {
             try markup.skipMiscellaneous()
             if let end = try markup.takeEndTag() {
@@ -72,6 +83,12 @@ extension PropertyListScanner {
             let key = (path + [name]).joined(separator: ".")
             try register(key, at: start)
             try scanValue(of: key, path: path + [name], at: start, depth: depth)
+        }
+    }
+
+    private func checkDepth(_ depth: Int) throws(CertificateProviderError) {
+        guard depth <= Self.maximumDepth else {
+            throw invalid("Values are nested deeper than \(Self.maximumDepth) levels.")
         }
     }
 
@@ -90,58 +107,66 @@ extension PropertyListScanner {
     private mutating func scanValue(
         of key: String, path: [String], at start: SourcePosition, depth: Int
     ) throws(CertificateProviderError) {
+        try markup.skipMiscellaneous()
+        let beginning = markup.index
         let tag = try markup.startTag()
         switch tag.name {
         case "dict":
             if !tag.isEmpty { try scanDictionary(path: path, depth: depth + 1) }
-            return
-        case "array":
-            if !tag.isEmpty { try scanArray(of: key) }
-            entries.append(Entry(key: key, kind: .other, position: start))
-        default:
+        case "string", "true", "false", "integer":
             entries.append(Entry(key: key, kind: try scanScalar(tag, of: key), position: start))
+        default:
+            try skip(tag, of: key, depth: depth + 1)
+            foreign.append(beginning..<markup.index)
+            entries.append(Entry(key: key, kind: .other, position: start))
         }
     }
 
-    /// swift-configuration reads arrays of one kind of scalar, and refuses the whole file for any other.
-    private mutating func scanArray(of key: String) throws(CertificateProviderError) {
-        var first: String?
+    /// Passes over a value that no setting of ours has, with all that is in it: real files carry more than our keys.
+    private mutating func skip(
+        _ tag: PropertyListMarkup.Tag, of key: String, depth: Int
+    ) throws(CertificateProviderError) {
+        // First, since errors about the content show the tag's name: from here on it is one of a property list's.
+        guard Self.scalars.contains(tag.name) || Self.containers.contains(tag.name) else {
+            throw invalid("has a value that is none of a property list", key: key)
+        }
+        guard !tag.isEmpty else { return }
+        guard Self.containers.contains(tag.name) else {
+            _ = try markup.content(of: tag.name)
+            return
+        }
+        try checkDepth(depth)
         while true {
             try markup.skipMiscellaneous()
             if let end = try markup.takeEndTag() {
-                guard end == "array" else { throw invalid("has an array without </array>", key: key) }
+                guard end == tag.name else { throw invalid("</\(tag.name)> is missing.") }
                 return
             }
-            let tag = try markup.startTag()
-            _ = try scanScalar(tag, of: key)
-            let kind = ["string", "data"].contains(tag.name) ? tag.name : "number"
-            guard kind == first ?? kind else { throw invalid("has an array of different kinds of values", key: key) }
-            first = kind
+            let inner = try markup.startTag()
+            if inner.name == "key", tag.name == "dict" {
+                if !inner.isEmpty { _ = try markup.content(of: "key") }
+            } else {
+                try skip(inner, of: key, depth: depth + 1)
+            }
         }
     }
 
-    private mutating func scanScalar(_ tag: PropertyListMarkup.Tag, of key: String) throws(CertificateProviderError)
-        -> Kind
-    {
+    private mutating func scanScalar(
+        _ tag: PropertyListMarkup.Tag, of key: String
+    ) throws(CertificateProviderError) -> Kind {
         let start = markup.position
-        // First, since errors about the content show the tag's name: from here on it is one of ours.
-        guard Self.scalars.contains(tag.name) else {
-            throw invalid("has a value that is not a string, boolean, integer or dictionary", key: key)
-        }
-        let content = tag.isEmpty ? nil : try markup.content(of: tag.name)
+        let content = tag.isEmpty ? "" : try markup.content(of: tag.name)
         switch tag.name {
         case "string": return .string
-        case "true", "false":
-            guard content ?? "" == "" else { throw start.invalid("<\(tag.name)/> has no content.") }
-            return .boolean
         case "integer":
-            let text = content ?? ""
-            let digits = (text.hasPrefix("-") ? text.dropFirst() : text[...]).utf8
+            let digits = (content.hasPrefix("-") ? content.dropFirst() : content[...]).utf8
             guard (1...18).contains(digits.count), digits.allSatisfy(\.isDigit) else {
                 throw invalid("must be an integer of decimal digits", key: key)
             }
             return .integer
-        default: return .other
+        default:
+            guard content.isEmpty else { throw start.invalid("<\(tag.name)/> has no content.") }
+            return .boolean
         }
     }
 }

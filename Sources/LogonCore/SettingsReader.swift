@@ -161,6 +161,6 @@ extension SettingsReader {
     private func unknownKey(_ setting: Setting) -> String {
         let spelled = Key.allCases.first { $0.rawValue.lowercased() == setting.key.lowercased() }
         let hint = spelled.map { "; keys are exact-case, write \($0.rawValue)" } ?? ""
-        return "\(setting.position): The key '\(setting.key.forDisplay)' is unknown and has no effect\(hint)."
+        return "\(setting.position): \(setting.subject) is unknown and has no effect\(hint)."
     }
 }

@@ -115,6 +115,41 @@ import Testing
         }
     }
 
+    /// What is no setting may be a secret that got there by mistake, so that only its line is named.
+    @Test(arguments: [
+        "hunter2-5f1c", "hunter2-5f1c and more", "hunter2-5f1c=", "hunter2-5f1c==", "\"hunter2-5f1c\": 1",
+        "<string>hunter2-5f1c</string>",
+    ])
+    func aStraySecretIsNotRepeated(line: String) throws {
+        let path = try sandbox.write(
+            """
+            CertificateProvider=pkcs12
+            CertificateProvider.pkcs12.path=\(Fixtures.path("ec.p12"))
+            CertificateProvider.pkcs12.password-source=env:P12_PASSWORD
+            \(line)
+
+            """, to: "clienthub.properties")
+        for command in ["list", "fetch", "explain", "check"] {
+            for more in [[], ["--json"]] {
+                let output = try sandbox.certprov([command, "--config", path] + more)
+                #expect(output.status == 0 && !output.description.contains("hunter2"), "\(output)")
+                let isShown = more.isEmpty || ["list", "check"].contains(command)
+                #expect(output.description.contains("\(path):4: ") == isShown, "\(output)")
+            }
+        }
+    }
+
+    @Test func aPropertyListOfAnotherNameIsNotReadAsProperties() throws {
+        let secret = "hunter2-5f1c"
+        let text = ConfigurationTests.Form.plist.text([("Host", "a"), ("Password", secret)])
+        let path = try sandbox.write(text, to: "clienthub.properties")
+        for command in ["list", "fetch", "explain", "check"] {
+            let output = try sandbox.certprov([command, "--config", path])
+            #expect(output.status == 78 && !output.description.contains(secret), "\(output)")
+            #expect(output.description.contains("\(path):1: This is a property list; name it .plist."), "\(output)")
+        }
+    }
+
     @Test(arguments: [
         "CertificateProvider.pkcs12.password", "CertificateProvider.pkcs12.password-source",
         "CertificateProvider.password", "CertificateProvider", "UserCreationPolicy", "Port", "HTTPS",

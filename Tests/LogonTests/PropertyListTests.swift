@@ -38,6 +38,15 @@ import Testing
             ("<key>a</key><array><string>1</string><string/></array>", ["a": nil]),
             ("<key>a</key><array/><key>b</key><array><integer>1</integer><true/></array>", ["a": nil, "b": nil]),
             ("<key>a</key><data>AAEC</data><key>b</key><real>1.5</real>", ["a": nil, "b": nil]),
+            ("<key>a</key><date>2026-01-01T00:00:00Z</date><key>b</key><string>1</string>", ["a": nil, "b": "1"]),
+            ("<key>a</key><!-- c --> <array><dict/></array><key>b</key><true/>", ["a": nil, "b": "true"]),
+            (
+                "<key>a</key><array><dict><key>k</key><date>x</date></dict><true/><array/></array><key>b</key><true/>",
+                ["a": nil, "b": "true"]
+            ),
+            ("<key>a</key><real/><key>b</key><real>x</real><key>c</key><true/>", ["a": nil, "b": nil, "c": "true"]),
+            ("<key>a</key><array><string>1</string><true/></array>", ["a": nil]),
+            ("<key>a</key><dict><key>b</key><date/><key>c</key><true/></dict>", ["a.b": nil, "a.c": "true"]),
         ] as [(String, [String: String?])])
     func reads(body: String, expected: [String: String?]) throws {
         #expect(try parse(plist(body)) == expected)
@@ -67,12 +76,12 @@ import Testing
         ("\n<string>sEcReT</string>", 4, "<key>"),
         ("<key>a</key>", 4, ""),
         ("<key>a</key><key>b</key><string>sEcReT</string>", 3, "'a'"),
-        ("<key>a</key><date>2026-01-01T00:00:00Z</date>", 3, "'a'"),
-        ("<key>a</key><array><dict/></array>", 3, "'a'"),
+        ("<key>a</key><date>2026-01-01T00:00:00Z", 4, "</date> is missing"),
+        ("<key>a</key><array><dict>sEcReT</dict></array>", 3, "text stands"),
+        ("<key>a</key><array><sEcReT/></array>", 3, "'a'"),
+        ("<key>a</key><array><key>sEcReT</key></array>", 3, "'a'"),
+        ("<key>a</key><array><string>1</string></dict>", 3, "</array> is missing"),
         ("<key>a</key><sEcReT>1", 3, "'a'"),
-        ("<key>a</key><real/>", 1, "Foundation"),
-        ("<key>a</key><real>sEcReT</real>", 1, "Foundation"),
-        ("<key>a</key><array><string>sEcReT</string><true/></array>", 3, "'a'"),
         ("<key>a</key><integer>+80</integer>", 3, "'a'"),
         ("<key>a</key><integer>0x50</integer>", 3, "'a'"),
         ("<key>a</key><integer>8e3</integer>", 3, "'a'"),
@@ -137,6 +146,13 @@ import Testing
         #expect(try parse(nested(PropertyListScanner.maximumDepth)).isEmpty)
         #expect(failure { try parse(nested(PropertyListScanner.maximumDepth + 1)) }?.code == .configurationInvalid)
         #expect(failure { try parse(nested(30_000)) }?.code == .configurationInvalid)
+        func array(_ depth: Int) -> String {
+            let (start, end) = ("<array>", "</array>")
+            return plist(
+                "<key>a</key>" + String(repeating: start, count: depth - 1) + String(repeating: end, count: depth - 1))
+        }
+        #expect(try parse(array(PropertyListScanner.maximumDepth)) == ["a": nil])
+        #expect(failure { try parse(array(30_000)) }?.message.contains("nested deeper") == true)
         let half = String(repeating: "k", count: Settings.maximumKeyLength / 2)
         let long = "<key>\(half)</key><dict><key>\(half)</key><true/></dict>"
         #expect(failure { try parse(plist(long)) }?.message.contains("longer") == true)

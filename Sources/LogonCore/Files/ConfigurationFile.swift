@@ -43,13 +43,13 @@ extension ConfigurationFile {
         switch name.split(separator: ".", omittingEmptySubsequences: false).dropFirst().last?.lowercased() {
         case "plist": return .propertyList
         case "properties": return .properties
-        default:
-            let beginning = String(decoding: bytes.prefix(256), as: UTF8.self).drop {
-                $0 == "\u{feff}" || $0.isWhitespace
-            }
-            let marks = ["<?xml", "<!DOCTYPE plist", "<plist", "bplist"]
-            return marks.contains { beginning.hasPrefix($0) } ? .propertyList : .properties
+        default: return Self.beginsAsPropertyList(bytes) ? .propertyList : .properties
         }
+    }
+
+    static func beginsAsPropertyList(_ bytes: [UInt8]) -> Bool {
+        let beginning = String(decoding: bytes.prefix(256), as: UTF8.self).drop { $0 == "\u{feff}" || $0.isWhitespace }
+        return ["<?xml", "<!DOCTYPE plist", "<plist", "bplist"].contains { beginning.hasPrefix($0) }
     }
 
     /// - Throws: `configurationInvalid`, with file and line, and the key where there is one.

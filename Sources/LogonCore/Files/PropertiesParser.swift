@@ -15,6 +15,10 @@ package struct PropertiesParser {
     /// - Parameter file: What errors call the file.
     /// - Throws: `configurationInvalid`, with file and line, and the key where there is one. Never shows a value.
     package static func settings(in bytes: [UInt8], file: String) throws(CertificateProviderError) -> Settings {
+        guard !ConfigurationFile.beginsAsPropertyList(bytes) else {
+            // Read as properties, its values would be taken for keys, and shown.
+            throw SourcePosition(file: file, line: 1).invalid("This is a property list; name it .plist.")
+        }
         var parser = PropertiesParser(try ConfigurationText(bytes, file: file))
         var settings = Settings()
         while let setting = try parser.next() { try settings.append(setting) }
@@ -29,9 +33,11 @@ package struct PropertiesParser {
         let start = position
         let key = try element(of: nil) { $0 == UInt8(ascii: "=") || $0 == UInt8(ascii: ":") || $0.isBlank }
         guard !key.isEmpty else { throw start.invalid("The key before the separator is missing.") }
-        skipSeparator()
-        let value = try element(of: key) { _ in false }
-        return Setting(key: key, value: value, position: start)
+        let isName = skipSeparator() && key.first?.isLetter == true && key.allSatisfy(\.isOfNames)
+        let value = try element(of: isName ? key : nil) { _ in false }
+        // A line of Base64 can end in one or two signs of equality.
+        let isKeyCertain = isName && !["", "="].contains(value)
+        return Setting(key: key, value: value, position: start, isKeyCertain: isKeyCertain)
     }
 
     /// Moves to the first character of the next line that is neither blank nor a comment.
@@ -78,19 +84,22 @@ package struct PropertiesParser {
     }
 
     /// Blanks, at most one `=` or `:`, blanks.
-    private mutating func skipSeparator() {
+    /// - Returns: Whether there was more than blanks.
+    private mutating func skipSeparator() -> Bool {
         var isFound = false
         while let byte = peek() {
             if !isFound, byte == UInt8(ascii: "=") || byte == UInt8(ascii: ":") {
                 isFound = true
             } else if !byte.isBlank {
-                return
+                return isFound
             }
             index += 1
         }
+        return isFound
     }
 
     /// Reads a key or value up to an unescaped byte that ends it, or to the end of the logical line.
+    /// - Parameter key: Whose value it is, where errors may show that.
     private mutating func element(
         of key: String?, endingAt isEnd: (UInt8) -> Bool
     ) throws(CertificateProviderError) -> String {
@@ -163,7 +172,12 @@ extension PropertiesParser {
     }
 
     private func badEscape(_ reason: String, key: String?) -> CertificateProviderError {
-        let place = key.map { "the value of '\($0.forDisplay)'" } ?? "a key"
+        let place = key.map { "the value of '\($0.forDisplay)'" } ?? "this line"
         return position.invalid("Bad escape in \(place): \(reason).")
     }
+}
+
+extension Character {
+    /// Whether names of settings are made of such.
+    fileprivate var isOfNames: Bool { isLetter || isNumber || self == "." || self == "-" || self == "_" }
 }

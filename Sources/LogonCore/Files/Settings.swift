@@ -29,12 +29,19 @@ package struct Setting: Sendable {
     /// As written, not trimmed; `nil` for what is not a single value, such as an array.
     package var value: String?
     package var position: SourcePosition
+    /// Whether the key is surely meant as one. What else a line begins with may be a part of a value that went astray,
+    /// even of a secret.
+    package var isKeyCertain: Bool
 
-    package init(key: String, value: String?, position: SourcePosition) {
+    package init(key: String, value: String?, position: SourcePosition, isKeyCertain: Bool = true) {
         self.key = key
         self.value = value
         self.position = position
+        self.isKeyCertain = isKeyCertain
     }
+
+    /// The key as the subject of a sentence, where it may be shown.
+    package var subject: String { isKeyCertain ? "The key '\(key.forDisplay)'" : "The key of this line" }
 }
 
 /// What a configuration file says, in the order written, whichever form it has.
@@ -60,7 +67,7 @@ package struct Settings: Sendable {
         }
         if let first = self[setting.key] {
             throw setting.position.invalid(
-                "The key '\(setting.key.forDisplay)' is in line \(first.position.line) already; remove one of them.")
+                "\(setting.subject) is in line \(first.position.line) already; remove one of them.")
         }
         indices[setting.key] = all.count
         all.append(setting)
