@@ -57,6 +57,21 @@ public struct X509Certificate: Sendable {
         PEMDocument(type: "CERTIFICATE", derBytes: derRepresentation).pemString + "\n"
     }
 
+    /// The serial number as people and tools write it: lower-case hex, whole octets, without the octet that DER puts
+    /// before a number whose first bit is set. A negative one, which RFC 5280 forbids and some have, has a minus sign.
+    public var serialNumberText: String {
+        let isNegative = serialNumber.first.map { $0 & 0x80 != 0 } ?? false
+        var magnitude = serialNumber
+        if isNegative {
+            var carry = true
+            for index in magnitude.indices.reversed() {
+                (magnitude[index], carry) = (~magnitude[index] &+ (carry ? 1 : 0), carry && magnitude[index] == 0)
+            }
+        }
+        let significant = magnitude.drop { $0 == 0 }
+        return (isNegative ? "-" : "") + (significant.isEmpty ? "00" : Array(significant).hexEncoded)
+    }
+
     public var sha256Fingerprint: [UInt8] { Array(SHA256.hash(data: derRepresentation)) }
 
     public var isSelfIssued: Bool { subjectDER == issuerDER }

@@ -34,7 +34,7 @@ public struct IdentityDocument: Encodable {
         stored = listed.isStored
         subject = leaf.subject
         issuer = leaf.issuer
-        serialNumber = leaf.serialNumber.hexEncoded
+        serialNumber = leaf.serialNumberText
         notBefore = leaf.notValidBefore.rfc3339
         notAfter = leaf.notValidAfter.rfc3339
         status = leaf.status(at: now).rawValue
