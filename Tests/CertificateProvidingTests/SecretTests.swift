@@ -144,6 +144,17 @@ import Testing
         #expect(try error(.fileDescriptor(1_000_000)).code == .configurationInvalid)
     }
 
+    @Test func refusesADescriptorOfItsOwn() throws {
+        var ends: [Int32] = [0, 0]
+        try #require(pipe(&ends) == 0 && fcntl(ends[0], F_SETFD, FD_CLOEXEC) == 0)
+        defer { for end in ends { close(end) } }
+        #expect(write(ends[1], "theirs", 6) == 6)
+        #expect(try error(.fileDescriptor(ends[0])).code == .configurationInvalid)
+        // It still has what was in it.
+        var bytes = [UInt8](repeating: 0, count: 6)
+        #expect(read(ends[0], &bytes, 6) == 6)
+    }
+
     @Test func twoThreadsGetTheSameFromADescriptor() throws {
         for _ in 1...20 {
             var ends: [Int32] = [0, 0]

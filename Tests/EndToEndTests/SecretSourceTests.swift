@@ -81,13 +81,16 @@ import Testing
     }
 
     @Test(arguments: [0, 3, 9]) func aDescriptor(number: Int) throws {
-        for command in ["list", "fetch --force", "explain", "check"] {
+        for command in ["list", "fetch", "explain", "check"] {
+            // Each with a store of its own, so that none answers without the password.
+            let state = sandbox.path + "/state/\(command)"
             let output = try sandbox.shell(
                 """
                 printf '%s\\n' "$P12_PASSWORD" | (exec \(number)<&0 "$CERTPROV" \(command) --json --provider pkcs12 \
                     --set "path=$1" --set password-source=fd:\(number))
-                """, client)
-            #expect(output.status == 0, "\(command): \(output)")
+                """, client, with: ["XDG_STATE_HOME": state])
+            #expect(output.status == 0 && !output.stdout.contains("wrongPassword"), "\(command): \(output)")
+            #expect(command != "explain" || output.stdout.contains("it sees one identity"), "\(output)")
         }
     }
 

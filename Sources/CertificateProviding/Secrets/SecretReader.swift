@@ -56,6 +56,7 @@ public final class SecretReader: Sendable {
             // Read under the lock: of two threads with the same descriptor each would get a part of the secret.
             return try descriptors.withLock { known throws(CertificateProviderError) in
                 if let secret = known[number] { return secret }
+                try Self.requireInherited(number, source)
                 let secret = try readToEnd(number, source).trimmingLineEnding()
                 known[number] = secret
                 return secret
@@ -72,6 +73,26 @@ public final class SecretReader: Sendable {
 }
 
 extension SecretReader {
+    /// Refuses a descriptor that this process opened itself: nobody passed it, and what it belongs to must not lose its
+    /// data. Runtimes and libraries open theirs to be closed on exec, which one that came through an exec cannot be.
+    private static func requireInherited(
+        _ number: Int32, _ source: SecretSource
+    ) throws(CertificateProviderError) {
+        let flags = fcntl(number, F_GETFD)
+        guard flags >= 0 else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The secret \(source) cannot be read: \(String(cString: strerror(errno))). Start the process with that "
+                    + "descriptor open.")
+        }
+        guard flags & FD_CLOEXEC == 0 else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The secret \(source) is not a descriptor that this process was started with, but one that it opened "
+                    + "itself.")
+        }
+    }
+
     private func readFile(
         _ path: String, _ source: SecretSource, refusingAccessByOthers: Bool
     ) throws(CertificateProviderError) -> SecretBytes {

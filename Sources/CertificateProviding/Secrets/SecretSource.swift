@@ -4,7 +4,8 @@ public enum SecretSource: Sendable, Hashable {
     case file(String)
     /// `env:NAME`: an environment variable.
     case environment(String)
-    /// `fd:N`: an open file descriptor, read once to its end.
+    /// `fd:N`: a file descriptor that the process was started with, read once to its end. One that is marked to be
+    /// closed on exec is refused, since it cannot be one.
     case fileDescriptor(Int32)
     /// `systemd:NAME`: a credential in `$CREDENTIALS_DIRECTORY` (systemd.exec(5), `LoadCredential=`).
     case systemdCredential(String)
