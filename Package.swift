@@ -80,10 +80,11 @@ let package = Package(
             ],
             path: "Plugins/PKCS12FileProvider"
         ),
+        .systemLibrary(name: "CLinux"),
         .target(
             name: "CertprovCommand",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "LogonCore", "PKCS12FileProvider",
+                "CLinux", "CertificateProviding", "IdentityStore", "LogonCore", "PKCS12FileProvider",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ]

@@ -1,4 +1,5 @@
 import ArgumentParser
+import CLinux
 public import CertificateProviding
 import FoundationEssentials
 import Glibc
@@ -33,7 +34,9 @@ public struct CommandContext: Sendable {
     public static func run(
         _ options: GlobalOptions, _ body: (CommandContext) async throws(CertificateProviderError) -> ExitStatus
     ) async throws {
-        // Passwords and keys live in pages that are left out of core dumps; what libraries copied does not.
+        // Passwords and keys live in pages that are left out of core dumps; what libraries copied does not. A program
+        // that the kernel pipes dumps to gets them whatever the limit is, but none of a process like this.
+        _ = certprov_set_dumpable(0)
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
         // A reader that has gone away is an error to report, not a silent death.
