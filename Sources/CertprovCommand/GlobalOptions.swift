@@ -32,7 +32,7 @@ public struct GlobalOptions: ParsableArguments, Sendable {
     @Flag(help: "Write the result as one JSON document, and errors as JSON on stderr.")
     public var json = false
 
-    @Flag(name: .shortAndLong, help: "Say on stderr what is done, step by step.")
+    @Flag(name: .shortAndLong, help: "Say more on stderr, such as each step to the identity.")
     public var verbose: Int
 
     public init() {}
