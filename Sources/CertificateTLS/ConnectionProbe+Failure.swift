@@ -16,17 +16,30 @@ extension ConnectionProbe {
         case ChannelError.connectTimeout:
             return CertificateProviderError(
                 .timedOut, "\(peer) did not complete a TLS handshake within \(deadline).", underlying: error)
+        case is VerdictOutstanding:
+            return CertificateProviderError(
+                .timedOut,
+                """
+                \(peer) completed the TLS handshake, but within \(deadline) it could not be known whether it accepts \
+                the client certificate; allow more time.
+                """)
+        case is ClosedWithoutReason:
+            return CertificateProviderError(
+                .rejected,
+                """
+                \(peer) asked for a client certificate, was given \(presented), and closed the connection without a \
+                reason; look for it in the server's log.
+                """,
+                provider: credentials?.identity.provenance.provider)
         case let error as NotConnected:
             return connectionFailure(error.reason, to: peer)
         case let error as NIOSSLExtraError where error == .failedToValidateHostname:
+            let advice =
+                Self.isAddress(serverName ?? host)
+                ? "is not for this address; connect by its DNS name"
+                : "is not for '\(serverName ?? host)'; check the name, or name the right one"
             return CertificateProviderError(
-                .protocolError,
-                "The certificate of \(peer) is not for '\(serverName ?? host)'; check the name, or name the right one.",
-                underlying: error)
-        case NIOSSLError.unableToValidateCertificate:
-            return CertificateProviderError(
-                .protocolError, "The certificate of \(peer) is not for this address; connect by its DNS name.",
-                underlying: error)
+                .protocolError, "The certificate of \(peer) \(advice).", underlying: error)
         case _ where BoringSSLReason.reasons(in: error).contains(.certificateVerifyFailed):
             return CertificateProviderError(
                 .protocolError,
@@ -57,7 +70,14 @@ extension ConnectionProbe {
                 nativeCode: Int(alert.rawValue), underlying: underlying)
         }
         let message =
-            if let identity = credentials?.identity {
+            if let identity = credentials?.identity, alert == .decryptError {
+                // RFC 8446, section 6.2. OpenSSL and BoringSSL send it for the signatures in certificates as well.
+                """
+                \(peer) could not verify a signature (alert \(alert)): either the key is not that of the certificate \
+                '\(identity.certificate.subject)', or the server trusts an issuer with the name \
+                '\(identity.certificate.issuer)' but another key; renew the identity, or ask its administrator.
+                """
+            } else if let identity = credentials?.identity {
                 """
                 \(peer) refused the client certificate '\(identity.certificate.subject)' with the alert \(alert); ask \
                 its administrator whether the issuer '\(identity.certificate.issuer)' is trusted there.
@@ -69,6 +89,8 @@ extension ConnectionProbe {
             .rejected, message, provider: credentials?.identity.provenance.provider, nativeCode: Int(alert.rawValue),
             underlying: underlying)
     }
+
+    private var presented: String { credentials.map { "'\($0.identity.certificate.subject)'" } ?? "none" }
 
     private func connectionFailure(_ error: any Error, to peer: String) -> CertificateProviderError {
         let attempts = (error as? NIOConnectionError)?.connectionErrors.map(\.error) ?? [error]

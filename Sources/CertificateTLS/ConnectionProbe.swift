@@ -2,7 +2,6 @@ public import CertificateProviding
 public import NIOCore
 public import NIOPosix
 import NIOSSL
-import Synchronization
 
 /// Makes one TLS handshake with a server, and listens for a moment whether it is content.
 ///
@@ -11,19 +10,30 @@ import Synchronization
 public struct ConnectionProbe: Sendable {
     /// A DNS name or an IP address.
     public var host: String
+    /// The TCP port, from 1 to 65535.
     public var port: Int
-    /// The DNS name that is asked for (SNI) and that the server's certificate must be valid for; nil is ``host``.
+    /// The DNS name that is asked for (SNI) and that the server's certificate must be valid for; nil is ``host``. A
+    /// certificate that names the server's address instead is not enough, nor is a common name.
     public var serverName: String?
     /// What to present when the server asks; nil is nothing.
     public var credentials: TLSCredentials?
+    /// Who may have certified the server.
     public var trustAnchors: TrustAnchors
     /// Offered through ALPN, most preferred first.
     public var applicationProtocols: [String] = []
-    /// How long all of it may take.
+    /// How long all of it may take, from the name's resolution to the end of listening.
     public var deadline: Duration = .seconds(10)
-    /// How long to listen after a TLS 1.3 handshake for an alert, data or the connection's end.
+    /// How long to listen, at least, after a TLS 1.3 handshake for an alert, data or the connection's end. On a slow
+    /// network, three times as long as the server took to answer.
     public var settlingTime: Duration = .milliseconds(300)
 
+    /// Makes a probe. Does nothing yet, and checks nothing: ``run(on:)`` does.
+    ///
+    /// - Parameters:
+    ///   - host: A DNS name or an IP address, without brackets.
+    ///   - port: The TCP port.
+    ///   - credentials: What to present when the server asks; nil is nothing.
+    ///   - trustAnchors: Who may have certified the server.
     public init(host: String, port: Int, presenting credentials: TLSCredentials?, trusting trustAnchors: TrustAnchors) {
         self.host = host
         self.port = port
@@ -31,48 +41,59 @@ public struct ConnectionProbe: Sendable {
         self.trustAnchors = trustAnchors
     }
 
-    /// Connects, reports and closes the connection. Suspends, for at most ``deadline``; nothing blocks `group`.
+    /// Connects, reports and closes the connection. Nothing blocks `group` or the caller's executor; the trust anchors
+    /// are read on a thread of NIO's pool.
+    ///
+    /// Suspends until there is an outcome, for at most ``deadline`` after the trust anchors were read. Cancelling the
+    /// task does not end it sooner. The connection is closed, but not awaited, when it returns.
     ///
     /// - Throws: `unavailable` when the host has no address or nobody listens there; `timedOut`; `protocolError` for a
     ///   peer that does not speak TLS or fails in it, and for a server whose certificate is not trusted or is for
-    ///   another name; `rejected` for a refused client certificate, with the alert's number as `nativeCode`;
+    ///   another name; `rejected` for a refused client certificate, with the alert's number as `nativeCode`, and
+    ///   without one when the server asked for a certificate and then just closed the connection;
     ///   `configurationInvalid` for a bad port, name or protocol; what the trust anchors or the key report.
     public func run(
         on group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
     ) async throws(CertificateProviderError) -> ConnectionReport {
-        let limit = NIODeadline.now() + TimeAmount(deadline)
         let request = CertificateRequest()
         do {
             let sni = try validatedServerName()
-            let configuration = try configuration(noting: request)
-            // Reads the system's trust anchors, so not here.
             let context = try await NIOThreadPool.singleton.runIfActive {
-                try NIOSSLContext(configuration: configuration)
+                try NIOSSLContext(configuration: configuration(noting: request))
             }
-
-            let eventLoop = group.any()
-            let observed = eventLoop.makePromise(of: ConnectionReport.self)
-            let timer = eventLoop.scheduleTask(deadline: limit) { observed.fail(ChannelError.connectTimeout(.zero)) }
-            let connected = ClientBootstrap(group: eventLoop)
-                .connectTimeout(limit - .now())
-                .channelInitializer { [settlingTime] channel in
-                    channel.eventLoop.makeCompletedFuture {
-                        let sync = channel.pipeline.syncOperations
-                        try sync.addHandler(NIOSSLClientHandler(context: context, serverHostname: sni))
-                        try sync.addHandler(
-                            HandshakeObserver(observed, request: request, settlingTime: TimeAmount(settlingTime)))
-                    }
-                }
-                .connect(host: host, port: port)
-            connected.whenFailure { observed.fail(NotConnected(reason: $0)) }
-            observed.futureResult.whenComplete { _ in
-                timer.cancel()
-                connected.whenSuccess { $0.close(promise: nil) }
-            }
-            return try await observed.futureResult.get()
+            return try await outcome(context: context, sni: sni, request: request, on: group.any()).get()
         } catch {
-            throw failure(error, certificateRequested: request.wasMade)
+            throw failure(error, certificateRequested: request.time != nil)
         }
+    }
+
+    private func outcome(
+        context: NIOSSLContext, sni: String?, request: CertificateRequest, on eventLoop: any EventLoop
+    ) -> EventLoopFuture<ConnectionReport> {
+        let limit = NIODeadline.now() + TimeAmount(deadline)
+        let observed = eventLoop.makePromise(of: ConnectionReport.self)
+        let timer = eventLoop.scheduleTask(deadline: limit) { observed.fail(ChannelError.connectTimeout(.zero)) }
+        let connected = ClientBootstrap(group: eventLoop)
+            .connectTimeout(limit - .now())
+            .channelInitializer { [settlingTime] channel in
+                channel.eventLoop.makeCompletedFuture {
+                    let sync = channel.pipeline.syncOperations
+                    try sync.addHandler(NIOSSLClientHandler(context: context, serverHostname: sni))
+                    try sync.addHandler(
+                        HandshakeObserver(
+                            observed, request: request,
+                            expecting: .init(
+                                serverName: sni, settlingTime: TimeAmount(settlingTime), deadline: limit,
+                                handshakeTimer: timer)))
+                }
+            }
+            .connect(host: host, port: port)
+        connected.whenFailure { observed.fail(NotConnected(reason: $0)) }
+        observed.futureResult.whenComplete { _ in
+            timer.cancel()
+            connected.whenSuccess { $0.close(promise: nil) }
+        }
+        return observed.futureResult
     }
 
     private func configuration(
@@ -102,7 +123,7 @@ public struct ConnectionProbe: Sendable {
         guard applicationProtocols.allSatisfy({ $0.utf8.allSatisfy { $0 < 0x80 } && (1...255).contains($0.utf8.count) })
         else { throw invalid("An application protocol must have 1 to 255 ASCII characters (RFC 7301).") }
         let name = serverName ?? host
-        if (try? SocketAddress(ipAddress: name, port: 0)) != nil {
+        if Self.isAddress(name) {
             guard name == host else {
                 throw invalid("The server name '\(name)' is an IP address; leave it out or use a DNS name.")
             }
@@ -113,18 +134,13 @@ public struct ConnectionProbe: Sendable {
         }
         return name
     }
+
+    static func isAddress(_ name: String) -> Bool { (try? SocketAddress(ipAddress: name, port: 0)) != nil }
 }
 
 /// The TCP connection did not come about. NIO gives a bare `IOError` where it had nothing to resolve.
 struct NotConnected: Error {
     var reason: any Error
-}
-
-/// Whether the server has asked for a certificate. Written on the event loop, read from anywhere.
-final class CertificateRequest: Sendable {
-    private let made = Atomic(false)
-    func note() { made.store(true, ordering: .releasing) }
-    var wasMade: Bool { made.load(ordering: .acquiring) }
 }
 
 private struct NoCredentials: TLSCredentialSource {

@@ -13,16 +13,18 @@ public struct ConnectionReport: Sendable {
     public let serverCertificate: X509Certificate
     public let clientAuthentication: ClientAuthentication
 
-    /// What the server made of the client's certificate. A refusal is not among these but a thrown error.
-    public enum ClientAuthentication: String, Sendable {
+    /// What the server made of the client's certificate. A refusal is not among these but a thrown error, and so is the
+    /// end of the connection right after the handshake.
+    public struct ClientAuthentication: RawRepresentable, Hashable, Sendable {
+        public let rawValue: String
+        public init(rawValue: String) { self.rawValue = rawValue }
+
         /// The server did not ask for a certificate.
-        case notRequested
+        public static let notRequested = Self(rawValue: "notRequested")
         /// The server asked, and went on after it had the answer.
-        case accepted
-        /// The server asked, and raised no objection for as long as the probe listened. A TLS 1.3 server that waits for
-        /// the client's first message looks like this.
-        case unopposed
-        /// The server asked, and closed the connection without giving a reason.
-        case closed
+        public static let accepted = Self(rawValue: "accepted")
+        /// The server asked, and raised no objection for as long as the probe listened, which is at least the round
+        /// trip that a refusal takes. A TLS 1.3 server that waits for the client's first message looks like this.
+        public static let unopposed = Self(rawValue: "unopposed")
     }
 }

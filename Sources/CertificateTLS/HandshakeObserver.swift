@@ -2,6 +2,7 @@ import CertificateProviding
 import NIOCore
 import NIOSSL
 import NIOTLS
+import Synchronization
 
 /// Stands behind the TLS handler, and makes a report of what comes out of it.
 final class HandshakeObserver: ChannelInboundHandler {
@@ -9,9 +10,18 @@ final class HandshakeObserver: ChannelInboundHandler {
 
     private let result: EventLoopPromise<ConnectionReport>
     private let request: CertificateRequest
-    private let settlingTime: TimeAmount
-    private var isConnected = false
+    private let expectation: Expectation
+    private var connectedAt: NIODeadline?
     private var session: Session?
+
+    struct Expectation {
+        /// What the server's certificate must name; nil for an address, which NIOSSL has then compared itself.
+        var serverName: String?
+        var settlingTime: TimeAmount
+        var deadline: NIODeadline
+        /// Fails the result at the deadline. Ends with the handshake.
+        var handshakeTimer: Scheduled<Void>
+    }
 
     private struct Session {
         var version: TLSVersion
@@ -20,49 +30,65 @@ final class HandshakeObserver: ChannelInboundHandler {
     }
 
     /// - Parameter result: Is completed when the first outcome shows; later ones are ignored.
-    init(_ result: EventLoopPromise<ConnectionReport>, request: CertificateRequest, settlingTime: TimeAmount) {
+    init(_ result: EventLoopPromise<ConnectionReport>, request: CertificateRequest, expecting expectation: Expectation)
+    {
         self.result = result
         self.request = request
-        self.settlingTime = settlingTime
+        self.expectation = expectation
     }
 
     func channelActive(context: ChannelHandlerContext) {
-        isConnected = true
+        connectedAt = .now()
         context.fireChannelActive()
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         if case .some(.handshakeCompleted(let applicationProtocol)) = event as? TLSUserEvent {
-            handshakeCompleted(context: context, applicationProtocol)
+            do {
+                try handshakeCompleted(context: context, applicationProtocol)
+            } catch {
+                result.fail(error)
+            }
         }
         context.fireUserInboundEventTriggered(event)
     }
 
-    private func handshakeCompleted(context: ChannelHandlerContext, _ applicationProtocol: String?) {
-        do {
-            let sync = context.pipeline.syncOperations
-            guard let version = try sync.nioSSL_tlsVersion(), let certificate = try sync.nioSSL_peerCertificate() else {
-                throw NIOSSLError.noCertificateToValidate
-            }
-            session = Session(
-                version: version, applicationProtocol: applicationProtocol,
-                certificate: try X509Certificate(derRepresentation: certificate.toDERBytes()))
-        } catch {
-            result.fail(error)
-            return
+    private func handshakeCompleted(context: ChannelHandlerContext, _ applicationProtocol: String?) throws {
+        expectation.handshakeTimer.cancel()
+        let sync = context.pipeline.syncOperations
+        guard let version = try sync.nioSSL_tlsVersion(), let certificate = try sync.nioSSL_peerCertificate() else {
+            throw NIOSSLError.noCertificateToValidate
         }
-        guard request.wasMade else { return succeed(.notRequested) }
+        let leaf = try X509Certificate(derRepresentation: certificate.toDERBytes())
+        if let serverName = expectation.serverName, !leaf.isValid(forServerName: serverName) {
+            throw NIOSSLExtraError.failedToValidateHostname
+        }
+        session = Session(version: version, applicationProtocol: applicationProtocol, certificate: leaf)
+
+        guard let requestedAt = request.time, let connectedAt else { return succeed(.notRequested) }
         // Up to TLS 1.2 the server's Finished comes after its verdict.
-        guard session?.version == .tlsv13 else { return succeed(.accepted) }
-        context.eventLoop.assumeIsolated().scheduleTask(in: settlingTime) { self.succeed(.unopposed) }
+        guard version == .tlsv13 else { return succeed(.accepted) }
+        settle(context: context, roundTrip: requestedAt - connectedAt)
+    }
+
+    /// Listens for three round trips, but not beyond the deadline: the refusal comes one after the handshake, and
+    /// networks are not even.
+    private func settle(context: ChannelHandlerContext, roundTrip: TimeAmount) {
+        let begin = NIODeadline.now()
+        let end = min(begin + max(expectation.settlingTime, roundTrip * 3), expectation.deadline)
+        context.eventLoop.assumeIsolated().scheduleTask(deadline: end) { [self] in
+            // A refusal may still be on its way, and must not be taken for consent.
+            if end - begin < roundTrip { result.fail(VerdictOutstanding()) }
+            succeed(.unopposed)
+        }
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) { succeed(.accepted) }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        guard isConnected else { return }  // the attempt to connect reports it
+        guard connectedAt != nil else { return }  // the attempt to connect reports it
         if session != nil && TLSAlert(receivedIn: error) == nil {
-            succeed(.closed)  // reset, or the end without close_notify
+            result.fail(ClosedWithoutReason())  // reset, or the end without close_notify
         } else {
             result.fail(error)
         }
@@ -70,8 +96,8 @@ final class HandshakeObserver: ChannelInboundHandler {
 
     func channelInactive(context: ChannelHandlerContext) {
         if session != nil {
-            succeed(.closed)
-        } else if isConnected {
+            result.fail(ClosedWithoutReason())
+        } else if connectedAt != nil {
             result.fail(ChannelError.eof)
         }
         context.fireChannelInactive()
@@ -85,3 +111,16 @@ final class HandshakeObserver: ChannelInboundHandler {
                 serverCertificate: session.certificate, clientAuthentication: clientAuthentication))
     }
 }
+
+/// When the server asked for a certificate, if it did. Written on the event loop, read from anywhere.
+final class CertificateRequest: Sendable {
+    private let noted = Mutex<NIODeadline?>(nil)
+    func note() { noted.withLock { $0 = .now() } }
+    var time: NIODeadline? { noted.withLock { $0 } }
+}
+
+/// After the handshake, the deadline was too near for the server's verdict to arrive.
+struct VerdictOutstanding: Error {}
+
+/// The server asked for a certificate, and ended the connection after the handshake, without data and without an alert.
+struct ClosedWithoutReason: Error {}

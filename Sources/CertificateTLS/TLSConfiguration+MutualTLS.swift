@@ -6,6 +6,12 @@ extension TLSConfiguration {
     /// Makes a client's configuration that presents `credentials` when the server asks, and verifies the server's
     /// chain and name.
     ///
+    /// SwiftNIO SSL accepts more names than RFC 9525 does: a certificate for the IP address that the connection leads
+    /// to, even where a DNS name was asked for, and the common name where there are no alternative names. That is no
+    /// setting of a configuration. Where not every holder of a certificate of `trustAnchors` is trusted to be any
+    /// server, check the peer's leaf with ``CertificateProviding/X509Certificate/isValid(forServerName:)`` after the
+    /// handshake, as ``ConnectionProbe`` does.
+    ///
     /// SwiftNIO SSL clients never resume a session, so every connection presents the identity that is current when the
     /// server asks for it.
     ///

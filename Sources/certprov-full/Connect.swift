@@ -27,7 +27,12 @@ struct Connect: AsyncParsableCommand {
     @Option(help: ArgumentHelp("The name that the server's certificate must be for.", valueName: "name"))
     var serverName: String?
 
-    @Option(help: ArgumentHelp("How long all of it may take, in seconds.", valueName: "seconds"))
+    @Option(help: ArgumentHelp("Offer this protocol through ALPN, such as h2; repeat for more.", valueName: "protocol"))
+    var alpn: [String] = []
+
+    @Option(
+        help: ArgumentHelp(
+            "How long the connection may take, in seconds, once the identity is there.", valueName: "seconds"))
     var timeout: UInt16 = 10
 
     func run() async throws {
@@ -38,6 +43,7 @@ struct Connect: AsyncParsableCommand {
                 host: server.host, port: Int(server.port), presenting: try TLSCredentials(identity),
                 trusting: trustAnchors.map(TrustAnchors.pemFile) ?? .system)
             probe.serverName = serverName
+            probe.applicationProtocols = alpn
             probe.deadline = .seconds(Int64(timeout))
             let report = try await probe.run()
             guard let document = ConnectionDocument(server, identity, report, now: Date()) else {
@@ -50,20 +56,26 @@ struct Connect: AsyncParsableCommand {
 
     private static func text(_ server: ServerAddress, _ identity: Identity, _ report: ConnectionReport) -> String {
         let certificate = report.serverCertificate
-        let answer =
-            switch report.clientAuthentication {
-            case .notRequested: "the server did not ask for a client certificate"
-            case .accepted: "accepted by the server"
-            case .unopposed: "asked for, and not objected to"
-            case .closed: "asked for; then the server closed the connection without a reason"
-            }
+        let names = certificate.subjectAlternativeNames
         return """
             server       \(server)
             protocol     \(report.tlsVersion.displayName)
-            server cert  \(certificate.subject), issued by \(certificate.issuer), until \(certificate.notValidAfter.rfc3339)
+            application  \(report.applicationProtocol?.withVisibleControls ?? "no protocol agreed")
+            server cert  \(certificate.subject) (\(certificate.publicKey.displayName)), issued by \(certificate.issuer), \
+            until \(certificate.notValidAfter.rfc3339)
+            server names \(names.isEmpty ? "none" : names.joined(separator: " "))
             client cert  \(identity.certificate.subject) (\(identity.certificate.publicKey.displayName))
-            result       \(answer)
+            result       \(answer(report.clientAuthentication))
 
             """
+    }
+
+    private static func answer(_ clientAuthentication: ConnectionReport.ClientAuthentication) -> String {
+        switch clientAuthentication {
+        case .notRequested: "the server did not ask for a client certificate"
+        case .accepted: "asked for, and accepted"
+        case .unopposed: "asked for, and not objected to"
+        default: clientAuthentication.rawValue
+        }
     }
 }

@@ -10,6 +10,8 @@ struct ConnectionDocument: Document {
 
     let server: String
     let tlsVersion: String
+    let applicationProtocol: Nullable<String>
+    let certificateRequested: Bool
     let clientAuthentication: String
     let identity: IdentityDocument
     let serverCertificate: ServerCertificate
@@ -17,20 +19,37 @@ struct ConnectionDocument: Document {
     struct ServerCertificate: Encodable {
         let subject: String
         let issuer: String
+        let serialNumber: String
+        let notBefore: String
         let notAfter: String
         let sha256Fingerprint: String
+        let subjectAlternativeNames: [String]
+        let key: Key
+    }
+
+    struct Key: Encodable {
+        let algorithm: String
+        let parameters: Nullable<String>
+        let bits: Int
     }
 
     init?(_ server: ServerAddress, _ identity: Identity, _ report: ConnectionReport, now: Date) {
         guard let document = IdentityDocument(ListedIdentity(identity, isStored: true), now: now) else { return nil }
         self.server = server.description
         self.tlsVersion = report.tlsVersion.displayName
+        self.applicationProtocol = Nullable(report.applicationProtocol)
+        self.certificateRequested = report.clientAuthentication != .notRequested
         self.clientAuthentication = report.clientAuthentication.rawValue
         self.identity = document
         let certificate = report.serverCertificate
         self.serverCertificate = ServerCertificate(
-            subject: certificate.subject, issuer: certificate.issuer, notAfter: certificate.notValidAfter.rfc3339,
-            sha256Fingerprint: certificate.sha256Fingerprint.hexEncoded)
+            subject: certificate.subject, issuer: certificate.issuer, serialNumber: certificate.serialNumber.hexEncoded,
+            notBefore: certificate.notValidBefore.rfc3339, notAfter: certificate.notValidAfter.rfc3339,
+            sha256Fingerprint: certificate.sha256Fingerprint.hexEncoded,
+            subjectAlternativeNames: certificate.subjectAlternativeNames,
+            key: Key(
+                algorithm: certificate.publicKey.algorithm.rawValue, parameters: Nullable(certificate.publicKey.curve),
+                bits: certificate.publicKey.bits))
     }
 }
 

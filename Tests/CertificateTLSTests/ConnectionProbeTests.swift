@@ -9,50 +9,14 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite struct ConnectionProbeTests {
-    private func serverConfiguration(
-        _ authority: TestAuthority, trusting anchors: TrustAnchors? = nil, dnsNames: [String] = ["localhost"]
-    ) throws -> TLSConfiguration {
-        try .makeServerConfiguration(
-            presenting: TLSCredentials(authority.issue("server", dnsNames: dnsNames)),
-            demandingClientCertificatesFrom: anchors ?? authority.anchors)
-    }
-
-    private func probe(
-        port: Int, presenting identity: Identity? = nil, trusting anchors: TrustAnchors? = nil
-    ) throws -> ConnectionProbe {
-        var probe = ConnectionProbe(
-            host: "127.0.0.1", port: port,
-            presenting: try identity.map { identity throws in try TLSCredentials(identity) },
-            trusting: try anchors ?? authority.get().anchors)
-        probe.serverName = "localhost"
-        // Long enough for a busy machine: none of the tests waits for them, but the one of the silent server.
-        probe.deadline = .seconds(60)
-        probe.settlingTime = .seconds(60)
-        return probe
-    }
-
-    private func expect(
-        _ code: CertificateProviderError.Code, nativeCode: Int? = nil, _ body: () async throws -> ConnectionReport
-    ) async {
-        do {
-            let report = try await body()
-            Issue.record("succeeded: \(report)")
-        } catch let error as CertificateProviderError {
-            #expect(error.code == code, "\(error)")
-            if let nativeCode { #expect(error.nativeCode == nativeCode, "\(error)") }
-        } catch {
-            Issue.record(error)
-        }
-    }
-
+@Suite(.timeLimit(.minutes(2))) struct ConnectionProbeTests {
     @Test(arguments: Version.allCases) func reportsAnAcceptedCertificate(version: Version) async throws {
         let authority = try authority.get()
-        var configuration = try serverConfiguration(authority).only(version)
+        var configuration = try authority.serverConfiguration().only(version)
         configuration.applicationProtocols = ["http/1.1"]
         try await withEventLoops { [configuration] group in
             try await withServer(configuration, on: group) { port in
-                var probe = try probe(port: port, presenting: authority.issue("client"))
+                var probe = try makeProbe(port: port, presenting: authority.issue("client"))
                 probe.applicationProtocols = ["h2", "http/1.1"]
                 let report = try await probe.run(on: group)
                 #expect(report.tlsVersion == version.nio)
@@ -65,42 +29,39 @@ import Testing
 
     @Test func reportsThatNobodyAsked() async throws {
         let authority = try authority.get()
-        var configuration = try serverConfiguration(authority)
+        var configuration = try authority.serverConfiguration()
         configuration.certificateVerification = .none
         try await withEventLoops { [configuration] group in
             try await withServer(configuration, on: group) { port in
-                let report = try await probe(port: port, presenting: authority.issue("client")).run(on: group)
+                let report = try await makeProbe(port: port, presenting: authority.issue("client")).run(on: group)
                 #expect(report.clientAuthentication == .notRequested)
                 #expect(report.applicationProtocol == nil)
             }
         }
     }
 
-    @Test func doesNotWaitForAServerThatIsSilentAfterTheHandshake() async throws {
+    @Test(arguments: Version.allCases) func aRefusedCertificateIsRejected(version: Version) async throws {
         let authority = try authority.get()
-        let context = try NIOSSLContext(configuration: serverConfiguration(authority))
+        let stranger = try TestAuthority("Stranger")
+        let configuration = try authority.serverConfiguration(trusting: stranger.anchors).only(version)
         try await withEventLoops { group in
-            try await withServer(on: group) { channel in
-                try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: context))
-            } body: { port in
-                var probe = try probe(port: port, presenting: authority.issue("client"))
-                probe.settlingTime = .milliseconds(50)
-                #expect(try await probe.run(on: group).clientAuthentication == .unopposed)
+            try await withServer(configuration, on: group) { port in
+                await expect(.rejected, "refused the client certificate 'CN=client", nativeCode: 48) {
+                    try await makeProbe(port: port, presenting: authority.issue("client")).run(on: group)
+                }
+                await expect(.rejected, "demands a client certificate", nativeCode: version == .tls13 ? 116 : 40) {
+                    try await makeProbe(port: port).run(on: group)
+                }
             }
         }
     }
 
-    @Test(arguments: Version.allCases) func aRefusedCertificateIsRejected(version: Version) async throws {
-        let authority = try authority.get()
-        let stranger = try authority.issue("stranger").certificate
-        let configuration = try serverConfiguration(authority, trusting: .certificates([stranger])).only(version)
+    @Test func aSignatureThatDoesNotVerifyIsToldApart() async throws {
+        let configuration = try authority.get().serverConfiguration(trusting: TestAuthority().anchors)
         try await withEventLoops { group in
             try await withServer(configuration, on: group) { port in
-                await expect(.rejected, nativeCode: 48) {
-                    try await probe(port: port, presenting: authority.issue("client")).run(on: group)
-                }
-                await expect(.rejected, nativeCode: version == .tls13 ? 116 : 40) {
-                    try await probe(port: port).run(on: group)
+                await expect(.rejected, "could not verify a signature", nativeCode: 51) {
+                    try await makeProbe(port: port, presenting: authority.get().issue("client")).run(on: group)
                 }
             }
         }
@@ -112,24 +73,20 @@ import Testing
             try await OpenSSL.server(options, version: version) { port in
                 let expired = try authority.issue(
                     "client", notBefore: Date(timeIntervalSinceNow: -7200), notAfter: Date(timeIntervalSinceNow: -3600))
-                await expect(.rejected, nativeCode: 45) { try await probe(port: port, presenting: expired).run() }
+                await expect(.rejected, "certificate_expired", nativeCode: 45) {
+                    try await makeProbe(port: port, presenting: expired).run()
+                }
             }
         }
     }
 
     @Test func anUntrustedServerIsAProtocolError() async throws {
-        let authority = try authority.get()
-        let (trusted, misnamed) = (
-            try serverConfiguration(authority), try serverConfiguration(authority, dnsNames: ["other"])
-        )
+        let configuration = try authority.get().serverConfiguration()
         try await withEventLoops { group in
-            try await withServer(trusted, on: group) { port in
-                await expect(.protocolError) {
-                    try await probe(port: port, trusting: TestAuthority().anchors).run(on: group)
+            try await withServer(configuration, on: group) { port in
+                await expect(.protocolError, "is not trusted") {
+                    try await makeProbe(port: port, trusting: TestAuthority().anchors).run(on: group)
                 }
-            }
-            try await withServer(misnamed, on: group) { port in
-                await expect(.protocolError) { try await probe(port: port).run(on: group) }
             }
         }
     }
@@ -139,12 +96,16 @@ import Testing
             try await withServer(on: group) { channel in
                 channel.writeAndFlush(ByteBuffer(string: "220 mail.example ESMTP\r\n"), promise: nil)
             } body: { port in
-                await expect(.protocolError) { try await probe(port: port).run(on: group) }
+                await expect(.protocolError, "does not speak TLS") {
+                    try await makeProbe(port: port).run(on: group)
+                }
             }
             try await withServer(on: group) { channel in
                 channel.close(promise: nil)
             } body: { port in
-                await expect(.protocolError) { try await probe(port: port).run(on: group) }
+                await expect(.protocolError, "closed the connection during") {
+                    try await makeProbe(port: port).run(on: group)
+                }
             }
         }
     }
@@ -164,32 +125,36 @@ import Testing
             }
         }
         try #require(bound)
-        await expect(.unavailable) { try await probe(port: Int(UInt16(bigEndian: address.sin_port))).run() }
+        let port = Int(UInt16(bigEndian: address.sin_port))
+        await expect(.unavailable, "Connection refused") { try await makeProbe(port: port).run() }
     }
 
     @Test func aSilentServerRunsIntoTheDeadline() async throws {
         try await withEventLoops { group in
             try await withServer(on: group) { _ in
             } body: { port in
-                var probe = try probe(port: port)
+                var probe = try makeProbe(port: port)
                 probe.deadline = .milliseconds(100)
-                await expect(.timedOut) { [probe] in try await probe.run(on: group) }
+                await expect(.timedOut, "did not complete a TLS handshake") { [probe] in try await probe.run(on: group)
+                }
             }
         }
     }
 
     @Test func refusesBadArguments() async throws {
-        await expect(.configurationInvalid) { try await probe(port: 0).run() }
-        await expect(.configurationInvalid) {
-            var probe = try probe(port: 1)
+        await expect(.configurationInvalid, "not a TCP port") { try await makeProbe(port: 0).run() }
+        await expect(.configurationInvalid, "is an IP address") {
+            var probe = try makeProbe(port: 1)
             probe.serverName = "192.0.2.1"
             return try await probe.run()
         }
-        await expect(.configurationInvalid) {
-            var probe = try probe(port: 1)
+        await expect(.configurationInvalid, "ASCII") {
+            var probe = try makeProbe(port: 1)
             probe.applicationProtocols = ["é"]
             return try await probe.run()
         }
-        await expect(.configurationInvalid) { try await probe(port: 1, trusting: .certificates([])).run() }
+        await expect(.configurationInvalid, "is empty") {
+            try await makeProbe(port: 1, trusting: .certificates([])).run()
+        }
     }
 }

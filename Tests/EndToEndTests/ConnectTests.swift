@@ -11,7 +11,9 @@ import Testing
         let made = try sandbox.shell(
             """
             cd "$1" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout server.key \
-                -out server.pem -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost
+                -out server.pem -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost &&
+            openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout address.key \
+                -out address.pem -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1,IP:::1
             """, sandbox.path)
         try #require(made.status == 0, "\(made)")
     }
@@ -56,6 +58,36 @@ import Testing
         #expect(document["tlsVersion"].string == (version == "-tls1_2" ? "TLS 1.2" : "TLS 1.3"))
         #expect(["accepted", "unopposed"].contains(document["clientAuthentication"].string))
         #expect(document["serverCertificate"]["subject"].string == "CN=localhost")
+    }
+
+    @Test func showsEverythingThatIsKnown() throws {
+        let ca = Fixtures.path("ca.pem")
+        try withServer("-Verify", "3", "-verify_return_error", "-CAfile", ca, "-tls1_2", "-alpn", "http/1.1") { port in
+            let document = try connect(port, "--json", "--alpn", "h2", "--alpn", "http/1.1").document("Connection")
+            #expect(document["applicationProtocol"].string == "http/1.1")
+            #expect(document["certificateRequested"].bool == true)
+            #expect(document["clientAuthentication"].string == "accepted")
+            let certificate = document["serverCertificate"]
+            #expect(certificate["subjectAlternativeNames"].array.map(\.string) == ["dns:localhost"])
+            #expect(certificate["key"]["algorithm"].string == "EC" && certificate["key"]["bits"].int == 256)
+            let text = try connect(port, "--alpn", "http/1.1").stdout
+            for words in [
+                "protocol     TLS 1.2\n", "application  http/1.1\n", "server names dns:localhost\n",
+                "result       asked for, and accepted\n",
+            ] {
+                #expect(text.contains(words), "\(text)")
+            }
+        }
+    }
+
+    /// The name is what the user asked for; the address is what the name service said.
+    @Test func aServerCertificateForTheAddressIsNotForTheName() throws {
+        let address = sandbox.path + "/address.pem"
+        try withServer("-cert", address, "-key", sandbox.path + "/address.key") { port in
+            let output = try connect(port, "--json", "--server-name", "bank.example", anchors: address)
+            let message = try output.expectFailure("protocolError", status: 76)
+            #expect(message.contains("is not for 'bank.example'"))
+        }
     }
 
     @Test func saysThatNoCertificateWasAskedFor() throws {

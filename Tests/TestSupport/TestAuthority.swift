@@ -17,12 +17,13 @@ public struct TestAuthority: Sendable {
     private let intermediateKey: Certificate.PrivateKey
     private let intermediateName: DistinguishedName
 
-    public init() throws {
+    /// - Parameter name: Two authorities of one name differ only in their keys.
+    public init(_ name: String = "Test") throws {
         let rootKey = Certificate.PrivateKey(P256.Signing.PrivateKey())
-        let rootName = try Self.name("Test Root")
+        let rootName = try Self.name("\(name) Root")
         root = try Self.issue(rootName, key: rootKey.publicKey, by: rootName, signedWith: rootKey, isAuthority: true)
         intermediateKey = Certificate.PrivateKey(P256.Signing.PrivateKey())
-        intermediateName = try Self.name("Test Intermediate")
+        intermediateName = try Self.name("\(name) Intermediate")
         intermediate = try Self.issue(
             intermediateName, key: intermediateKey.publicKey, by: rootName, signedWith: rootKey, isAuthority: true)
     }
@@ -30,14 +31,17 @@ public struct TestAuthority: Sendable {
     /// Issues an identity whose chain is leaf, intermediate.
     public func issue(
         _ commonName: String, kind: KeyKind = .p256, dnsNames: [String] = ["localhost"],
+        addresses: [[UInt8]] = [], permitsSignatures: Bool = true,
         notBefore: Date = Date(timeIntervalSinceNow: -3600), notAfter: Date = Date(timeIntervalSinceNow: 86400),
         isForClients: Bool = true, provider: ProviderID = ProviderID("test")
     ) throws -> Identity {
         let (key, pkcs8) = try Self.makeKey(kind)
         let leaf = try Self.issue(
             try Self.name(commonName), key: key.publicKey, by: intermediateName, signedWith: intermediateKey,
-            isAuthority: false, isForClients: isForClients, dnsNames: dnsNames, notBefore: notBefore,
-            notAfter: notAfter)
+            isAuthority: false, isForClients: isForClients, permitsSignatures: permitsSignatures,
+            alternativeNames: dnsNames.map { .dnsName($0) }
+                + addresses.map { .ipAddress(ASN1OctetString(contentBytes: $0[...])) },
+            notBefore: notBefore, notAfter: notAfter)
         return try Identity(
             certificateChain: [leaf, intermediate], key: try SoftwareKey(pkcs8: pkcs8, location: .file),
             provenance: .init(provider: provider, alias: commonName))
@@ -94,7 +98,7 @@ public struct TestAuthority: Sendable {
     private static func issue(
         _ subject: DistinguishedName, key: Certificate.PublicKey, by issuer: DistinguishedName,
         signedWith issuerKey: Certificate.PrivateKey, isAuthority: Bool, isForClients: Bool = true,
-        dnsNames: [String] = [],
+        permitsSignatures: Bool = true, alternativeNames: [GeneralName] = [],
         notBefore: Date = Date(timeIntervalSinceNow: -7200), notAfter: Date = Date(timeIntervalSinceNow: 864_000)
     ) throws -> X509Certificate {
         let certificate = try Certificate(
@@ -108,9 +112,9 @@ public struct TestAuthority: Sendable {
                 if isAuthority {
                     Critical(KeyUsage(keyCertSign: true, cRLSign: true))
                 } else {
-                    Critical(KeyUsage(digitalSignature: true))
+                    Critical(KeyUsage(digitalSignature: permitsSignatures, keyAgreement: !permitsSignatures))
                     try ExtendedKeyUsage(isForClients ? [.clientAuth, .serverAuth] : [.emailProtection])
-                    SubjectAlternativeNames(dnsNames.map { .dnsName($0) })
+                    if !alternativeNames.isEmpty { SubjectAlternativeNames(alternativeNames) }
                 }
             },
             issuerPrivateKey: issuerKey)

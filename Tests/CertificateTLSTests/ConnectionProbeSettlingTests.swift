@@ -1,0 +1,73 @@
+import CertificateProviding
+import NIOCore
+import NIOPosix
+import NIOSSL
+import NIOTLS
+import TestSupport
+import Testing
+
+@testable import CertificateTLS
+
+/// What the probe makes of a TLS 1.3 server after the handshake.
+@Suite(.timeLimit(.minutes(2))) struct ConnectionProbeSettlingTests {
+    /// Runs a probe against a server whose connections have `handlers` and then its TLS handler.
+    private func run(
+        _ configuration: TLSConfiguration? = nil, before: @escaping @Sendable () -> [any ChannelHandler] = { [] },
+        after: @escaping @Sendable () -> [any ChannelHandler] = { [] }, settlingTime: Duration = .milliseconds(50),
+        deadline: Duration = .seconds(60)
+    ) async throws -> ConnectionReport {
+        let authority = try authority.get()
+        let context = try NIOSSLContext(configuration: configuration ?? authority.serverConfiguration())
+        return try await withEventLoops { group in
+            try await withServer(on: group) { channel in
+                let sync = channel.pipeline.syncOperations
+                try sync.addHandlers(before() + [NIOSSLServerHandler(context: context)] + after())
+            } body: { port in
+                var probe = try makeProbe(port: port, presenting: authority.issue("client"))
+                probe.settlingTime = settlingTime
+                probe.deadline = deadline
+                return try await probe.run(on: group)
+            }
+        }
+    }
+
+    @Test func aSilentServerIsUnopposed() async throws {
+        #expect(try await run().clientAuthentication == .unopposed)
+    }
+
+    /// The refusal takes longer than the settling time, but as long as everything else takes.
+    @Test func aRefusalOverASlowNetworkIsRejected() async throws {
+        let strangers = try authority.get().serverConfiguration(trusting: TestAuthority("Stranger").anchors)
+        await expect(.rejected, "refused the client certificate", nativeCode: 48) {
+            try await run(strangers, before: { [Delay(.milliseconds(300))] })
+        }
+    }
+
+    /// The handshake was in time, and a refusal would have been.
+    @Test func theDeadlineEndsTheListening() async throws {
+        let report = try await run(settlingTime: .seconds(60), deadline: .seconds(2))
+        #expect(report.clientAuthentication == .unopposed)
+    }
+
+    /// The handshake was in time, but a refusal would not have been.
+    @Test func aDeadlineBeforeTheVerdictIsNoConsent() async throws {
+        await expect(.timedOut, "completed the TLS handshake") {
+            try await run(before: { [Delay(.milliseconds(1500))] }, deadline: .milliseconds(2400))
+        }
+    }
+
+    @Test func anEndWithoutAReasonIsNoConsent() async throws {
+        await expect(.rejected, "closed the connection without a reason") {
+            try await run(after: { [Closer()] }, settlingTime: .seconds(60))
+        }
+    }
+}
+
+/// Closes the connection when the handshake is complete.
+private final class Closer: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if case .some(.handshakeCompleted) = event as? TLSUserEvent { context.close(promise: nil) }
+    }
+}

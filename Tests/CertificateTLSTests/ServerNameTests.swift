@@ -1,0 +1,61 @@
+import CertificateProviding
+import NIOSSL
+import TestSupport
+import Testing
+
+@testable import CertificateTLS
+
+/// Which certificates are for the name that was asked for.
+@Suite(.timeLimit(.minutes(2))) struct ServerNameTests {
+    @Test(arguments: [
+        ("host.example", ["host.example"], true), ("HOST.example.", ["host.EXAMPLE"], true),
+        ("host.example", ["other.example", "host.example"], true), ("localhost", ["localhost"], true),
+        ("host.example", ["*.example.org"], false), ("a.host.example", ["*.host.example"], true),
+        ("b.a.host.example", ["*.host.example"], false), ("host.example", ["*.host.example"], false),
+        (".host.example", ["*.host.example"], false), ("host.example", ["*.example"], false),
+        ("a.host.example", ["a*.host.example"], false), ("a.host.example", ["a.*.example"], false),
+        ("host.example", ["*"], false), ("localhost", ["*"], false), ("", [""], false), ("host.example", [], false),
+        // The Kelvin sign, which is a K in lower case.
+        ("\u{212a}.host.example", ["k.host.example"], false),
+    ]) func matches(name: String, dnsNames: [String], isValid: Bool) throws {
+        let leaf = try authority.get().issue(name, dnsNames: dnsNames).certificate
+        #expect(leaf.isValid(forServerName: name) == isValid)
+    }
+
+    private func probe(_ server: Identity, asking name: String?) async throws -> ConnectionReport {
+        let configuration = try authority.get().serverConfiguration(server)
+        return try await withEventLoops { group in
+            try await withServer(configuration, on: group) { port in
+                var probe = try makeProbe(port: port, presenting: authority.get().issue("client"))
+                probe.serverName = name
+                return try await probe.run(on: group)
+            }
+        }
+    }
+
+    private static let loopback: [UInt8] = [127, 0, 0, 1]
+
+    @Test func aCertificateForTheAddressIsNotForTheName() async throws {
+        let server = try authority.get().issue("server", dnsNames: [], addresses: [Self.loopback])
+        await expect(.protocolError, "is not for 'bank.example'") { try await probe(server, asking: "bank.example") }
+        #expect(try await probe(server, asking: nil).clientAuthentication == .accepted)
+    }
+
+    @Test func aCommonNameIsNoName() async throws {
+        let server = try authority.get().issue("bank.example", dnsNames: [])
+        await expect(.protocolError, "is not for 'bank.example'") { try await probe(server, asking: "bank.example") }
+    }
+
+    @Test func aWildcardIsForOneLabel() async throws {
+        let server = try authority.get().issue("server", dnsNames: ["*.bank.example"])
+        #expect(try await probe(server, asking: "www.bank.example").clientAuthentication == .accepted)
+        await expect(.protocolError, "is not for 'bank.example'") { try await probe(server, asking: "bank.example") }
+    }
+
+    @Test func aCertificateForANameIsNotForTheAddress() async throws {
+        let server = try authority.get().issue("server", dnsNames: ["localhost"])
+        await expect(.protocolError, "is not for this address; connect by its DNS name") {
+            try await probe(server, asking: nil)
+        }
+    }
+}
