@@ -13,12 +13,15 @@ public struct TrustAnchors: Sendable, Hashable {
     /// The authorities that the host trusts.
     public static let system = Self(source: .system)
 
-    /// Exactly these certificates. An empty list is refused when a configuration is made: it would trust nobody.
+    /// These certificates and no others. A chain must end in a self-signed one: BoringSSL takes the others as
+    /// intermediates that need not be sent. A list without any is refused when a configuration is made: it would trust
+    /// nobody.
     public static func certificates(_ certificates: [X509Certificate]) -> Self {
         Self(source: .certificates(certificates))
     }
 
-    /// Exactly the certificates in a PEM file (RFC 7468), which is read whenever a configuration is made.
+    /// The certificates in a PEM file (RFC 7468) and no others, as with ``certificates(_:)``. The file is read whenever
+    /// a configuration is made.
     public static func pemFile(_ path: String) -> Self { Self(source: .pemFile(path)) }
 
     /// The largest public bundles have a quarter of a megabyte.
@@ -27,7 +30,8 @@ public struct TrustAnchors: Sendable, Hashable {
     /// Reads the anchors. Blocks on the file, where there is one.
     ///
     /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, is not a regular file, is too
-    ///   large or holds no certificate, and for an empty list; `malformedData` for a damaged certificate.
+    ///   large or holds certificates in OpenSSL's own form, and for a list or file without a self-signed certificate;
+    ///   `malformedData` for a damaged certificate.
     func load() throws(CertificateProviderError) -> NIOSSLTrustRoots {
         switch source {
         case .system:
@@ -37,6 +41,7 @@ public struct TrustAnchors: Sendable, Hashable {
                 throw CertificateProviderError(
                     .configurationInvalid, "The list of trust anchors is empty, so that no peer could be trusted.")
             }
+            try Self.checkThatChainsCanEnd(in: certificates, from: "The list of trust anchors")
             do {
                 return .certificates(
                     try certificates.map { try NIOSSLCertificate(bytes: $0.derRepresentation, format: .der) })
@@ -53,6 +58,15 @@ public struct TrustAnchors: Sendable, Hashable {
         inPEMFile path: String
     ) throws(CertificateProviderError) -> [NIOSSLCertificate] {
         let bytes = try contents(ofFile: path)
+        // BoringSSL would read a first one without what it says about trust, and leave out all that follow.
+        guard !bytes.contains("-----BEGIN TRUSTED CERTIFICATE-----") else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                """
+                The trust anchor file \(path.shellQuoted) holds a certificate in OpenSSL's own form (TRUSTED \
+                CERTIFICATE); convert each with: openssl x509
+                """)
+        }
         guard bytes.contains("CERTIFICATE-----") else {
             throw CertificateProviderError(
                 .configurationInvalid,
@@ -71,7 +85,26 @@ public struct TrustAnchors: Sendable, Hashable {
             throw CertificateProviderError(
                 .configurationInvalid, "The trust anchor file \(path.shellQuoted) holds no certificate.")
         }
+        // What cannot be read here cannot be a root that BoringSSL uses, but may stand beside one.
+        let readable = certificates.lazy.compactMap { try? X509Certificate(derRepresentation: $0.toDERBytes()) }
+        try checkThatChainsCanEnd(in: readable, from: "The trust anchor file \(path.shellQuoted)")
         return certificates
+    }
+
+    private static func checkThatChainsCanEnd(
+        in certificates: some Sequence<X509Certificate>, from origin: String
+    ) throws(CertificateProviderError) {
+        var issuer: String?
+        for certificate in certificates {
+            if certificate.isSelfIssued { return }
+            issuer = certificate.issuer
+        }
+        throw CertificateProviderError(
+            .configurationInvalid,
+            """
+            \(origin) holds no self-signed certificate, in which every chain must end; add that of \
+            '\(issuer ?? "the root")'.
+            """)
     }
 
     private static func contents(ofFile path: String) throws(CertificateProviderError) -> String {

@@ -6,7 +6,7 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite struct TrustAnchorsTests {
+@Suite(.timeLimit(.minutes(1))) struct TrustAnchorsTests {
     private func withFile<T>(_ contents: Data, _ body: (String) throws -> T) throws -> T {
         let url = FileManager.default.temporaryDirectory.appending(path: "certprov-anchors-\(UUID().uuidString)")
         try contents.write(to: url)
@@ -14,8 +14,13 @@ import Testing
         return try body(url.path)
     }
 
-    private func expect(_ code: CertificateProviderError.Code, from anchors: TrustAnchors) throws {
-        #expect { try anchors.load() } throws: { ($0 as? CertificateProviderError)?.code == code }
+    private func expect(
+        _ code: CertificateProviderError.Code, _ fragment: String, from anchors: TrustAnchors
+    ) throws {
+        #expect { try anchors.load() } throws: { error in
+            guard let error = error as? CertificateProviderError else { return false }
+            return error.code == code && error.message.contains(fragment)
+        }
     }
 
     @Test func readsAPEMFile() throws {
@@ -32,22 +37,43 @@ import Testing
     }
 
     @Test func refusesWhatWouldTrustNobody() throws {
-        try expect(.configurationInvalid, from: .certificates([]))
-        try expect(.fileNotFound, from: .pemFile("/nonexistent/anchors.pem"))
-        try expect(.configurationInvalid, from: .pemFile("/dev/zero"))
-        try expect(.configurationInvalid, from: .pemFile("/"))
-        try withFile(Data()) { try expect(.configurationInvalid, from: .pemFile($0)) }
-        try withFile(Data(try authority.get().root.derRepresentation)) {
-            try expect(.configurationInvalid, from: .pemFile($0))
+        try expect(.configurationInvalid, "is empty", from: .certificates([]))
+        try expect(.fileNotFound, "cannot be used", from: .pemFile("/nonexistent/anchors.pem"))
+        try expect(.configurationInvalid, "not a regular file", from: .pemFile("/dev/zero"))
+        try expect(.configurationInvalid, "not a regular file", from: .pemFile("/"))
+        let root = try authority.get().root
+        let files: [(Data, CertificateProviderError.Code, String)] = [
+            (Data(), .configurationInvalid, "convert DER"),
+            (Data(root.derRepresentation), .configurationInvalid, "convert DER"),
+            (Data(pem("PRIVATE KEY").utf8), .configurationInvalid, "holds no PEM certificate"),
+            (Data(pem("CERTIFICATE").utf8), .malformedData, "damaged"),
+            (Data(root.pemRepresentation.dropLast(40).utf8), .malformedData, "damaged"),
+        ]
+        for (contents, code, reason) in files {
+            try withFile(contents) { try expect(code, reason, from: .pemFile($0)) }
         }
-        try withFile(Data("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n".utf8)) {
-            try expect(.configurationInvalid, from: .pemFile($0))
+    }
+
+    private func pem(_ type: String) -> String { "-----BEGIN \(type)-----\nAAAA\n-----END \(type)-----\n" }
+
+    /// BoringSSL does not end a chain in a certificate that somebody else has issued.
+    @Test func refusesAnIntermediateWithoutItsRoot() throws {
+        let authority = try authority.get()
+        let reason = "no self-signed certificate, in which every chain must end; add that of 'CN=Test Root"
+        try expect(.configurationInvalid, reason, from: .certificates([authority.intermediate]))
+        try withFile(Data(authority.intermediate.pemRepresentation.utf8)) {
+            try expect(.configurationInvalid, reason, from: .pemFile($0))
         }
-        try withFile(Data("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".utf8)) {
-            try expect(.malformedData, from: .pemFile($0))
-        }
-        try withFile(Data(try authority.get().root.pemRepresentation.dropLast(40).utf8)) {
-            try expect(.malformedData, from: .pemFile($0))
+        _ = try TrustAnchors.certificates([authority.intermediate, authority.root]).load()
+    }
+
+    @Test func refusesOpenSSLsOwnForm() throws {
+        let root = try authority.get().root.pemRepresentation
+        let trusted = root.replacing(" CERTIFICATE-----", with: " TRUSTED CERTIFICATE-----")
+        for text in [trusted, root + trusted] {
+            try withFile(Data(text.utf8)) {
+                try expect(.configurationInvalid, "convert each with: openssl x509", from: .pemFile($0))
+            }
         }
     }
 }
