@@ -28,8 +28,8 @@ public struct TLSCredentials: TLSCredentialSource {
     ///
     /// Does not use the key; ``RotatingTLSCredentials/update(to:)`` does.
     ///
-    /// - Throws: `unsupportedAlgorithm` for a certificate or key that BoringSSL cannot use, such as id-RSASSA-PSS, or
-    ///   whatever an exportable key reports when it is read.
+    /// - Throws: `unsupportedAlgorithm` for a certificate or key that BoringSSL cannot use, such as id-RSASSA-PSS;
+    ///   `keyMismatch` for an exportable key that is exported as another one; or whatever it reports when it is read.
     public init(_ identity: Identity) throws(CertificateProviderError) {
         let leaf = identity.certificate
         try Self.checkAlgorithm(of: identity)
@@ -59,10 +59,9 @@ public struct TLSCredentials: TLSCredentialSource {
             trial.signingSignatureAlgorithms = algorithms
             _ = try NIOSSLContext(configuration: trial)
         } catch {
-            throw Self.unusable(
-                identity,
-                "BoringSSL refuses its certificate (\(leaf.publicKey.displayName)); an EC certificate must permit "
-                    + "digital signatures", underlying: error)
+            var reason = "BoringSSL refuses its certificate (\(leaf.publicKey.displayName))"
+            if leaf.publicKey.algorithm == .ec { reason += "; an EC certificate must permit digital signatures" }
+            throw Self.unusable(identity, reason, underlying: error)
         }
         self.identity = identity
         self.privateKey = .privateKey(key)
@@ -129,6 +128,17 @@ extension TLSCredentials {
             pkcs8 = try key.pkcs8Representation()
         } catch {
             throw error.attributed(to: identity.provenance.provider)
+        }
+        if let exported = try? SoftwareKey(pkcs8: pkcs8, location: key.location),
+            !exported.publicKey.isSameKey(as: identity.certificate.publicKey)
+        {
+            throw CertificateProviderError(
+                .keyMismatch,
+                """
+                The key of '\(identity.certificate.subject)' was exported as another one than its certificate is for; \
+                obtain the identity anew.
+                """,
+                provider: identity.provenance.provider)
         }
         var bytes = pkcs8.withUnsafeBytes { Array($0) }
         // NIOSSL parses in place and keeps no reference, so this wipes the only copy.

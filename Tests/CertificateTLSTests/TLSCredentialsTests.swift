@@ -6,7 +6,7 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite struct TLSCredentialsTests {
+@Suite(.timeLimit(.minutes(2))) struct TLSCredentialsTests {
     @Test(arguments: TestAuthority.KeyKind.allCases, KeyHome.allCases)
     func offersWhatTheKeyHas(kind: TestAuthority.KeyKind, home: KeyHome) throws {
         let identity = try Pair.of(kind).client.kept(home)
@@ -31,15 +31,64 @@ import Testing
         }
     }
 
+    private func expect(
+        _ code: CertificateProviderError.Code, _ fragment: String, from identity: Identity,
+        sourceLocation: SourceLocation = #_sourceLocation
+    ) {
+        #expect(sourceLocation: sourceLocation) { try TLSCredentials(identity) } throws: { error in
+            guard let error = error as? CertificateProviderError else { return false }
+            return error.code == code && error.message.contains(fragment)
+                && error.provider == identity.provenance.provider
+        }
+    }
+
     @Test func refusesAKeyWithoutASchemeForTLS() throws {
         let identity = try Pair.of(.rsa2048).client
         let restricted = RestrictedKey(inner: identity.key, signatureSchemes: [.rsaPSSPSSSHA256])
         let other = try Identity(
             certificateChain: identity.certificateChain, key: restricted, provenance: identity.provenance)
-        #expect { try TLSCredentials(other) } throws: { error in
-            guard let error = error as? CertificateProviderError else { return false }
-            return error.code == .unsupportedAlgorithm && error.message.contains("rsa_pss_pss_sha256")
-        }
+        expect(.unsupportedAlgorithm, "rsa_pss_pss_sha256", from: other)
+    }
+
+    @Test func refusesAKeyThatIsOnlyForPSS() async throws {
+        let certificate = try await OpenSSL.certificate(keyOptions: [
+            "rsa-pss", "-pkeyopt", "rsa_keygen_bits:2048", "-pkeyopt", "rsa_keygen_pubexp:65537",
+        ])
+        let identity = try Identity(
+            certificateChain: [certificate], key: Impostor(publicKey: certificate.publicKey),
+            provenance: .init(provider: ProviderID("test")))
+        expect(.unsupportedAlgorithm, "id-RSASSA-PSS", from: identity)
+    }
+
+    @Test func refusesACurveThatTLSDoesNotHave() async throws {
+        let certificate = try await OpenSSL.certificate(keyOptions: ["ec", "-pkeyopt", "ec_paramgen_curve:secp256k1"])
+        let identity = try Identity(
+            certificateChain: [certificate], key: Impostor(publicKey: certificate.publicKey),
+            provenance: .init(provider: ProviderID("test")))
+        expect(.unsupportedAlgorithm, "are usable", from: identity)
+    }
+
+    @Test(arguments: KeyHome.allCases) func refusesACertificateThatPermitsNoSignatures(home: KeyHome) throws {
+        let identity = try authority.get().issue("mute", permitsSignatures: false).kept(home)
+        expect(.unsupportedAlgorithm, "must permit digital signatures", from: identity)
+    }
+
+    @Test(arguments: TestAuthority.KeyKind.allCases) func refusesAKeyThatIsExportedAsAnother(
+        kind: TestAuthority.KeyKind
+    ) throws {
+        let (identity, other) = (try Pair.of(kind).client, try Pair.of(kind).server)
+        let impostor = Impostor(publicKey: identity.certificate.publicKey, exported: other.key)
+        let mixed = try Identity(
+            certificateChain: identity.certificateChain, key: impostor, provenance: identity.provenance)
+        expect(.keyMismatch, "exported as another one", from: mixed)
+    }
+
+    @Test func refusesAKeyThatIsExportedAsNonsense() throws {
+        let identity = try Pair.of(.p256).client
+        let broken = try Identity(
+            certificateChain: identity.certificateChain, key: Impostor(publicKey: identity.certificate.publicKey),
+            provenance: identity.provenance)
+        expect(.unsupportedAlgorithm, "cannot load its key", from: broken)
     }
 
     @Test func dropsRepetitions() throws {
@@ -61,5 +110,22 @@ private struct RestrictedKey: IdentityKey {
         for message: [UInt8], using scheme: SignatureScheme
     ) async throws(CertificateProviderError) -> [UInt8] {
         try await inner.signature(for: message, using: scheme)
+    }
+}
+
+/// Shows one public key, and exports another key, or three bytes that are none.
+private struct Impostor: ExportableIdentityKey {
+    var publicKey: PublicKeyInfo
+    var exported: (any IdentityKey)?
+    var signatureSchemes: [SignatureScheme] { exported?.signatureSchemes ?? [.ecdsaP256SHA256] }
+    var location: KeyLocation { .file }
+    func pkcs8Representation() throws(CertificateProviderError) -> SecretBytes {
+        guard let exported = exported as? any ExportableIdentityKey else { return SecretBytes(copying: [1, 2, 3]) }
+        return try exported.pkcs8Representation()
+    }
+    func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        throw CertificateProviderError(.internal, "This key does not sign.")
     }
 }

@@ -41,12 +41,14 @@ extension OpenSSL {
         return key
     }
 
-    /// Runs `s_server`, which sends every line back reversed, on a port of its own.
+    /// Runs `s_server`, which sends every line back reversed, on a port of its own. Without a version, `options` name
+    /// one.
     static func server<T>(
-        _ options: [String], version: Version, _ body: (Int) async throws -> T
+        _ options: [String], version: Version?, _ body: (Int) async throws -> T
     ) async throws -> T {
         try await ChildProcess.run(
-            ["openssl", "s_server", "-accept", "127.0.0.1:0", "-rev", "-Verify", "2", version.opensslOption] + options
+            ["openssl", "s_server", "-accept", "127.0.0.1:0", "-rev", "-Verify", "2"]
+                + (version.map { [$0.opensslOption] } ?? []) + options
         ) { process in
             var seen: [String] = []
             for await line in process.lines {
@@ -60,14 +62,30 @@ extension OpenSSL {
         }
     }
 
-    /// Runs `s_client` against `port` and returns all of its output.
-    static func client(_ options: [String], version: Version, port: Int) async throws -> [String] {
+    /// Makes a key and returns a self-signed certificate for it. The key is thrown away.
+    static func certificate(keyOptions: [String]) async throws -> X509Certificate {
+        let lines = try await ChildProcess.run(
+            ["openssl", "req", "-x509", "-noenc", "-keyout", "/dev/null", "-subj", "/CN=other", "-newkey"] + keyOptions
+        ) { process in
+            var seen: [String] = []
+            for await line in process.lines { seen.append(line) }
+            return seen
+        }
+        let body = lines.drop { $0 != "-----BEGIN CERTIFICATE-----" }.dropFirst().prefix { !$0.hasPrefix("-----") }
+        guard let der = Data(base64Encoded: body.joined()), !der.isEmpty else {
+            throw Failure(output: lines.joined(separator: "\n"))
+        }
+        return try X509Certificate(derRepresentation: der)
+    }
+
+    /// Runs `s_client` against `port` and returns all of its output. Without a version, `options` name one.
+    static func client(_ options: [String], version: Version?, port: Int) async throws -> [String] {
         try await ChildProcess.run(
             [
                 "openssl", "s_client", "-connect", "127.0.0.1:\(port)", "-servername", "localhost", "-verify_hostname",
                 "localhost",
-                "-quiet", version.opensslOption,
-            ] + options
+                "-quiet",
+            ] + (version.map { [$0.opensslOption] } ?? []) + options
         ) { process in
             var seen: [String] = []
             for await line in process.lines { seen.append(line) }
