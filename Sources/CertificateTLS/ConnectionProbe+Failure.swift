@@ -8,7 +8,6 @@ extension ConnectionProbe {
     /// Says what `error` means for the person who wants to connect.
     func failure(_ error: any Error, certificateRequested: Bool) -> CertificateProviderError {
         let peer = "\(host):\(port)"
-        if let error = error as? CertificateProviderError { return error }
         if let alert = TLSAlert(receivedIn: error) {
             return failure(alert, from: peer, certificateRequested: certificateRequested, underlying: error)
         }
@@ -40,24 +39,14 @@ extension ConnectionProbe {
                 : "is not for '\(serverName ?? host)'; check the name, or name the right one"
             return CertificateProviderError(
                 .protocolError, "The certificate of \(peer) \(advice).", underlying: error)
-        case _ where BoringSSLReason.reasons(in: error).contains(.certificateVerifyFailed):
-            return CertificateProviderError(
-                .protocolError,
-                """
-                The certificate of \(peer) is not trusted: it does not lead to one of the trust anchors, is outside its \
-                validity or is not meant for servers.
-                """,
-                underlying: error)
-        case NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])), ChannelError.eof, is IOError:
+        case ChannelError.eof, is IOError:
             return CertificateProviderError(
                 .protocolError, "\(peer) closed the connection during the TLS handshake; check the port.",
                 underlying: error)
-        case is NIOSSLError, is BoringSSLError:
-            return CertificateProviderError(
-                .protocolError, "\(peer) does not speak TLS, or not in a way that is understood here; check the port.",
-                underlying: error)
         default:
-            return CertificateProviderError(.internal, "The connection to \(peer) failed: \(error).", underlying: error)
+            return CertificateProviderError(tlsError: error, from: peer)
+                ?? CertificateProviderError(
+                    .internal, "The connection to \(peer) failed: \(error).", underlying: error)
         }
     }
 

@@ -129,10 +129,26 @@ public struct ConnectionProbe: Sendable {
             }
             return nil
         }
-        guard (1...255).contains(name.utf8.count), !name.utf8.contains(0) else {
+        guard (1...255).contains(name.utf8.count) else {
             throw invalid("The server name must have 1 to 255 characters.")
         }
+        // No certificate could be for such a name.
+        guard name.utf8.allSatisfy(Self.isPermittedInNames) else {
+            throw invalid(
+                """
+                The server name '\(name.withVisibleControls)' may only have letters, digits, hyphens and periods; write \
+                international names in their ASCII form (xn--…).
+                """)
+        }
         return name
+    }
+
+    private static func isPermittedInNames(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"): true
+        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."): true
+        default: false
+        }
     }
 
     static func isAddress(_ name: String) -> Bool { (try? SocketAddress(ipAddress: name, port: 0)) != nil }

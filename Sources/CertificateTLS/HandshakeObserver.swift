@@ -56,10 +56,9 @@ final class HandshakeObserver: ChannelInboundHandler {
     private func handshakeCompleted(context: ChannelHandlerContext, _ applicationProtocol: String?) throws {
         expectation.handshakeTimer.cancel()
         let sync = context.pipeline.syncOperations
-        guard let version = try sync.nioSSL_tlsVersion(), let certificate = try sync.nioSSL_peerCertificate() else {
+        guard let version = try sync.nioSSL_tlsVersion(), let leaf = try sync.tlsPeerCertificate() else {
             throw NIOSSLError.noCertificateToValidate
         }
-        let leaf = try X509Certificate(derRepresentation: certificate.toDERBytes())
         if let serverName = expectation.serverName, !leaf.isValid(forServerName: serverName) {
             throw NIOSSLExtraError.failedToValidateHostname
         }

@@ -8,6 +8,9 @@ import Synchronization
 /// Every handshake takes the chain and the key that are current when it needs them, always of the same identity.
 /// Connections that are established, and handshakes that have already taken theirs, go on undisturbed. A pooled
 /// connection of an HTTP client therefore keeps its identity until the pool closes it.
+///
+/// Trust is not part of a rotation. A configuration reads its ``TrustAnchors`` when it is made, and keeps them: for other
+/// ones, make a new configuration, with the same credentials, and new servers or clients with it.
 public final class RotatingTLSCredentials: TLSCredentialSource {
     private struct State {
         var credentials: TLSCredentials
@@ -20,6 +23,10 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
     /// One list for all identities to come: BoringSSL takes it from the context, not from the credentials.
     private let preferences: [SignatureAlgorithm]
 
+    /// Begins with `credentials`, whose key is not asked for a probe: it is known to sign only once a handshake needs it.
+    ///
+    /// Their signature schemes stay the most preferred ones in every configuration that presents this object, whatever
+    /// identities follow.
     public init(_ credentials: TLSCredentials) {
         self.state = Mutex(State(credentials: credentials))
         let first = credentials.signatureAlgorithms
@@ -29,8 +36,8 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
     /// What the next handshake presents. Safe to read on any thread; does not block.
     public var current: TLSCredentials { state.withLock { $0.credentials } }
 
-    /// Replaces the identity, after it was converted and its key has signed a probe that its certificate verifies. On
-    /// any error the present identity stays. Of several updates at the same time the one that began last wins.
+    /// Replaces the identity, after it was converted and its key has signed a probe that its certificate verifies, with
+    /// the scheme that TLS prefers. On any error the present identity stays. Of several updates at the same time the one that began last wins.
     ///
     /// Runs on the caller's executor for as long as the key takes to sign. Not for an event loop.
     ///
@@ -45,7 +52,7 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
         let credentials = try TLSCredentials(identity)
         try checkPreferences(for: credentials)
         do {
-            try await identity.verifyPossession()
+            try await identity.verifyPossession(using: credentials.signatureAlgorithms.first?.scheme)
         } catch {
             throw error.attributed(to: identity.provenance.provider)
         }

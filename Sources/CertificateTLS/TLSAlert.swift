@@ -5,15 +5,25 @@ public struct TLSAlert: RawRepresentable, Hashable, Sendable {
     public let rawValue: UInt8
     public init(rawValue: UInt8) { self.rawValue = rawValue }
 
+    /// No parameters that both accept; in TLS 1.2 also for a client without a certificate.
     public static let handshakeFailure = Self(rawValue: 40)
+    /// The certificate is damaged, or a signature in it does not verify.
     public static let badCertificate = Self(rawValue: 42)
+    /// The certificate is of a kind, or for a purpose, that is not accepted.
     public static let unsupportedCertificate = Self(rawValue: 43)
+    /// The issuer has revoked the certificate.
     public static let certificateRevoked = Self(rawValue: 44)
+    /// The certificate is outside its validity.
     public static let certificateExpired = Self(rawValue: 45)
+    /// The certificate is not accepted for another reason.
     public static let certificateUnknown = Self(rawValue: 46)
+    /// The certificate does not lead to an authority that the peer trusts.
     public static let unknownCA = Self(rawValue: 48)
+    /// The certificate is valid, but whom it names has no access.
     public static let accessDenied = Self(rawValue: 49)
+    /// A signature, in the handshake or in a certificate, does not verify.
     public static let decryptError = Self(rawValue: 51)
+    /// The client has shown no certificate (TLS 1.3).
     public static let certificateRequired = Self(rawValue: 116)
 
     private static let names: [UInt8: String] = [
@@ -61,6 +71,8 @@ struct BoringSSLReason: Hashable {
 
     /// SSL_R_CERTIFICATE_VERIFY_FAILED
     static let certificateVerifyFailed = Self(rawValue: 125)
+    /// SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE
+    static let peerDidNotReturnACertificate = Self(rawValue: 192)
 
     static func reasons(in error: any Error) -> [BoringSSLReason] {
         let boringSSLError: BoringSSLError

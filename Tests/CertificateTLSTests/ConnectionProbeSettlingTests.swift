@@ -9,7 +9,7 @@ import Testing
 @testable import CertificateTLS
 
 /// What the probe makes of a TLS 1.3 server after the handshake.
-@Suite(.timeLimit(.minutes(2))) struct ConnectionProbeSettlingTests {
+@Suite(.timeLimit(.minutes(5))) struct ConnectionProbeSettlingTests {
     /// Runs a probe against a server whose connections have `handlers` and then its TLS handler.
     private func run(
         _ configuration: TLSConfiguration? = nil, before: @escaping @Sendable () -> [any ChannelHandler] = { [] },

@@ -9,7 +9,7 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite(.timeLimit(.minutes(2))) struct ConnectionProbeTests {
+@Suite(.timeLimit(.minutes(5))) struct ConnectionProbeTests {
     @Test(arguments: Version.allCases) func reportsAnAcceptedCertificate(version: Version) async throws {
         let authority = try authority.get()
         var configuration = try authority.serverConfiguration().only(version)
@@ -148,7 +148,12 @@ import Testing
             probe.serverName = "192.0.2.1"
             return try await probe.run()
         }
-        await expect(.configurationInvalid, "ASCII") {
+        await expect(.configurationInvalid, "xn--") {
+            var probe = try makeProbe(port: 1)
+            probe.serverName = "bücher.example"
+            return try await probe.run()
+        }
+        await expect(.configurationInvalid, "255 ASCII") {
             var probe = try makeProbe(port: 1)
             probe.applicationProtocols = ["é"]
             return try await probe.run()

@@ -6,7 +6,7 @@ import Testing
 @testable import CertificateTLS
 
 /// What our configurations do not offer: old versions, and key exchange without forward secrecy.
-@Suite(.timeLimit(.minutes(2))) struct HardeningTests {
+@Suite(.timeLimit(.minutes(5))) struct HardeningTests {
     /// An RSA key, since only such could do without forward secrecy. AES128-GCM-SHA256 is RSA key exchange.
     private static let ecdhe = ["-tls1_2", "-cipher", "ECDHE-RSA-AES128-GCM-SHA256"]
     private static let refused = [

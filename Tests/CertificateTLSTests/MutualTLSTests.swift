@@ -5,7 +5,7 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite struct MutualTLSTests {
+@Suite(.timeLimit(.minutes(5))) struct MutualTLSTests {
     struct Case: Sendable, CustomTestStringConvertible {
         var kind: TestAuthority.KeyKind
         var version: Version

@@ -7,7 +7,7 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite struct RemoteSignerTests {
+@Suite(.timeLimit(.minutes(5))) struct RemoteSignerTests {
     /// Eight handshakes wait for a token on both event loops of a server, which goes on serving others meanwhile.
     @Test(arguments: Version.allCases) func aSlowKeyDoesNotBlockTheEventLoops(version: Version) async throws {
         let authority = try authority.get()
@@ -26,6 +26,8 @@ import Testing
             try await withServer(slowly, on: group) { slowPort in
                 try await withServer(swiftly, on: group) { fastPort in
                     try await withThrowingTaskGroup(of: String.self) { tasks in
+                        // Before the group waits for its tasks, also when something here throws.
+                        defer { gate.open() }
                         for _ in 0..<8 {
                             tasks.addTask { try await connect(context, port: slowPort, on: group).server }
                         }

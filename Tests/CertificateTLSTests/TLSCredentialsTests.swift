@@ -6,7 +6,7 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite(.timeLimit(.minutes(2))) struct TLSCredentialsTests {
+@Suite(.timeLimit(.minutes(5))) struct TLSCredentialsTests {
     @Test(arguments: TestAuthority.KeyKind.allCases, KeyHome.allCases)
     func offersWhatTheKeyHas(kind: TestAuthority.KeyKind, home: KeyHome) throws {
         let identity = try Pair.of(kind).client.kept(home)

@@ -6,7 +6,7 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite(.timeLimit(.minutes(1))) struct TrustAnchorsTests {
+@Suite(.timeLimit(.minutes(5))) struct TrustAnchorsTests {
     private func withFile<T>(_ contents: Data, _ body: (String) throws -> T) throws -> T {
         let url = FileManager.default.temporaryDirectory.appending(path: "certprov-anchors-\(UUID().uuidString)")
         try contents.write(to: url)

@@ -59,9 +59,12 @@ extension Identity {
     /// Lets the key sign a fresh probe and verifies it against the leaf: what an identity must pass before it replaces
     /// one that works.
     ///
+    /// - Parameter scheme: What to sign with: what the identity will be used with. nil is the key's first scheme.
     /// - Throws: What the key reports, or `keyMismatch` when the signature does not verify.
-    public func verifyPossession() async throws(CertificateProviderError) {
-        guard let scheme = key.signatureSchemes.first else {
+    public func verifyPossession(
+        using scheme: SignatureScheme? = nil
+    ) async throws(CertificateProviderError) {
+        guard let scheme = scheme ?? key.signatureSchemes.first else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm, "The key of '\(certificate.subject)' offers no signature scheme.",
                 provider: provenance.provider)

@@ -63,8 +63,8 @@ private final class WhoAmI: ChannelInboundHandler {
         case .head(let head): isLast = !head.isKeepAlive
         case .body: break
         case .end:
-            let leaf = try? context.pipeline.syncOperations.nioSSL_peerCertificate()?.toDERBytes()
-            let name = leaf.flatMap { try? X509Certificate(derRepresentation: $0) }?.sha256Fingerprint.hexEncoded ?? ""
+            let leaf = try? context.pipeline.syncOperations.tlsPeerCertificate()
+            let name = leaf?.sha256Fingerprint.hexEncoded ?? ""
             let headers = ["Content-Length": "\(name.utf8.count)", "Connection": isLast ? "close" : "keep-alive"]
             let head = HTTPResponseHead(version: .http1_1, status: .ok, headers: HTTPHeaders(headers.map { ($0, $1) }))
             context.write(wrapOutboundOut(.head(head)), promise: nil)

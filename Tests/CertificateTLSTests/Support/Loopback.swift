@@ -87,9 +87,8 @@ final class PeerNamer: ChannelInboundHandler {
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         guard case .some(.handshakeCompleted) = event as? TLSUserEvent else { return }
-        let leaf = try? context.pipeline.syncOperations.nioSSL_peerCertificate()?.toDERBytes()
-        let name =
-            leaf.flatMap { try? X509Certificate(derRepresentation: $0) }?.sha256Fingerprint.hexEncoded ?? "nobody"
+        let leaf = try? context.pipeline.syncOperations.tlsPeerCertificate()
+        let name = leaf?.sha256Fingerprint.hexEncoded ?? "nobody"
         let channel = context.channel
         context.writeAndFlush(wrapOutboundOut(ByteBuffer(string: name + "\n")))
             .whenComplete { _ in channel.close(promise: nil) }
@@ -148,7 +147,7 @@ final class EncounterHandler: ChannelInboundHandler {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         do {
             let sync = context.pipeline.syncOperations
-            let leaf = try sync.nioSSL_peerCertificate().map { try X509Certificate(derRepresentation: $0.toDERBytes()) }
+            let leaf = try sync.tlsPeerCertificate()
             let text = String(buffer: unwrapInboundIn(data)).split(separator: "\n").first.map(String.init) ?? ""
             promise.succeed(
                 Encounter(

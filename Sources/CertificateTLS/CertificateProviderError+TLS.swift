@@ -1,0 +1,48 @@
+public import CertificateProviding
+import NIOCore
+import NIOSSL
+
+extension CertificateProviderError {
+    /// Says what an error that came out of a channel's pipeline, or out of an HTTP client, tells about a TLS handshake.
+    ///
+    /// - `rejected`: the peer does not accept our certificate. `nativeCode` is the number of its ``TLSAlert``.
+    /// - `protocolError`: everything else that the peer did or showed, such as a certificate that is not trusted.
+    /// - An error of our own key, such as of a token that was pulled out, is returned as it is.
+    ///
+    /// - Parameters:
+    ///   - error: What was caught.
+    ///   - peer: How to call the peer in the message, such as its address.
+    /// - Returns: nil for an error that is not about TLS.
+    public init?(tlsError error: any Error, from peer: String) {
+        func problem(_ text: String) -> Self { Self(.protocolError, "\(peer) \(text).", underlying: error) }
+        if let error = error as? CertificateProviderError {
+            self = error
+        } else if let alert = TLSAlert(receivedIn: error) {
+            // handshake_failure is about a certificate only when one was demanded, which is not known here.
+            if alert.refusesCertificate && alert != .handshakeFailure {
+                self = Self(.rejected, "\(peer) refused the certificate with the alert \(alert).", underlying: error)
+            } else {
+                self = problem("ended the TLS handshake with the alert \(alert)")
+            }
+            nativeCode = Int(alert.rawValue)
+        } else if error as? NIOSSLExtraError == .failedToValidateHostname {
+            self = problem("showed a certificate that is not for the name that was asked for")
+        } else if BoringSSLReason.reasons(in: error).contains(.certificateVerifyFailed) {
+            self = problem(
+                """
+                showed a certificate that is not trusted: it does not lead to one of the trust anchors, is outside its \
+                validity or is not meant for this use
+                """)
+        } else if BoringSSLReason.reasons(in: error).contains(.peerDidNotReturnACertificate) {
+            self = problem("showed no certificate, and one is demanded")
+        } else {
+            switch error {
+            case NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])):
+                self = problem("closed the connection during the TLS handshake; check the port")
+            case is NIOSSLError, is BoringSSLError:
+                self = problem("does not speak TLS, or not in a way that is understood here; check the port")
+            default: return nil
+            }
+        }
+    }
+}

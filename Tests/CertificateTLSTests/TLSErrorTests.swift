@@ -1,0 +1,79 @@
+import CertificateProviding
+import NIOCore
+import NIOSSL
+import TestSupport
+import Testing
+
+@testable import CertificateTLS
+
+/// What a service learns from its own handshakes.
+@Suite(.timeLimit(.minutes(5))) struct TLSErrorTests {
+    struct Case: Sendable, CustomTestStringConvertible {
+        var testDescription: String
+        /// From the common name of the client's authority; nil is no certificate.
+        var client: String?
+        var isServerTrusted = true
+        var code: CertificateProviderError.Code
+        var fragment: String
+    }
+
+    static let serverSees = [
+        Case(testDescription: "no certificate", code: .protocolError, fragment: "showed no certificate"),
+        Case(
+            testDescription: "a stranger", client: "Stranger", code: .protocolError,
+            fragment: "showed a certificate that is not trusted"),
+        Case(
+            testDescription: "a client that refuses the server", client: "Test", isServerTrusted: false,
+            code: .rejected,
+            fragment: "refused the certificate with the alert unknown_ca"),
+    ]
+
+    @Test(arguments: serverSees) func aServerKnowsWhyAHandshakeFailed(_ test: Case) async throws {
+        let authority = try authority.get()
+        let accepting = try NIOSSLContext(configuration: authority.serverConfiguration())
+        var connecting = TLSConfiguration.makeClientConfiguration()
+        connecting.trustRoots = try (test.isServerTrusted ? authority : TestAuthority("Stranger")).anchors.load()
+        if let name = test.client {
+            try TLSCredentials((name == "Test" ? authority : TestAuthority(name)).issue("client"))
+                .present(in: &connecting)
+        }
+        let context = try NIOSSLContext(configuration: connecting)
+        let error = try await withEventLoops { group in
+            let caught = group.any().makePromise(of: (any Error).self)
+            return try await withServer(on: group) { channel in
+                try channel.pipeline.syncOperations.addHandlers([
+                    NIOSSLServerHandler(context: accepting), ErrorCatcher(caught),
+                ])
+            } body: { port in
+                _ = try? await connect(context, port: port, on: group)
+                return try await caught.futureResult.get()
+            }
+        }
+        let reported = try #require(CertificateProviderError(tlsError: error, from: "192.0.2.1"), "\(error)")
+        #expect(reported.code == test.code, "\(reported)")
+        #expect(reported.message.hasPrefix("192.0.2.1 " + test.fragment), "\(reported)")
+    }
+
+    @Test func otherErrorsAreNotOfTLS() {
+        #expect(CertificateProviderError(tlsError: ChannelError.ioOnClosedChannel, from: "peer") == nil)
+        let own = CertificateProviderError(.tokenNotPresent, "The token was pulled out; put it back.")
+        #expect(CertificateProviderError(tlsError: own, from: "peer")?.code == .tokenNotPresent)
+        let misnamed = CertificateProviderError(tlsError: NIOSSLExtraError.failedToValidateHostname, from: "peer")
+        #expect(misnamed?.message.contains("not for the name") == true)
+    }
+}
+
+/// Keeps the first error.
+private final class ErrorCatcher: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+    private let caught: EventLoopPromise<any Error>
+
+    init(_ caught: EventLoopPromise<any Error>) { self.caught = caught }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        caught.succeed(error)
+        context.close(promise: nil)
+    }
+
+    func channelInactive(context: ChannelHandlerContext) { caught.succeed(ChannelError.eof) }
+}
