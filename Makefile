@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 600
 BUILD_PACKAGES := libssl-dev pkg-config g++ zlib1g-dev
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 strace util-linux
-BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3
+BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time
 
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
 # library it finds, and in this directory there is only the static one.

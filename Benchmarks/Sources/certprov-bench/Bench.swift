@@ -6,9 +6,11 @@ import PKCS12FileProvider
 
 /// The measurements that need the library in process. Prints lines of `name value`, which `Benchmarks/run` reads.
 ///
-///     certprov-bench store P12 STATE    time of getStoredCertificate, warm and cold
-///     certprov-bench tls P12 KEY CHAIN CA    handshakes per second, with an Identity and with PEM files
+///     certprov-bench store P12 STATE     time of getStoredCertificate, warm and cold
+///     certprov-bench tls P12 KEY CHAIN CA STATE
+///                                       handshakes per second, with an Identity and with PEM files
 ///
+/// STATE is a directory for an identity store.
 /// The password of the file is in the environment variable PASSWORD.
 @main
 struct Bench {

@@ -6,7 +6,7 @@ import NIOSSL
 import NIOTLS
 
 /// Mutual-TLS handshakes per second over loopback: client and server both with an `Identity`, and the same stack with
-/// both given the PEM files. The two take turns, so that whatever else the machine does meets both.
+/// both given the PEM files. They take turns, so that whatever else the machine does meets all.
 struct HandshakeBenchmark {
     let identity: Identity
     let key: String
@@ -24,6 +24,11 @@ struct HandshakeBenchmark {
         )
         let credentials = try TLSCredentials(identity)
         let rotating = RotatingTLSCredentials(credentials)
+        // The same key, which now has to be asked for each signature as a token's would be.
+        let atHome = try TLSCredentials(
+            Identity(
+                certificateChain: identity.certificateChain, key: HomeKey(inner: identity.key),
+                provenance: identity.provenance))
         let trust = TrustAnchors.pemFile(anchors)
         let subjects: [(String, TLSConfiguration, TLSConfiguration)] = [
             (
@@ -40,6 +45,10 @@ struct HandshakeBenchmark {
             (
                 "rotating", try .makeServerConfiguration(presenting: rotating, demandingClientCertificatesFrom: trust),
                 try .makeClientConfiguration(presenting: rotating, trusting: trust)
+            ),
+            (
+                "home-key", try .makeServerConfiguration(presenting: atHome, demandingClientCertificatesFrom: trust),
+                try .makeClientConfiguration(presenting: atHome, trusting: trust)
             ),
         ]
         let stacks = try await subjects.asyncMap { name, server, client in
@@ -74,6 +83,20 @@ struct HandshakeBenchmark {
         configuration.privateKey = .privateKey(try NIOSSLPrivateKey(file: key, format: .pem))
         configuration.sslContextCallback = nil
         return configuration
+    }
+}
+
+/// Hides that a key can be exported.
+private struct HomeKey: IdentityKey {
+    let inner: any IdentityKey
+    var publicKey: PublicKeyInfo { inner.publicKey }
+    var signatureSchemes: [SignatureScheme] { inner.signatureSchemes }
+    var location: KeyLocation { .token }
+
+    func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        try await inner.signature(for: message, using: scheme)
     }
 }
 
