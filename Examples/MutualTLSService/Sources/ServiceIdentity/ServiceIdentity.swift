@@ -26,19 +26,38 @@ public struct ServiceIdentity: Sendable {
             ProviderEnvironment(storage: store.storage(for: id), secrets: secrets, logger: logger, executor: executor)
         }
 
-        var identity = try await manager.identity(NoUserInteraction())
-        if identity.certificate.status(at: Date()) == .expired {
-            // The file may have been replaced while the service was down. The store does not look by itself.
-            identity = try await manager.obtainIdentity(NoUserInteraction())
+        let credentials: TLSCredentials
+        if let stored = try Self.usableStoredIdentity(of: manager, logger: logger) {
+            credentials = stored
+        } else {
+            credentials = try TLSCredentials(try await manager.obtainIdentity(NoUserInteraction()))
         }
-        credentials = RotatingTLSCredentials(try TLSCredentials(identity))
+        self.credentials = RotatingTLSCredentials(credentials)
+    }
+
+    /// Returns the stored identity, or nil when there is none or it cannot be used: a better one may have been put into
+    /// the provider's file while the service was down, and the store does not look by itself.
+    private static func usableStoredIdentity(
+        of manager: LogonManager, logger: Logger
+    ) throws(CertificateProviderError) -> TLSCredentials? {
+        guard let identity = try manager.storedIdentity(), identity.certificate.status(at: Date()) != .expired else {
+            return nil
+        }
+        do throws(CertificateProviderError) {
+            return try TLSCredentials(identity)
+        } catch {
+            // A renewal stores what the provider gave before TLS has seen it.
+            logger.warning(
+                "the stored identity is not used", metadata: ["code": "\(error.code)", "reason": "\(error)"])
+            return nil
+        }
     }
 
     /// What the next handshake presents.
     public var certificate: X509Certificate { credentials.current.identity.certificate }
 
     /// Asks the provider for a new identity, which is presented from the next handshake on. On any error the present
-    /// one stays in use.
+    /// one stays in use, but one that only TLS has refused is stored.
     public func renew() async throws(CertificateProviderError) {
         let identity = try await manager.obtainIdentity(NoUserInteraction())
         try await credentials.update(to: identity)

@@ -1,4 +1,5 @@
 import CertificateProviding
+import CertificateTLS
 import Logging
 import NIOCore
 import NIOHTTP1
@@ -10,14 +11,14 @@ import ServiceLifecycle
 struct ClientConnection {
     private let connection: HTTPSServer.Connection
     private let identity: ServiceIdentity
-    /// What the client was shown. Should it change just before the handshake, the connection ends a little early.
+    /// What the client was shown.
     private let presented: X509Certificate
     private var logger: Logger
 
-    init(_ connection: HTTPSServer.Connection, of identity: ServiceIdentity, logger: Logger) {
-        self.connection = connection
+    init(_ accepted: HTTPSServer.Accepted, of identity: ServiceIdentity, logger: Logger) {
+        self.connection = accepted.connection
         self.identity = identity
-        self.presented = identity.certificate
+        self.presented = accepted.presented
         self.logger = logger
         self.logger[metadataKey: "peer"] = "\(connection.channel.remoteAddress?.ipAddress ?? "unknown")"
     }
@@ -54,10 +55,9 @@ struct ClientConnection {
     /// Returns the leaf that the client has shown. By the time of a request it is verified: the configuration lets no
     /// handshake succeed without.
     private func verifiedClient() async throws -> X509Certificate {
-        guard let certificate = try await connection.channel.nioSSL_peerCertificate().get() else {
+        guard let client = try await connection.channel.tlsPeerCertificate().get() else {
             throw NIOSSLError.noCertificateToValidate
         }
-        let client = try X509Certificate(derRepresentation: certificate.toDERBytes())
         logger.info("client connected", metadata: client.logMetadata)
         return client
     }

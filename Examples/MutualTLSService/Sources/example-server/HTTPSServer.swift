@@ -1,3 +1,4 @@
+import CertificateProviding
 import Logging
 import NIOCore
 import NIOHTTP1
@@ -9,6 +10,12 @@ import ServiceLifecycle
 /// Accepts connections until it is asked to stop, then lets those that are busy finish.
 struct HTTPSServer: Service {
     typealias Connection = NIOAsyncChannel<HTTPServerRequestPart, HTTPServerResponsePart>
+
+    struct Accepted {
+        var connection: Connection
+        /// What the client will be shown. Should it change just before the handshake, the connection ends a little early.
+        var presented: X509Certificate
+    }
 
     let address: String
     let port: Int
@@ -23,17 +30,26 @@ struct HTTPSServer: Service {
     func run() async throws {
         let listener = try await ServerBootstrap(group: .singletonMultiThreadedEventLoopGroup)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
-            .bind(host: address, port: port) { [tls] channel in
-                channel.eventLoop.makeCompletedFuture { try Self.makeConnection(on: channel, tls: tls) }
+            .bind(host: address, port: port) { [tls, identity] channel in
+                channel.eventLoop.makeCompletedFuture {
+                    let presented = identity.certificate
+                    return Accepted(connection: try Self.makeConnection(on: channel, tls: tls), presented: presented)
+                }
             }
         logger.notice("listening", metadata: ["port": "\(listener.channel.localAddress?.port ?? port)"])
         onListening()
 
         try await listener.executeThenClose { connections in
             try await withThrowingDiscardingTaskGroup { group in
-                for try await connection in connections.cancelOnGracefulShutdown() {
-                    let client = ClientConnection(connection, of: identity, logger: logger)
-                    group.addTask { await client.serve() }
+                // Closing the listener ends the loop after the last accepted connection. Cancelling the loop would
+                // drop those that wait in it, and NIO traps when it meets a connection that nobody has served.
+                try await withGracefulShutdownHandler {
+                    for try await accepted in connections {
+                        let client = ClientConnection(accepted, of: identity, logger: logger)
+                        group.addTask { await client.serve() }
+                    }
+                } onGracefulShutdown: {
+                    listener.channel.close(promise: nil)
                 }
             }
         }
