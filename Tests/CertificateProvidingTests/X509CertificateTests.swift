@@ -152,4 +152,31 @@ import Testing
         let pem = try Subprocess.run(["openssl", "x509", "-inform", "DER", "-in", "der"], in: directory.path)
         #expect(certificate.pemRepresentation == String(decoding: pem, as: UTF8.self))
     }
+
+    /// Both are met in the field; neither may hide a certificate.
+    @Test(arguments: [0x00, 0x01, 0xff] as [UInt8]) func criticalInEveryForm(value: UInt8) throws {
+        let (certificate, _) = try make(subject: "CN = x", extensions: "keyUsage = critical, keyEncipherment")
+        let critical: [UInt8] = [0x06, 0x03, 0x55, 0x1d, 0x0f, 0x01, 0x01, 0xff]
+        var der = certificate.derRepresentation
+        let place = try #require(der.firstRange(of: critical))
+        der[place.upperBound - 1] = value
+        let changed = try X509Certificate(derRepresentation: der)
+        #expect(changed.subject == "CN=x" && !changed.permitsClientAuthentication)
+    }
+
+    @Test func anyNumberOfExtensions() throws {
+        let more = (1...60).map { "1.2.3.4.\($0) = ASN1:NULL" }.joined(separator: "\n")
+        let (certificate, _) = try make(
+            subject: "CN = x", extensions: "\(more)\nsubjectAltName = DNS:host.example")
+        #expect(certificate.subjectAlternativeNames == ["dns:host.example"])
+    }
+
+    @Test func theMessageForDamageIsForPeople() throws {
+        #expect {
+            try X509Certificate(derRepresentation: [0x30, 0x03, 0x02, 0x01, 0x01])
+        } throws: {
+            let error = $0 as? CertificateProviderError
+            return error?.code == .malformedData && error?.message.contains("ASN1") == false
+        }
+    }
 }

@@ -27,7 +27,7 @@ struct TBSFields {
         self.subject = try nodes.required("subject")
         self.publicKey = try PublicKeyInfo(derEncoded: try nodes.required("subjectPublicKeyInfo"))
 
-        var extensions: [Certificate.Extension] = []
+        var extensions: [ASN1ObjectIdentifier: Certificate.Extension] = [:]
         while let node = nodes.next() {
             // issuerUniqueID [1] and subjectUniqueID [2] are passed over.
             guard node.identifier == ASN1Identifier(tagWithNumber: 3, tagClass: .contextSpecific) else { continue }
@@ -35,12 +35,44 @@ struct TBSFields {
                 throw ASN1Error.unexpectedFieldType(node.identifier)
             }
             var wrapped = children.makeIterator()
-            let list = try wrapped.required("extensions")
-            extensions = try DER.sequence(of: Certificate.Extension.self, identifier: .sequence, rootNode: list)
+            guard case .constructed(let list) = try wrapped.required("extensions").content else {
+                throw ASN1Error.unexpectedFieldType(node.identifier)
+            }
+            for element in list {
+                guard let found = try? Self.usedExtension(element) else { continue }
+                // A certificate must not repeat an extension; the first one counts here, and TLS peers reject the rest.
+                if extensions[found.oid] == nil { extensions[found.oid] = found }
+            }
         }
-        // A certificate must not repeat an extension; the first one counts here, and TLS peers reject the rest.
-        var seen = Set<ASN1ObjectIdentifier>()
-        self.extensions = try Certificate.Extensions(extensions.filter { seen.insert($0.oid).inserted })
+        self.extensions = try Certificate.Extensions(extensions.values)
+    }
+
+    /// Those that something is read from. Certificates may carry more than swift-certificates takes.
+    private static let usedExtensions: Set<ASN1ObjectIdentifier> = [
+        .X509ExtensionID.subjectAlternativeName, .X509ExtensionID.subjectKeyIdentifier,
+        .X509ExtensionID.authorityKeyIdentifier, .X509ExtensionID.keyUsage, .X509ExtensionID.extendedKeyUsage,
+    ]
+
+    /// `Extension` (RFC 5280, section 4.1), or `nil` for one that is not used.
+    ///
+    /// Not with the parser of swift-certificates: it refuses a `critical FALSE` that is spelt out, which DER forbids
+    /// and issuers write, and TRUE in its BER forms.
+    private static func usedExtension(_ node: ASN1Node) throws -> Certificate.Extension? {
+        try DER.sequence(node, identifier: .sequence) { nodes in
+            let identifier = try ASN1ObjectIdentifier(derEncoded: &nodes)
+            guard usedExtensions.contains(identifier) else {
+                while nodes.next() != nil {}
+                return nil
+            }
+            var value = try nodes.required("extnValue")
+            var isCritical = false
+            if value.identifier == .boolean {
+                isCritical = try Bool(berEncoded: value)
+                value = try nodes.required("extnValue")
+            }
+            return Certificate.Extension(
+                oid: identifier, critical: isCritical, value: try ASN1OctetString(derEncoded: value).bytes)
+        }
     }
 
     /// `Time` (RFC 5280, section 4.1.2.5): UTCTime to 2049, GeneralizedTime from 2050, both in UTC to the second.

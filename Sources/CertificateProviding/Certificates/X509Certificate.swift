@@ -35,8 +35,9 @@ public struct X509Certificate: Sendable {
         do {
             try self.init(derEncoded: try DER.parse(Array(derRepresentation)))
         } catch {
+            // The underlying error is a parser's, for programmers: it would not help whoever reads the message.
             throw CertificateProviderError(
-                .malformedData, "The certificate is not valid DER: \(error).", underlying: error)
+                .malformedData, "The certificate is damaged, or not a DER certificate.", underlying: error)
         }
     }
 
