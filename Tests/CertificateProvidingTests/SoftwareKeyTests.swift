@@ -25,4 +25,22 @@ import Testing
             try Identity(certificateChain: one.certificateChain, key: other.key, provenance: one.provenance)
         } throws: { ($0 as? CertificateProviderError)?.code == .keyMismatch }
     }
+
+    @Test(arguments: ["prime256v1", "secp384r1", "secp521r1"])
+    func fitsACertificateWithACompressedPoint(curve: String) async throws {
+        let directory = try TemporaryDirectory()
+        for command in [
+            "ecparam -name \(curve) -genkey -noout -out whole", "ec -in whole -conv_form compressed -out key",
+            "req -x509 -new -key key -subj /CN=x -outform DER -out der",
+            "pkcs8 -topk8 -nocrypt -in whole -outform DER -out pkcs8",
+        ] {
+            try Subprocess.run(["openssl"] + command.split(separator: " ").map(String.init), in: directory.path)
+        }
+        let certificate = try X509Certificate(derRepresentation: directory.read("der"))
+        let key = try SoftwareKey(pkcs8: SecretBytes(copying: directory.read("pkcs8")), location: .file)
+        #expect(certificate.publicKey.derRepresentation.count < key.publicKey.derRepresentation.count)
+        let identity = try Identity(
+            certificateChain: [certificate], key: key, provenance: .init(provider: ProviderID("test")))
+        try await identity.verifyPossession()
+    }
 }

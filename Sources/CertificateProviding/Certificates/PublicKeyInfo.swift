@@ -1,4 +1,5 @@
 import Crypto
+import FoundationEssentials
 import SwiftASN1
 
 /// A public key as a certificate carries it: `SubjectPublicKeyInfo` (RFC 5280, section 4.1.2.7) and what it says.
@@ -14,6 +15,7 @@ public struct PublicKeyInfo: Sendable, Hashable {
     public let bits: Int
 
     private let algorithmIdentifier: ASN1ObjectIdentifier
+    /// The content of the BIT STRING; of an EC key on a known curve always the uncompressed point.
     let keyBits: [UInt8]
 
     public struct Algorithm: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
@@ -70,7 +72,9 @@ extension PublicKeyInfo {
             return (identifier, parameters, try ASN1BitString(derEncoded: &nodes))
         }
         self.algorithmIdentifier = identifier
-        self.keyBits = Array(key.bytes)
+        self.keyBits =
+            identifier == .ecPublicKey
+            ? Self.uncompressed(key.bytes, on: parameters?.objectIdentifier) : Array(key.bytes)
         switch identifier {
         case .rsaEncryption, .rsassaPSS:
             self.algorithm = .rsa
@@ -113,6 +117,20 @@ extension PublicKeyInfo {
         [2, 16, 840, 1, 101, 3, 4, 4, 3]: "ML-KEM-1024", [2, 16, 840, 1, 101, 3, 4, 3, 17]: "ML-DSA-44",
         [2, 16, 840, 1, 101, 3, 4, 3, 18]: "ML-DSA-65", [2, 16, 840, 1, 101, 3, 4, 3, 19]: "ML-DSA-87",
     ]
+
+    /// Returns the uncompressed form of a compressed point (SEC 1, section 2.3.3), and any other point as it is: the same
+    /// key must compare equal in a certificate that has it in the one form and a key file that has it in the other.
+    private static func uncompressed(_ point: ArraySlice<UInt8>, on curve: ASN1ObjectIdentifier?) -> [UInt8] {
+        guard let first = point.first, first == 2 || first == 3 else { return Array(point) }
+        let whole =
+            switch curve {
+            case .p256: try? P256.Signing.PublicKey(compressedRepresentation: point).x963Representation
+            case .p384: try? P384.Signing.PublicKey(compressedRepresentation: point).x963Representation
+            case .p521: try? P521.Signing.PublicKey(compressedRepresentation: point).x963Representation
+            default: nil as Data?
+            }
+        return Array(whole ?? Data(point))
+    }
 
     /// `RSAPublicKey` (RFC 8017, appendix A.1.1): a modulus and an exponent.
     private static func modulusSize(ofRSAPublicKey der: ArraySlice<UInt8>) throws -> Int {

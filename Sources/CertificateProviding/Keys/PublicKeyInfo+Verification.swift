@@ -8,14 +8,14 @@ extension PublicKeyInfo {
     public func isValidSignature(_ signature: [UInt8], for message: [UInt8], using scheme: SignatureScheme) -> Bool {
         do {
             switch scheme {
-            case .ecdsaP256SHA256:
-                let key = try P256.Signing.PublicKey(derRepresentation: derRepresentation)
+            case .ecdsaP256SHA256 where curve == "P-256":
+                let key = try P256.Signing.PublicKey(x963Representation: keyBits)
                 return key.isValidSignature(try .init(derRepresentation: signature), for: message)
-            case .ecdsaP384SHA384:
-                let key = try P384.Signing.PublicKey(derRepresentation: derRepresentation)
+            case .ecdsaP384SHA384 where curve == "P-384":
+                let key = try P384.Signing.PublicKey(x963Representation: keyBits)
                 return key.isValidSignature(try .init(derRepresentation: signature), for: message)
-            case .ecdsaP521SHA512:
-                let key = try P521.Signing.PublicKey(derRepresentation: derRepresentation)
+            case .ecdsaP521SHA512 where curve == "P-521":
+                let key = try P521.Signing.PublicKey(x963Representation: keyBits)
                 return key.isValidSignature(try .init(derRepresentation: signature), for: message)
             case .ed25519:
                 guard algorithm == .ed25519 else { return false }
