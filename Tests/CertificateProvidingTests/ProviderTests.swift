@@ -34,6 +34,9 @@ import Testing
         let parameters = ProviderParameters(["pin": .init("s3cret", origin: "file:3")])
         var text = "\(parameters) \(String(reflecting: parameters))"
         dump(parameters, to: &text)
+        let value = parameters["pin"]
+        text += "\(value as Any) \(String(reflecting: value)) \([value])"
+        dump(value, to: &text)
         #expect(!text.contains("s3cret") && text.contains("pin=<redacted>"))
         let errors = [
             parameters.invalid("pin", "is odd", provider: provider),

@@ -78,6 +78,12 @@ public struct ProviderParameters: Sendable {
     }
 }
 
+extension ProviderParameters.Value: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
+    public var description: String { "<redacted>" }
+    public var debugDescription: String { description }
+    public var customMirror: Mirror { Mirror(self, children: []) }
+}
+
 extension ProviderParameters: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
     public var description: String { names.map { "\($0)=<redacted>" }.joined(separator: " ") }
     public var debugDescription: String { description }
