@@ -69,7 +69,7 @@ public final class PKCS12FileProvider: CertificateProvider {
             let password: SecretBytes?
             if let source = settings.passwordSource {
                 let prompt = "Password for \(settings.source.path.withVisibleControls)"
-                password = try await read(source, prompt: prompt, interaction)
+                password = try await environment.secret(from: source, prompt: prompt, interaction: interaction)
             } else {
                 password = nil
             }
@@ -149,14 +149,6 @@ extension PKCS12FileProvider {
             library = opened
             return opened
         }
-    }
-
-    private func read(
-        _ source: SecretSource, prompt: String, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> SecretBytes {
-        if source == .prompt { return try await interaction.requestSecret(prompt) }
-        let secrets = environment.secrets
-        return try await environment.executor.run { () throws(CertificateProviderError) in try secrets.read(source) }
     }
 
     private static func identity(of entry: StoredIdentity) throws(CertificateProviderError) -> Identity {

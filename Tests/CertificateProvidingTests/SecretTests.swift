@@ -201,10 +201,17 @@ import Testing
             func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { false }
         }
         #expect(try error(.prompt).code == .interactionRequired)
-        let reader = SecretReader { _ in "variable" }
-        let answer = try await reader.read(.prompt, prompt: "PIN", interaction: Answer())
-        #expect(answer == SecretBytes(utf8: "answer to PIN"))
-        let variable = try await reader.read(.environment("X"), prompt: "PIN", interaction: NoUserInteraction())
-        #expect(variable == SecretBytes(utf8: "variable"))
+        // What is not asked for may block, and so it is read on the executor.
+        let count = Mutex(0)
+        var environment = ProviderEnvironment.testing(variables: ["X": "variable"])
+        environment.executor = BlockingExecutor { job in
+            count.withLock { $0 += 1 }
+            job()
+        }
+        let answer = try await environment.secret(from: .prompt, prompt: "PIN", interaction: Answer())
+        #expect(answer == SecretBytes(utf8: "answer to PIN") && count.withLock { $0 } == 0)
+        let variable = try await environment.secret(
+            from: .environment("X"), prompt: "PIN", interaction: NoUserInteraction())
+        #expect(variable == SecretBytes(utf8: "variable") && count.withLock { $0 } == 1)
     }
 }

@@ -80,6 +80,19 @@ import Testing
         _ = try expectError(list("env:PW", with: ["PW": Fixtures.password + "\n"]), "wrongPassword", status: 77)
     }
 
+    /// The same bytes are the same password, wherever they come from.
+    @Test func aPasswordThatIsNotUTF8() throws {
+        let output = try sandbox.shell(
+            #"""
+            cd "$HOME/.." && umask 077 && printf 'pa\374wort' >secret && PW=$(cat secret) && export PW && set -e
+            openssl pkcs12 -export -inkey "$1/ec.key" -in "$1/ec.pem" -passout file:secret -out latin.p12
+            for source in "file:$PWD/secret" env:PW; do
+                "$CERTPROV" list --json --provider pkcs12 --set "path=$PWD/latin.p12" --set "password-source=$source"
+            done
+            """#, Fixtures.path(""))
+        #expect(output.status == 0, "\(output)")
+    }
+
     @Test(arguments: [0, 3, 9]) func aDescriptor(number: Int) throws {
         for command in ["list", "fetch", "explain", "check"] {
             // Each with a store of its own, so that none answers without the password.

@@ -24,3 +24,17 @@ public struct ProviderEnvironment: Sendable {
         self.executor = executor
     }
 }
+
+extension ProviderEnvironment {
+    /// Reads the secret that a parameter names, on ``executor``, or asks the person where the source is
+    /// ``SecretSource/prompt``.
+    ///
+    /// - Throws: As ``SecretReader/read(_:)`` and ``UserInteraction/requestSecret(_:)``.
+    public func secret(
+        from source: SecretSource, prompt: String, interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> SecretBytes {
+        if source == .prompt { return try await interaction.requestSecret(prompt) }
+        let secrets = secrets
+        return try await executor.run { () throws(CertificateProviderError) in try secrets.read(source) }
+    }
+}

@@ -12,20 +12,32 @@ public final class SecretReader: Sendable {
     /// How long a pipe may stay silent, in milliseconds.
     static let silence: Int32 = 30_000
 
-    private let environment: @Sendable (String) -> String?
+    /// The bytes of a variable: a password need not be UTF-8, and must be the same from here as from a file.
+    private let environment: @Sendable (String) -> SecretBytes?
     private let descriptors = Mutex<[Int32: SecretBytes]>([:])
 
     /// A reader over this process's environment.
     public convenience init() {
-        self.init { name in getenv(name).map { String(cString: $0) } }
+        self.init(variables: { name in
+            getenv(name).map { SecretBytes(copying: UnsafeRawBufferPointer(start: $0, count: strlen($0))) }
+        })
     }
 
     /// - Parameter environment: Looks up an environment variable.
-    public init(environment: @escaping @Sendable (String) -> String?) {
-        self.environment = environment
+    public convenience init(environment: @escaping @Sendable (String) -> String?) {
+        self.init(variables: { environment($0).map { SecretBytes(utf8: $0) } })
     }
 
-    /// Reads a secret without a person. Blocks for as long as the source does, at most 30 seconds of silence.
+    private init(variables: @escaping @Sendable (String) -> SecretBytes?) { environment = variables }
+
+    /// `$CREDENTIALS_DIRECTORY`, or `nil` where systemd gave this process no credentials.
+    package var credentialsDirectory: String? {
+        guard let value = environment("CREDENTIALS_DIRECTORY"), !value.isEmpty else { return nil }
+        return value.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+    }
+
+    /// Reads a secret without a person. Blocks for as long as the source does, at most 30 seconds of silence: a
+    /// provider calls ``ProviderEnvironment/secret(from:prompt:interaction:)`` instead.
     ///
     /// - Throws: `interactionRequired` for ``SecretSource/prompt``, `fileNotFound`, or `configurationInvalid` for a
     ///   source that is unsafe, unset or too large; `timedOut` for a silent pipe.
@@ -40,14 +52,14 @@ public final class SecretReader: Sendable {
                 throw CertificateProviderError(
                     .configurationInvalid, "The environment variable of \(source) is not set.")
             }
-            return SecretBytes(utf8: value)
+            return value
         case .file(let path):
             return try readFile(path, source, refusingAccessByOthers: true)
         case .systemdCredential(let name):
-            guard let directory = environment("CREDENTIALS_DIRECTORY"), directory.hasPrefix("/") else {
+            guard let directory = credentialsDirectory, directory.hasPrefix("/") else {
                 throw CertificateProviderError(
                     .configurationInvalid,
-                    "CREDENTIALS_DIRECTORY is not set, so \(source) cannot be read: use it in a systemd unit that has "
+                    "CREDENTIALS_DIRECTORY is no path, so \(source) cannot be read: use it in a systemd unit that has "
                         + "LoadCredential=\(name.withVisibleControls):….")
             }
             // systemd guards the directory itself; the files' group bits only reflect its access-control list.
@@ -62,13 +74,6 @@ public final class SecretReader: Sendable {
                 return secret
             }
         }
-    }
-
-    /// Reads a secret, asking the person where the source is ``SecretSource/prompt``.
-    public func read(
-        _ source: SecretSource, prompt: String, interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> SecretBytes {
-        source == .prompt ? try await interaction.requestSecret(prompt) : try read(source)
     }
 }
 
