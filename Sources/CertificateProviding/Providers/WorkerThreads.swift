@@ -16,12 +16,17 @@ final class WorkerThreads: Sendable {
     }
 
     private let maximum: Int
+    /// Lets a thread of its own run ``work()``; false where there is no thread to be had.
+    private let start: @Sendable (WorkerThreads) -> Bool
     private let state = Mutex(State())
     /// Counts the jobs that no thread has taken yet, for idle threads to wait on.
     private let signal = Semaphore()
     private static let idleSeconds = 5
 
-    init(maximum: Int) { self.maximum = maximum }
+    init(maximum: Int, start: @escaping @Sendable (WorkerThreads) -> Bool = WorkerThreads.startThread) {
+        self.maximum = maximum
+        self.start = start
+    }
 
     func submit(_ job: @escaping Job) {
         let needsThread = state.withLock { state in
@@ -30,20 +35,22 @@ final class WorkerThreads: Sendable {
             state.threads += 1
             return true
         }
-        if needsThread && !start() {
-            // No thread to be had. Another one will take the job; without any, it runs here, late rather than never.
-            let orphan: Job? = state.withLock { state in
-                state.threads -= 1
-                return state.threads == 0 ? state.jobs.popLast() : nil
-            }
-            orphan?()
+        if needsThread && !start(self) {
+            state.withLock { $0.threads -= 1 }
+            // Another thread will take the job; without any, it runs here, late rather than never. All there are: a
+            // submitter that failed at the same time has left its job to the thread that this one hoped for.
+            while let job = takeOrphan() { job() }
         }
         signal.post()
     }
 
-    private func start() -> Bool {
+    private func takeOrphan() -> Job? {
+        state.withLock { $0.threads == 0 && !$0.jobs.isEmpty ? $0.jobs.removeFirst() : nil }
+    }
+
+    @Sendable static func startThread(_ threads: WorkerThreads) -> Bool {
         var thread = pthread_t()
-        let context = Unmanaged.passRetained(self)
+        let context = Unmanaged.passRetained(threads)
         let result = pthread_create(
             &thread, nil,
             { context in
@@ -59,7 +66,7 @@ final class WorkerThreads: Sendable {
         return true
     }
 
-    private func work() {
+    func work() {
         while true {
             let job: Job? = state.withLock { state in
                 if state.jobs.isEmpty {
