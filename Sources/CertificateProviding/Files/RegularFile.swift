@@ -42,21 +42,24 @@ public enum RegularFile {
         do throws(Errno) { status = try file.stat() } catch { throw .systemCall(error) }
         guard status.type == .regular else { throw .notRegular(kind(of: status.type)) }
         guard status.size <= limit else { throw .tooLarge(status.size, limit: limit) }
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(Int(status.size) + 1)
-        // One byte more than was promised shows the end, or that the file is growing.
-        var room = Int(status.size) + 1
-        while room > 0 {
-            var chunk = [UInt8](repeating: 0, count: room)
-            let count = Glibc.read(file.rawValue, &chunk, room)
+        // One byte more than was promised shows the end, or that the file is growing. Read in place: a caller that
+        // wipes what it gets has wiped all there was.
+        var bytes = [UInt8](repeating: 0, count: Int(status.size) + 1)
+        var used = 0
+        while true {
+            let count = bytes.withUnsafeMutableBytes { buffer in
+                Glibc.read(file.rawValue, buffer.baseAddress.map { $0 + used }, buffer.count - used)
+            }
             if count < 0 && errno == EINTR { continue }
             guard count >= 0 else { throw .systemCall(Errno(rawValue: errno)) }
-            if count == 0 { return bytes }
-            bytes += chunk[0..<count]
-            guard bytes.count <= limit else { throw .tooLarge(Int64(bytes.count), limit: limit) }
-            room = max(room - count, 4096)
+            if count == 0 {
+                bytes.removeLast(bytes.count - used)
+                return bytes
+            }
+            used += count
+            guard used <= limit else { throw .tooLarge(Int64(used), limit: limit) }
+            if used == bytes.count { bytes += [UInt8](repeating: 0, count: 4096) }
         }
-        return bytes
     }
 
     private static func kind(of type: FileType) -> String {
