@@ -1,3 +1,4 @@
+import FoundationEssentials
 import SwiftASN1
 
 /// One object of a `SafeContents` (RFC 7292, section 4.2).
@@ -46,9 +47,6 @@ struct SafeBag {
         guard node.identifier == .bmpString, case .primitive(let bytes) = node.content, !bytes.isEmpty else {
             return nil
         }
-        let units = stride(from: bytes.startIndex, to: bytes.endIndex - 1, by: 2).map {
-            UInt16(bytes[$0]) << 8 | UInt16(bytes[$0 + 1])
-        }
-        return String(decoding: units, as: UTF16.self)
+        return String(bytes: bytes, encoding: .utf16BigEndian)
     }
 }

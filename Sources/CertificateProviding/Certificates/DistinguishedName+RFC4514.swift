@@ -1,3 +1,4 @@
+import FoundationEssentials
 import SwiftASN1
 import X509
 
@@ -65,17 +66,9 @@ extension DistinguishedName {
         else { return nil }
         switch node.identifier {
         case .bmpString:
-            guard bytes.count.isMultiple(of: 2) else { return nil }
-            let units = stride(from: bytes.startIndex, to: bytes.endIndex, by: 2).map {
-                UInt16(bytes[$0]) << 8 | UInt16(bytes[$0 + 1])
-            }
-            return String(validating: units, as: UTF16.self)
+            return bytes.count.isMultiple(of: 2) ? String(bytes: bytes, encoding: .utf16BigEndian) : nil
         case .universalString:
-            guard bytes.count.isMultiple(of: 4) else { return nil }
-            let units = stride(from: bytes.startIndex, to: bytes.endIndex, by: 4).map { start in
-                (0..<4).reduce(UInt32(0)) { $0 << 8 | UInt32(bytes[start + $1]) }
-            }
-            return String(validating: units, as: UTF32.self)
+            return bytes.count.isMultiple(of: 4) ? String(bytes: bytes, encoding: .utf32BigEndian) : nil
         case .teletexString, .visibleString, .numericString, .printableString, .ia5String:
             // T.61 in theory; everybody writes and reads Latin-1.
             return String(String.UnicodeScalarView(bytes.map { Unicode.Scalar($0) }))
@@ -89,7 +82,7 @@ extension DistinguishedName {
 
 extension Collection<UInt8> {
     /// Lower-case hex digits, without separators.
-    package var hexEncoded: String {
+    public var hexEncoded: String {
         let digits = Array("0123456789abcdef".utf8)
         return String(decoding: flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
     }

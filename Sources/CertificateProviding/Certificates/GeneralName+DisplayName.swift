@@ -37,8 +37,9 @@ extension GeneralName {
 }
 
 extension String {
-    /// The text with every control character as `\xx`, so that data from outside cannot steer a terminal.
-    package var withVisibleControls: String {
+    /// The text with every control character as `\xx`, so that data from outside cannot steer a terminal. A provider
+    /// puts names that it did not choose itself into messages, prompts and remarks in this form.
+    public var withVisibleControls: String {
         guard unicodeScalars.contains(where: \.isControl) else { return self }
         return unicodeScalars.map { $0.isControl ? "\\" + String($0).utf8.hexEncoded : String($0) }.joined()
     }
