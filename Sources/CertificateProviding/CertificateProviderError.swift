@@ -82,7 +82,8 @@ extension CertificateProviderError.Code {
     public static let protocolError = Self(rawValue: "protocolError")
 
     // Denied
-    /// The password is wrong: said only when a check that depends on nothing but the password failed.
+    /// The password is wrong, as far as can be told: a check that takes the password has failed. Damage makes some of
+    /// these checks fail as well, such as the MAC of a PKCS#12 file, which covers the whole content.
     public static let wrongPassword = Self(rawValue: "wrongPassword")
     public static let pinIncorrect = Self(rawValue: "pinIncorrect")
     public static let pinFinalTry = Self(rawValue: "pinFinalTry")
