@@ -1,6 +1,5 @@
 import CertificateProviding
 import Glibc
-import Synchronization
 import SystemPackage
 
 /// One provider's directory in the store.
@@ -8,22 +7,22 @@ final class ProviderStorage: IdentityStorage {
     private static let parent = "identities"
     private let store: IdentityStore
     private let provider: ProviderID
-    /// Kept open, so that the version of an entry costs one system call.
-    private let opened = Mutex<SafeDirectory?>(nil)
+    /// Of this provider's directory, with a slash at its end.
+    private let path: String
 
     init(store: IdentityStore, provider: ProviderID) {
         self.store = store
         self.provider = provider
+        self.path = "\(store.path)/\(Self.parent)/\(provider)/"
     }
 
     func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
         guard Self.isPermitted(name) else { throw readFailure(Self.nameRule) }
-        // A descriptor of a directory that was removed and made anew finds nothing; then it is opened again.
-        if let directory = opened.withLock({ $0 }), let version = Self.version(of: name, in: directory) {
-            return version
-        }
+        // One system call where there is an entry, and by its path: a descriptor that is kept open would go on to see a
+        // store that was moved aside. Whether the path is safe is looked at before anything is read.
+        if let version = Self.version(of: path + name, in: AT_FDCWD) { return version }
         return try reading { () throws(SafeDirectory.Refusal) in
-            try openDirectory().flatMap { Self.version(of: name, in: $0) }
+            try openDirectory().flatMap { Self.version(of: name, in: $0.descriptor) }
         }
     }
 
@@ -85,7 +84,7 @@ final class ProviderStorage: IdentityStorage {
             guard Self.isPermitted(name) else { throw SafeDirectory.Refusal(reason: Self.nameRule) }
             guard let root = try SafeDirectory.open(store.path), let directory = try openDirectory() else { return }
             // Nothing there needs no lock, and so no right to write.
-            guard Self.version(of: name, in: directory) != nil else { return }
+            guard Self.version(of: name, in: directory.descriptor) != nil else { return }
             let lock = try StoreLock(in: root)
             defer { withExtendedLifetime(lock) {} }
             _ = try directory.remove(name, store.files)
@@ -110,14 +109,12 @@ extension ProviderStorage {
     private func fullName(_ name: String) -> String { "\(provider)/\(name)" }
 
     private func openDirectory() throws(SafeDirectory.Refusal) -> SafeDirectory? {
-        let directory = try SafeDirectory.open(store.path)?.directory(Self.parent)?.directory(provider.rawValue)
-        opened.withLock { $0 = directory }
-        return directory
+        try SafeDirectory.open(store.path)?.directory(Self.parent)?.directory(provider.rawValue)
     }
 
-    private static func version(of name: String, in directory: SafeDirectory) -> EntryVersion? {
+    private static func version(of name: String, in directory: Int32) -> EntryVersion? {
         var raw = CInterop.Stat()
-        guard fstatat(directory.descriptor, name, &raw, AT_SYMLINK_NOFOLLOW) == 0 else { return nil }
+        guard fstatat(directory, name, &raw, AT_SYMLINK_NOFOLLOW) == 0 else { return nil }
         let status = Stat(rawValue: raw)
         let (modified, changed) = (status.st_mtim, status.st_ctim)
         return EntryVersion(
@@ -151,7 +148,7 @@ extension ProviderStorage {
             readFailure("it was written by a newer certprov (format \(version)); update this one")
         case SealedEnvelope.Failure.notSealed, SealedEnvelope.Failure.damaged:
             readFailure(
-                "the file \(store.path)/\(Self.parent)/\(fullName(name)) is damaged; delete the identity and fetch it anew"
+                "the file \(path)\(name) is damaged; delete the identity and fetch it anew"
             )
         default:
             readFailure("its content cannot be read; delete the identity and fetch it anew")
