@@ -48,6 +48,7 @@ final class ProviderStorage: IdentityStorage {
 
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
         guard Self.isPermitted(name) else { throw writeFailure(Self.nameRule) }
+        if let flaw = StoredIdentityCoding.flaw(of: identity) { throw writeFailure(flaw) }
         let content = StoredIdentityCoding.encode(identity)
         do {
             let root = try SafeDirectory.create(store.path)
@@ -140,7 +141,8 @@ extension ProviderStorage {
 
     private func describe(_ error: any Error, _ name: String) -> CertificateProviderError {
         switch error {
-        case let error as CertificateProviderError where error.code == .storeReadFailed:
+        // What the source of the key says. Only a content that is no identity calls for another one.
+        case let error as CertificateProviderError where error.code != .malformedData:
             error.attributed(to: provider)
         case SealedEnvelope.Failure.otherKey:
             readFailure("it was sealed with another key; bring that key back, or delete the identity and fetch it anew")

@@ -112,4 +112,22 @@ import Testing
         let error = try error { try storage.setEntry(try Samples.stored("x"), named: "entry") }
         #expect(error.code == .vaultLocked && error.provider == ProviderID("test"))
     }
+
+    @Test func aLockedSourceIsNoReasonToDeleteAnything() throws {
+        let fixture = try StoreFixture()
+        try fixture.storage().setEntry(try Samples.stored("x"), named: "entry")
+        let storage = fixture.store(keySource: LockedKey()).storage(for: ProviderID("test"))
+        let error = try error { _ = try storage.entry(named: "entry") }
+        #expect(error.code == .vaultLocked && error.provider == ProviderID("test"))
+        #expect(error.message == "The vault is locked.")
+    }
+
+    private struct LockedKey: SealingKeySource {
+        func existingKey() throws(CertificateProviderError) -> SecretBytes? {
+            throw CertificateProviderError(.vaultLocked, "The vault is locked.")
+        }
+        func keyForSealing() throws(CertificateProviderError) -> SecretBytes {
+            throw CertificateProviderError(.vaultLocked, "The vault is locked.")
+        }
+    }
 }

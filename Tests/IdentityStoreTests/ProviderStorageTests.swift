@@ -175,4 +175,22 @@ import Testing
         #expect(later != version)
         #expect(try running.entry(named: "entry") == second)
     }
+
+    @Test func whatCouldNotBeReadIsNotStored() throws {
+        let fixture = try StoreFixture()
+        let identity = try Samples.stored("x")
+        var chainless = identity
+        chainless.certificateChain = []
+        var misnamed = identity
+        misnamed.attributes["a\0b"] = "c"
+        for (flawed, text) in [(chainless, "no certificate"), (misnamed, "NUL")] {
+            let error = try error { try fixture.storage().setEntry(flawed, named: "entry") }
+            #expect(error.code == .storeWriteFailed && error.message.contains(text), "\(error)")
+        }
+        #expect(fixture.directory.contents().isEmpty)
+        misnamed = identity
+        misnamed.attributes = ["": "nameless", "name": "a\0b"]
+        try fixture.storage().setEntry(misnamed, named: "entry")
+        #expect(try fixture.storage().entry(named: "entry") == misnamed)
+    }
 }

@@ -5,15 +5,17 @@
 /// no `/` or NUL, and does not begin with a dot.
 public protocol IdentityStorage: Sendable {
     /// Returns the entry, or `nil` when there is none.
-    /// - Throws: `storeReadFailed` when there is one that cannot be read.
+    /// - Throws: `storeReadFailed` when there is one that cannot be read, or what the home of the key says that it is
+    ///   sealed with, such as `vaultLocked`.
     func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity?
 
     /// Returns a value that changes whenever the entry does, or `nil` when there is none: what a cached entry is
     /// checked against. Much cheaper than reading.
     func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion?
 
-    /// Replaces the entry.
-    /// - Throws: `storeWriteFailed`; the old entry is then still there.
+    /// Replaces the entry. The chain must not be empty, and the name of an attribute has no NUL.
+    /// - Throws: `storeWriteFailed`, or what the home of the sealing key says, such as `storeReadFailed` for one that is
+    ///   lost; the old entry is then still there.
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError)
 
     /// Removes the entry. Succeeds when there is none.

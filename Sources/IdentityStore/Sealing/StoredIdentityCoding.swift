@@ -14,6 +14,13 @@ enum StoredIdentityCoding {
 
     struct Malformed: Error { var what: String }
 
+    /// Why `identity` could not be decoded again, or `nil`.
+    static func flaw(of identity: StoredIdentity) -> String? {
+        if identity.certificateChain.isEmpty { return "it has no certificate" }
+        // The value may have one: the first NUL ends the name.
+        return identity.attributes.keys.contains { $0.utf8.contains(0) } ? "the name of an attribute has a NUL" : nil
+    }
+
     static func encode(_ identity: StoredIdentity) -> SecretBytes {
         let attributes = identity.attributes.sorted { $0.key < $1.key }.map { Array("\($0.key)\0\($0.value)".utf8) }
         let size =
