@@ -1,5 +1,5 @@
 public import CertificateProviding
-import Glibc
+import FoundationEssentials
 import Synchronization
 
 /// This host's sealed storage of fetched identities.
@@ -15,19 +15,25 @@ public final class IdentityStore: Sendable {
 
     let path: String
     let files: FileSystem
+    let lockPatience: Duration
     private let keySource: any SealingKeySource
     private let openedKey = Mutex<SealingKey?>(nil)
 
-    /// A store in `path`, which is made when something is first written.
+    /// A store in `path`, which is made when something is first written. A relative path is taken from the directory in
+    /// which the process is now, wherever it goes later.
     /// - Parameter keySource: `nil` for a key file in the store's own directory.
     public convenience init(path: String, keySource: (any SealingKeySource)? = nil) {
         self.init(path: path, keySource: keySource, files: FileSystem())
     }
 
-    init(path: String, keySource: (any SealingKeySource)?, files: FileSystem) {
-        self.path = path
+    init(
+        path: String, keySource: (any SealingKeySource)?, files: FileSystem,
+        lockPatience: Duration = StoreLock.patience
+    ) {
+        self.path = path.hasPrefix("/") ? path : "\(FileManager.default.currentDirectoryPath)/\(path)"
         self.files = files
-        self.keySource = keySource ?? KeyFile(path: path, files: files)
+        self.lockPatience = lockPatience
+        self.keySource = keySource ?? KeyFile(path: self.path, files: files)
     }
 
     /// The store of this user on this host: in ``StateDirectory/path()``, sealed with the

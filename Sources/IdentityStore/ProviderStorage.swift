@@ -51,8 +51,8 @@ final class ProviderStorage: IdentityStorage {
         if let flaw = StoredIdentityCoding.flaw(of: identity) { throw writeFailure(flaw) }
         let content = StoredIdentityCoding.encode(identity)
         do {
-            let root = try SafeDirectory.create(store.path)
-            let lock = try StoreLock(in: root)
+            let root = try SafeDirectory.create(store.path, store.files)
+            let lock = try StoreLock(in: root, patience: store.lockPatience, store.files)
             defer { withExtendedLifetime(lock) {} }
             // A writer may have died while it made the key.
             root.removeAbandonedFiles(store.files)
@@ -81,17 +81,23 @@ final class ProviderStorage: IdentityStorage {
     }
 
     func removeEntry(named name: String) throws(CertificateProviderError) {
+        var isGone = false
         do throws(SafeDirectory.Refusal) {
             guard Self.isPermitted(name) else { throw SafeDirectory.Refusal(reason: Self.nameRule) }
             guard let root = try SafeDirectory.open(store.path), let directory = try openDirectory() else { return }
-            // Nothing there needs no lock, and so no right to write.
-            guard Self.version(of: name, in: directory.descriptor) != nil else { return }
-            let lock = try StoreLock(in: root)
+            // Nothing there needs no lock, and so no right to write. What a killed writer left may be the identity too.
+            let isThere = Self.version(of: name, in: directory.descriptor) != nil
+            let hasRemains = try !directory.abandonedFiles().isEmpty
+            guard isThere || hasRemains else { return }
+            let lock = try StoreLock(in: root, patience: store.lockPatience, store.files)
             defer { withExtendedLifetime(lock) {} }
-            _ = try directory.remove(name, store.files)
+            for file in try directory.abandonedFiles() + [name] { try directory.remove(file, store.files) }
+            isGone = true
+            try directory.flush(store.files)
         } catch {
+            let outcome = isGone ? "is deleted, but a loss of power may bring it back" : "was not deleted"
             throw CertificateProviderError(
-                .deleteFailed, "The stored identity was not deleted: \(error.reason).", provider: provider)
+                .deleteFailed, "The stored identity \(outcome): \(error.reason).", provider: provider)
         }
     }
 }

@@ -1,11 +1,13 @@
 import CertificateProviding
+import Foundation
 import Glibc
+import Synchronization
 import TestSupport
 import Testing
 
 @testable import IdentityStore
 
-/// Every call that changes the disk fails once, at every place where it is made.
+/// Every call by which the store changes the disk fails once, at every place where it is made.
 @Suite struct FaultTests {
     struct Fault: Sendable, CustomTestStringConvertible {
         var call: FaultyDisk.Call
@@ -13,7 +15,10 @@ import Testing
         var testDescription: String { "\(call) \(errorText(code))" }
     }
 
-    static let faults = FaultyDisk.Call.allCases.flatMap { call in
+    /// The others are those of `PEMDirectory`, and of taking back what has failed.
+    static let calls = FaultyDisk.Call.allCases.filter { ![.symbolicLink, .removeDirectory].contains($0) }
+
+    static let faults = calls.flatMap { call in
         [ENOSPC, EIO, EROFS].map { Fault(call: call, code: $0) }
     }
 
@@ -54,8 +59,8 @@ import Testing
 
     @Test func coversEveryCall() throws {
         let old = try Samples.stored("old")
-        for call in FaultyDisk.Call.allCases {
-            #expect(try count(call, with: old, old) > 0, "\(call)")
+        for call in Self.calls {
+            #expect(try count(call, with: nil, old) + count(call, with: old, old) > 0, "\(call)")
         }
     }
 
@@ -84,8 +89,11 @@ import Testing
         let identity = try Samples.stored("stays")
         try fixture.storage().setEntry(identity, named: "entry")
         fixture.disk.fail(call, at: 1, with: EIO)
-        #expect(try error { try fixture.storage().removeEntry(named: "entry") }.code == .deleteFailed)
-        if call == .unlink { #expect(try fixture.storage().entry(named: "entry") == identity) }
+        let error = try error { try fixture.storage().removeEntry(named: "entry") }
+        #expect(error.code == .deleteFailed)
+        // It says what is true.
+        #expect(error.message.contains(call == .unlink ? "was not deleted" : "is deleted, but"), "\(error)")
+        #expect(try fixture.storage().entry(named: "entry") == (call == .unlink ? identity : nil))
         fixture.disk.repair()
         try fixture.storage().removeEntry(named: "entry")
         #expect(try fixture.storage().entry(named: "entry") == nil)
@@ -99,5 +107,49 @@ import Testing
         }
         try fixture.storage().setEntry(try Samples.stored("two"), named: "entry")
         #expect(fixture.leftovers.isEmpty)
+    }
+
+    @Test(arguments: [true, false]) func whatACrashLeftGoesWithADelete(isStored: Bool) throws {
+        let fixture = try StoreFixture()
+        try fixture.storage().setEntry(try Samples.stored("one"), named: isStored ? "entry" : "other")
+        let sealed = try fixture.directory.read("state/identities/test/" + (isStored ? "entry" : "other"))
+        try fixture.directory.write(sealed, to: "state/identities/test/.tmp-crashed-previous")
+        fixture.disk.fail(.unlink, at: 1, with: EIO)
+        #expect(try error { try fixture.storage().removeEntry(named: "entry") }.code == .deleteFailed)
+        fixture.disk.repair()
+        try fixture.storage().removeEntry(named: "entry")
+        #expect(fixture.leftovers.isEmpty)
+        #expect(try fixture.storage().entry(named: "entry") == nil)
+    }
+
+    @Test func everyNewDirectoryIsFlushedIntoItsParent() throws {
+        let directory = try TemporaryDirectory()
+        let events = Mutex<[String]>([])
+        var files = FileSystem()
+        files.makeDirectory = { parent, name, mode in
+            events.withLock { $0.append("make \(name)") }
+            return mkdirat(parent, name, mode)
+        }
+        files.synchronize = { descriptor in
+            let path = (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\(descriptor)")) ?? ""
+            events.withLock { $0.append("flush \(path.replacing(directory.path, with: ""))") }
+            return fsync(descriptor)
+        }
+        _ = try SafeDirectory.create(directory["a/b"], files).create("c", files)
+        _ = try SafeDirectory.create(directory["a/b"], files).create("c", files)
+        #expect(events.withLock { $0 }.prefix(6) == ["make a", "flush ", "make b", "flush /a", "make c", "flush /a/b"])
+        events.withLock { $0 = [] }
+        let identity = try PEMFiles(try Samples.identity("pem"), exportingKey: false)
+        _ = try PEMDirectory(path: directory["pem"], files: files).write(identity)
+        #expect(events.withLock { $0 }.prefix(2) == ["make pem", "flush "])
+    }
+
+    @Test func aDirectoryThatCannotBeFlushedIsTakenBack() throws {
+        let fixture = try StoreFixture()
+        fixture.disk.fail(.synchronize, at: 1, with: EIO)
+        #expect(throws: SafeDirectory.Refusal.self) {
+            _ = try SafeDirectory.create(fixture.path, fixture.disk.fileSystem)
+        }
+        #expect(fixture.directory.contents().isEmpty)
     }
 }

@@ -5,7 +5,9 @@ import Synchronization
 
 /// A disk on which one chosen call fails, while everything else really happens.
 final class FaultyDisk: Sendable {
-    enum Call: String, Sendable, CaseIterable { case write, synchronize, rename, link, unlink }
+    enum Call: String, Sendable, CaseIterable {
+        case create, write, changeMode, synchronize, rename, link, symbolicLink, unlink, makeDirectory, removeDirectory
+    }
 
     private struct State {
         var counts: [Call: Int] = [:]
@@ -34,6 +36,7 @@ final class FaultyDisk: Sendable {
     var fileSystem: FileSystem {
         let real = FileSystem()
         return FileSystem(
+            create: { [self] in isFailing(.create) ? -1 : real.create($0, $1, $2) },
             write: { [self] descriptor, bytes in
                 if isFailing(.write) { return -1 }
                 let (isStuttering, count) = state.withLock { ($0.isStuttering, $0.counts[.write] ?? 0) }
@@ -44,10 +47,14 @@ final class FaultyDisk: Sendable {
                 }
                 return real.write(descriptor, UnsafeRawBufferPointer(rebasing: bytes.prefix(3)))
             },
+            changeMode: { [self] in isFailing(.changeMode) ? -1 : real.changeMode($0, $1) },
             synchronize: { [self] in isFailing(.synchronize) ? -1 : real.synchronize($0) },
             rename: { [self] in isFailing(.rename) ? -1 : real.rename($0, $1, $2) },
             link: { [self] in isFailing(.link) ? -1 : real.link($0, $1, $2) },
-            unlink: { [self] in isFailing(.unlink) ? -1 : real.unlink($0, $1) })
+            symbolicLink: { [self] in isFailing(.symbolicLink) ? -1 : real.symbolicLink($0, $1, $2) },
+            unlink: { [self] in isFailing(.unlink) ? -1 : real.unlink($0, $1) },
+            makeDirectory: { [self] in isFailing(.makeDirectory) ? -1 : real.makeDirectory($0, $1, $2) },
+            removeDirectory: { [self] in isFailing(.removeDirectory) ? -1 : real.removeDirectory($0, $1) })
     }
 
     private func isFailing(_ call: Call) -> Bool {

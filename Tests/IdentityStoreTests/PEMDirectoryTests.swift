@@ -51,7 +51,7 @@ import Testing
         _ = try fixture.write(fixture.one)
         fixture.disk.repair()
         _ = try fixture.write(fixture.one)
-        #expect(fixture.disk.counts.isEmpty)
+        #expect(fixture.disk.counts == [.create: 1], "only the lock is opened")
         // Unless somebody has changed it.
         try fixture.directory.write([1], to: "pem/current/key.pem")
         _ = try fixture.write(fixture.one)
@@ -74,7 +74,10 @@ import Testing
         #expect(modes == [0o644, 0o644, 0o600, 0o600])
     }
 
-    @Test(arguments: [FaultyDisk.Call.write, .synchronize, .rename], [true, false])
+    @Test(
+        arguments: [
+            FaultyDisk.Call.create, .write, .changeMode, .synchronize, .rename, .symbolicLink, .makeDirectory,
+        ], [true, false])
     func aFaultLeavesCurrentAsItWas(call: FaultyDisk.Call, hasOld: Bool) throws {
         let counting = try Fixture()
         if hasOld { _ = try counting.write(counting.one) }

@@ -193,4 +193,9 @@ import Testing
         try fixture.storage().setEntry(misnamed, named: "entry")
         #expect(try fixture.storage().entry(named: "entry") == misnamed)
     }
+
+    @Test func aRelativePathIsTakenOnce() {
+        let here = FileManager.default.currentDirectoryPath
+        #expect(IdentityStore(path: "state").path == here + "/state")
+    }
 }

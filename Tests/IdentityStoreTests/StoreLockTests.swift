@@ -1,5 +1,7 @@
+import CertificateProviding
 import Dispatch
 import Foundation
+import Glibc
 import Synchronization
 import TestSupport
 import Testing
@@ -9,17 +11,55 @@ import Testing
 @Suite struct StoreLockTests {
     @Test func isHeldByOneAtATime() throws {
         let directory = try TemporaryDirectory()
-        let holders = Mutex((now: 0, most: 0, all: 0))
+        try directory.write(Array("0".utf8), to: "counter")
         DispatchQueue.concurrentPerform(iterations: 16) { _ in
-            guard let root = try? SafeDirectory.open(directory.path), let lock = try? StoreLock(in: root) else {
-                return
-            }
-            holders.withLock { $0 = ($0.now + 1, max($0.most, $0.now + 1), $0.all + 1) }
-            holders.withLock { $0.now -= 1 }
+            guard let root = try? SafeDirectory.open(directory.path),
+                let lock = try? StoreLock(in: root, patience: .seconds(60), FileSystem()),
+                let text = try? String(contentsOfFile: directory["counter"], encoding: .utf8), let count = Int(text)
+            else { return }
+            // Whoever else is in here reads the same number now, and one of the two is not counted.
+            for _ in 1...10 { sched_yield() }
+            try? "\(count + 1)".write(toFile: directory["counter"], atomically: false, encoding: .utf8)
             withExtendedLifetime(lock) {}
         }
-        #expect(holders.withLock { $0.most } == 1)
-        #expect(holders.withLock { $0.all } == 16)
+        #expect(try String(contentsOfFile: directory["counter"], encoding: .utf8) == "16")
+    }
+
+    /// A descriptor that is closed twice is somebody else's the second time.
+    @Test func givingUpClosesNoDescriptorOfOthers() throws {
+        let directory = try TemporaryDirectory()
+        let root = try #require(try SafeDirectory.open(directory.path))
+        let held = try StoreLock(in: root, patience: .zero, FileSystem())
+        let isDone = Atomic(false)
+        let stolen = Atomic(0)
+        DispatchQueue.concurrentPerform(iterations: 2) { index in
+            if index == 0 {
+                for _ in 1...2000 { _ = try? StoreLock(in: root, patience: .zero, FileSystem()) }
+                isDone.store(true, ordering: .sequentiallyConsistent)
+            }
+            while !isDone.load(ordering: .sequentiallyConsistent) {
+                let descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)
+                sched_yield()
+                if close(descriptor) != 0 { stolen.add(1, ordering: .sequentiallyConsistent) }
+            }
+        }
+        #expect(stolen.load(ordering: .sequentiallyConsistent) == 0)
+        withExtendedLifetime(held) {}
+    }
+
+    @Test func aWriterGivesUpAsTheStoreSays() throws {
+        let fixture = try StoreFixture()
+        let identity = try Samples.stored("x")
+        try fixture.storage().setEntry(identity, named: "entry")
+        let root = try #require(try SafeDirectory.open(fixture.path))
+        let held = try StoreLock(in: root, patience: .zero, FileSystem())
+        let store = IdentityStore(path: fixture.path, keySource: nil, files: FileSystem(), lockPatience: .zero)
+        let storage = store.storage(for: ProviderID("test"))
+        let writing = try error { try storage.setEntry(identity, named: "entry") }
+        #expect(writing.code == .storeWriteFailed && writing.message.contains("another process has held"), "\(writing)")
+        #expect(try error { try storage.removeEntry(named: "entry") }.code == .deleteFailed)
+        withExtendedLifetime(held) {}
+        #expect(try storage.entry(named: "entry") == identity)
     }
 
     @Test func givesUpWhenAnotherProcessHoldsIt() throws {
@@ -40,7 +80,7 @@ import Testing
         let start = ContinuousClock.now
         let patience = Duration.milliseconds(50)
         #expect {
-            _ = try StoreLock(in: root, patience: patience)
+            _ = try StoreLock(in: root, patience: patience, FileSystem())
         } throws: {
             ($0 as? SafeDirectory.Refusal)?.reason.contains("another process has held \(directory[".lock"])") == true
         }
@@ -48,6 +88,6 @@ import Testing
 
         try input.fileHandleForWriting.close()
         #expect(end.wait(timeout: .now() + 10) == .success)
-        _ = try StoreLock(in: root, patience: .seconds(10))
+        _ = try StoreLock(in: root, patience: .seconds(10), FileSystem())
     }
 }

@@ -35,7 +35,7 @@ extension SafeDirectory {
             guard files.link(descriptor, temporary, name) == 0 || errno == EEXIST else {
                 throw failure("\(path)/\(name) cannot be put in place")
             }
-            guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed") }
+            try flush(files)
         }
     }
 
@@ -60,7 +60,7 @@ extension SafeDirectory {
     func createFile(
         _ name: String, _ bytes: [UInt8], mode: mode_t = 0o600, _ files: FileSystem
     ) throws(Refusal) {
-        let file = openat(descriptor, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        let file = files.create(descriptor, name, O_WRONLY | O_EXCL)
         guard file >= 0 else { throw failure("\(path) cannot be written to") }
         defer { close(file) }
         var remaining = bytes[...]
@@ -71,35 +71,41 @@ extension SafeDirectory {
             remaining = remaining.dropFirst(count)
         }
         // Whatever the umask is.
-        guard fchmod(file, mode) == 0, files.synchronize(file) == 0 else {
+        guard files.changeMode(file, mode) == 0, files.synchronize(file) == 0 else {
             throw failure("\(path)/\(name) cannot be flushed")
         }
     }
 
-    /// Removes the file `name`. Returns whether there was one.
-    func remove(_ name: String, _ files: FileSystem) throws(Refusal) -> Bool {
-        guard files.unlink(descriptor, name) == 0 else {
-            if errno == ENOENT { return false }
+    /// Removes the file `name`, if there is one. Flushing is left to the caller.
+    func remove(_ name: String, _ files: FileSystem) throws(Refusal) {
+        guard files.unlink(descriptor, name) == 0 || errno == ENOENT else {
             throw failure("\(path)/\(name) cannot be removed")
         }
+    }
+
+    func flush(_ files: FileSystem) throws(Refusal) {
         guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed") }
-        return true
     }
 
     func failure(_ what: String) -> Refusal { Refusal(reason: "\(what): \(errorText(errno))") }
 
-    /// Removes what writers that died have left. Under the store's lock.
+    /// Removes what writers that died have left, as far as that is possible. Under the store's lock.
     func removeAbandonedFiles(_ files: FileSystem) {
-        for name in entries() where name.hasPrefix(Self.temporaryPrefix) { _ = files.unlink(descriptor, name) }
+        for name in (try? abandonedFiles()) ?? [] { _ = files.unlink(descriptor, name) }
     }
 
-    /// The names in the directory, without `.` and `..`; none when it cannot be listed.
-    func entries() -> [String] {
+    /// What writers that died have left; without the store's lock also what one is writing now.
+    func abandonedFiles() throws(Refusal) -> [String] {
+        try entries().filter { $0.hasPrefix(Self.temporaryPrefix) }
+    }
+
+    /// The names in the directory, without `.` and `..`.
+    func entries() throws(Refusal) -> [String] {
         let copy = openat(descriptor, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard copy >= 0 else { return [] }
+        guard copy >= 0 else { throw failure("\(path) cannot be listed") }
         guard let stream = fdopendir(copy) else {
             close(copy)
-            return []
+            throw failure("\(path) cannot be listed")
         }
         defer { closedir(stream) }
         var names: [String] = []

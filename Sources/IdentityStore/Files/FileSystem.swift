@@ -5,13 +5,24 @@ import SystemPackage
 ///
 /// As in C: a negative result is a failure, with the reason in `errno`.
 struct FileSystem: Sendable {
+    /// Opens the file `name` for writing, and makes it for its owner alone where there is none. `O_EXCL` in `flags`
+    /// demands that there is none.
+    var create: @Sendable (_ directory: Int32, _ name: String, _ flags: Int32) -> Int32 = {
+        openat($0, $1, O_CREAT | O_CLOEXEC | O_NOFOLLOW | $2, 0o600)
+    }
     var write: @Sendable (_ descriptor: Int32, UnsafeRawBufferPointer) -> Int = {
         Glibc.write($0, $1.baseAddress, $1.count)
     }
+    var changeMode: @Sendable (_ descriptor: Int32, mode_t) -> Int32 = { fchmod($0, $1) }
     var synchronize: @Sendable (_ descriptor: Int32) -> Int32 = { fsync($0) }
     var rename: @Sendable (_ directory: Int32, _ from: String, _ to: String) -> Int32 = { renameat($0, $1, $0, $2) }
     var link: @Sendable (_ directory: Int32, _ from: String, _ to: String) -> Int32 = { linkat($0, $1, $0, $2, 0) }
+    var symbolicLink: @Sendable (_ target: String, _ directory: Int32, _ name: String) -> Int32 = {
+        symlinkat($0, $1, $2)
+    }
     var unlink: @Sendable (_ directory: Int32, _ name: String) -> Int32 = { unlinkat($0, $1, 0) }
+    var makeDirectory: @Sendable (_ directory: Int32, _ name: String, mode_t) -> Int32 = { mkdirat($0, $1, $2) }
+    var removeDirectory: @Sendable (_ directory: Int32, _ name: String) -> Int32 = { unlinkat($0, $1, AT_REMOVEDIR) }
 }
 
 /// Why a system call failed, in words.

@@ -28,29 +28,48 @@ final class SafeDirectory: Sendable {
         try Self.open(path + "/" + name, at: descriptor, name: name)
     }
 
-    /// Makes the directory at `path`, with its parents, for this user alone, and opens it.
-    static func create(_ path: String) throws(Refusal) -> SafeDirectory {
+    /// Makes the directory at the absolute `path`, with its parents, for this user alone, and opens it.
+    static func create(_ path: String, _ files: FileSystem) throws(Refusal) -> SafeDirectory {
         var partial = ""
         for component in path.split(separator: "/") {
             partial += "/" + component
-            if mkdir(partial, 0o700) == 0 { continue }
-            let code = errno
-            guard code == EEXIST || type(of: partial, followingLinks: true) == .directory else {
-                throw Refusal(reason: "\(partial) cannot be made: \(errorText(code))")
-            }
+            try make(partial, mode: 0o700, files)
         }
         guard let directory = try open(path) else { throw Refusal(reason: "\(path) has just vanished") }
         return directory
     }
 
+    /// Makes the directory at `path`, but not its parents, unless there is one already.
+    static func make(_ path: String, mode: mode_t, _ files: FileSystem) throws(Refusal) {
+        guard type(of: path, followingLinks: true) != .directory, let name = FilePath(path).lastComponent else {
+            return
+        }
+        let parent = FilePath(path).removingLastComponent()
+        let descriptor = Glibc.open(parent.isEmpty ? "." : parent.string, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw Refusal(reason: "\(path) cannot be made: \(errorText(errno))") }
+        defer { close(descriptor) }
+        try make(name.string, in: descriptor, path: path, mode: mode, files)
+    }
+
+    private static func make(
+        _ name: String, in parent: Int32, path: String, mode: mode_t, _ files: FileSystem
+    ) throws(Refusal) {
+        guard files.makeDirectory(parent, name, mode) == 0 else {
+            if errno == EEXIST { return }
+            throw Refusal(reason: "\(path) cannot be made: \(errorText(errno))")
+        }
+        // The new name must be on disk before anything in it is relied on.
+        guard files.synchronize(parent) == 0 else {
+            let code = errno
+            // The next writer would take a directory that is there for one that is on disk.
+            _ = files.removeDirectory(parent, name)
+            throw Refusal(reason: "\(path) cannot be flushed: \(errorText(code))")
+        }
+    }
+
     /// Makes the directory `name` in this one for this user alone, and opens it.
     func create(_ name: String, _ files: FileSystem) throws(Refusal) -> SafeDirectory {
-        if mkdirat(descriptor, name, 0o700) == 0 {
-            // The new name must be on disk before anything in it is relied on.
-            guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed") }
-        } else if errno != EEXIST {
-            throw failure("\(path)/\(name) cannot be made")
-        }
+        try Self.make(name, in: descriptor, path: "\(path)/\(name)", mode: 0o700, files)
         guard let directory = try directory(name) else {
             throw Refusal(reason: "\(path)/\(name) has just vanished")
         }
@@ -105,8 +124,10 @@ final class SafeDirectory: Sendable {
         }
         guard status.userID.rawValue == geteuid() else {
             throw Refusal(
-                reason: "\(path) belongs to another user (uid \(status.userID.rawValue)); run: chown -R \(geteuid()) "
-                    + path.shellQuoted)
+                // The owner is most often a service whose store root looks at: taking it would lock the service out.
+                reason:
+                    "\(path) belongs to another user (uid \(status.userID.rawValue)): run certprov as that user, or, "
+                    + "to take it from that user for good, run: chown -R \(geteuid()) " + path.shellQuoted)
         }
         guard status.permissions.rawValue & (isDirectory ? 0o022 : 0o077) == 0 else {
             throw Refusal(

@@ -4,22 +4,26 @@ import Glibc
 /// The right to change the store, held by one process and one thread at a time. Readers need no lock, because every
 /// change is one rename. The kernel gives the lock back when its holder dies.
 final class StoreLock {
+    /// How long a writer waits for another one: many times what a write takes on a slow disk.
+    static let patience = Duration.seconds(10)
+
     private static let name = ".lock"
     private let descriptor: Int32
 
     /// Waits at most `patience` for the lock.
-    init(in directory: SafeDirectory, patience: Duration = .seconds(10)) throws(SafeDirectory.Refusal) {
-        let flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW
-        descriptor = openat(directory.descriptor, Self.name, flags, 0o600)
+    init(
+        in directory: SafeDirectory, patience: Duration, _ files: FileSystem
+    ) throws(SafeDirectory.Refusal) {
+        // From here on `deinit` closes it, also when this initialiser throws.
+        descriptor = files.create(directory.descriptor, Self.name, O_RDWR)
         guard descriptor >= 0 else {
             throw SafeDirectory.Refusal(
                 reason: "\(directory.path) cannot be written to: \(errorText(errno))")
         }
         let deadline = ContinuousClock.now + patience
         while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
-            guard errno == EWOULDBLOCK || errno == EINTR, ContinuousClock.now < deadline else {
-                let code = errno
-                close(descriptor)
+            let code = errno
+            guard code == EWOULDBLOCK || code == EINTR, ContinuousClock.now < deadline else {
                 throw SafeDirectory.Refusal(
                     reason: code == EWOULDBLOCK
                         ? "another process has held \(directory.path)/\(Self.name) for \(patience.components.seconds) seconds"
@@ -29,5 +33,5 @@ final class StoreLock {
         }
     }
 
-    deinit { close(descriptor) }
+    deinit { if descriptor >= 0 { close(descriptor) } }
 }

@@ -31,13 +31,11 @@ package struct PEMDirectory {
     /// - Throws: `storeWriteFailed`; `current` then still is what it was.
     package func write(_ set: PEMFiles) throws(CertificateProviderError) -> [String] {
         do throws(SafeDirectory.Refusal) {
-            if mkdir(path, 0o755) != 0 && errno != EEXIST {
-                throw SafeDirectory.Refusal(reason: "\(path) cannot be made: \(errorText(errno))")
-            }
+            try SafeDirectory.make(path, mode: 0o755, files)
             guard let directory = try SafeDirectory.open(path) else {
                 throw SafeDirectory.Refusal(reason: "\(path) has just vanished")
             }
-            let lock = try StoreLock(in: directory)
+            let lock = try StoreLock(in: directory, patience: StoreLock.patience, files)
             defer { withExtendedLifetime(lock) {} }
             try write(set, directory)
         } catch {
@@ -58,7 +56,7 @@ package struct PEMDirectory {
             let target = try directory.create(name, files)
             for file in set.files { try target.createFile(file.name, file.content, mode: file.mode, files) }
             // The certificates are for everybody who may enter DIR, the key is for its owner.
-            guard fchmod(target.descriptor, 0o755) == 0, files.synchronize(target.descriptor) == 0 else {
+            guard files.changeMode(target.descriptor, 0o755) == 0, files.synchronize(target.descriptor) == 0 else {
                 throw target.failure("\(target.path) cannot be flushed")
             }
             try switchLink(from: current, to: name, directory)
@@ -84,7 +82,7 @@ package struct PEMDirectory {
 
     private func isSame(_ set: PEMFiles, as current: String, _ directory: SafeDirectory) -> Bool {
         guard let existing = try? directory.directory(current),
-            existing.entries().sorted() == set.files.map(\.name).sorted()
+            let names = try? existing.entries(), names.sorted() == set.files.map(\.name).sorted()
         else { return false }
         return set.files.allSatisfy { file in
             let descriptor = openat(existing.descriptor, file.name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
@@ -114,7 +112,7 @@ package struct PEMDirectory {
 
     private func pointLink(to name: String, _ directory: SafeDirectory) throws(SafeDirectory.Refusal) {
         let temporary = name + ".link"
-        guard symlinkat(name, directory.descriptor, temporary) == 0 else {
+        guard files.symbolicLink(name, directory.descriptor, temporary) == 0 else {
             throw directory.failure("\(path) cannot be written to")
         }
         guard files.rename(directory.descriptor, temporary, Self.link) == 0 else {
@@ -123,10 +121,10 @@ package struct PEMDirectory {
     }
 
     private func removeSets(_ directory: SafeDirectory, except kept: String?...) {
-        for name in directory.entries() where name.hasPrefix(Self.setPrefix) && !kept.contains(name) {
+        for name in (try? directory.entries()) ?? [] where name.hasPrefix(Self.setPrefix) && !kept.contains(name) {
             if let set = try? directory.directory(name) {
-                for file in set.entries() { _ = files.unlink(set.descriptor, file) }
-                unlinkat(directory.descriptor, name, AT_REMOVEDIR)
+                for file in (try? set.entries()) ?? [] { _ = files.unlink(set.descriptor, file) }
+                _ = files.removeDirectory(directory.descriptor, name)
             } else {
                 _ = files.unlink(directory.descriptor, name)
             }

@@ -64,7 +64,7 @@ struct KeyFile: SealingKeySource {
     func keyForSealing() throws(CertificateProviderError) -> SecretBytes {
         if let key = try existingKey() { return key }
         do throws(SafeDirectory.Refusal) {
-            let directory = try SafeDirectory.create(path)
+            let directory = try SafeDirectory.create(path, files)
             var generator = SystemRandomNumberGenerator()
             var bytes = (0..<Self.size).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
             defer { bytes.wipe() }
