@@ -7,13 +7,16 @@ public enum StateDirectory {
     /// anyone but root the default that the XDG Base Directory Specification gives that variable,
     /// `~/.local/state/certprov`, else `/var/lib/certprov`.
     ///
-    /// Relative values are passed over, as that specification demands.
-    public static func path() -> String { path(environment: environmentVariable, effectiveUser: geteuid()) }
+    /// Relative values are passed over, as that specification demands. `$STATE_DIRECTORY` is returned with its symbolic
+    /// links resolved: with `DynamicUser=`, systemd itself makes it a link into `/var/lib/private`.
+    public static func path() -> String {
+        path(environment: { name in getenv(name).map { String(cString: $0) } }, effectiveUser: geteuid())
+    }
 
     static func path(environment: (String) -> String?, effectiveUser: UInt32) -> String {
         // systemd separates several directories with colons; the first one is ours.
         if let given = environment("STATE_DIRECTORY")?.split(separator: ":").first, given.hasPrefix("/") {
-            return String(given)
+            return resolved(String(given))
         }
         if let home = environment("XDG_STATE_HOME"), home.hasPrefix("/") { return home + "/certprov" }
         if effectiveUser != 0, let home = environment("HOME"), home.hasPrefix("/") {
@@ -22,5 +25,10 @@ public enum StateDirectory {
         return "/var/lib/certprov"
     }
 
-    static func environmentVariable(_ name: String) -> String? { getenv(name).map { String(cString: $0) } }
+    /// Returns `path` itself where it does not exist yet.
+    private static func resolved(_ path: String) -> String {
+        guard let real = realpath(path, nil) else { return path }
+        defer { free(real) }
+        return String(cString: real)
+    }
 }

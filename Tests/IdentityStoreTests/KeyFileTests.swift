@@ -130,4 +130,25 @@ import Testing
             throw CertificateProviderError(.vaultLocked, "The vault is locked.")
         }
     }
+
+    /// Only what is not there is no credential: anything else must not end in a store that is sealed with a key file.
+    @Test func isAbsentOnlyWhereThereIsNone() throws {
+        let directory = try TemporaryDirectory()
+        func key(in directory: String?) throws(CertificateProviderError) -> SystemdCredentialKey? {
+            try SystemdCredentialKey(secrets: SecretReader { $0 == "CREDENTIALS_DIRECTORY" ? directory : nil })
+        }
+        #expect(try key(in: nil) == nil && key(in: "") == nil && key(in: directory.path) == nil)
+        let path = directory[SystemdCredentialKey.credentialName]
+        symlink(path, path)
+        #expect(try error { _ = try key(in: directory.path) }.code == .configurationInvalid, "a loop")
+        unlink(path)
+        mkdir(path, 0o700)
+        #expect(try error { _ = try key(in: directory.path) }.code == .configurationInvalid, "a directory")
+        #expect(try error { _ = try key(in: "relative") }.code == .configurationInvalid)
+        rmdir(path)
+        try directory.write(Array("short".utf8), to: SystemdCredentialKey.credentialName)
+        #expect(try error { _ = try key(in: directory.path) }.code == .configurationInvalid)
+        try directory.write([UInt8](repeating: 7, count: 32), to: SystemdCredentialKey.credentialName)
+        #expect(try key(in: directory.path)?.existingKey()?.count == 32)
+    }
 }

@@ -1,3 +1,6 @@
+import CertificateProviding
+import Glibc
+import TestSupport
 import Testing
 
 @testable import IdentityStore
@@ -32,5 +35,19 @@ import Testing
 
     @Test(arguments: rows) func hasItsPrecedence(row: Row) {
         #expect(StateDirectory.path(environment: { row.variables[$0] }, effectiveUser: row.user) == row.path)
+    }
+
+    /// What systemd makes for a service with `DynamicUser=` and `StateDirectory=`.
+    @Test func aLinkOfSystemdsIsUsed() throws {
+        let directory = try TemporaryDirectory()
+        for name in ["private", "private/service"] { mkdir(directory[name], 0o700) }
+        symlink("private/service", directory["service"])
+        let path = StateDirectory.path(
+            environment: { ["STATE_DIRECTORY": directory["service"] + ":/other"][$0] }, effectiveUser: 0)
+        let identity = try Samples.stored("x")
+        let storage = IdentityStore(path: path).storage(for: ProviderID("test"))
+        try storage.setEntry(identity, named: "entry")
+        #expect(try storage.entry(named: "entry") == identity)
+        #expect(directory.contents().contains("private/service/store.key"))
     }
 }

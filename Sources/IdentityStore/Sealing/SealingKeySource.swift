@@ -17,13 +17,17 @@ public struct SystemdCredentialKey: SealingKeySource {
     public static let credentialName = "certprov-store-key"
     private let key: SecretBytes
 
-    /// Returns `nil` when the process was not given the credential.
+    /// Returns `nil` when the process was not given the credential, and only then: what fails in any other way must
+    /// not be taken for a store that is sealed with a key file.
     /// - Throws: `configurationInvalid` for one that cannot be read or is shorter than 32 bytes.
     public init?(secrets: SecretReader) throws(CertificateProviderError) {
-        guard let directory = StateDirectory.environmentVariable("CREDENTIALS_DIRECTORY"),
-            access(directory + "/" + Self.credentialName, F_OK) == 0
-        else { return nil }
-        key = try secrets.read(.systemdCredential(Self.credentialName))
+        guard secrets.credentialsDirectory != nil else { return nil }
+        do throws(CertificateProviderError) {
+            key = try secrets.read(.systemdCredential(Self.credentialName))
+        } catch {
+            guard error.code == .fileNotFound else { throw error }
+            return nil
+        }
         guard key.count >= 32 else {
             throw CertificateProviderError(
                 .configurationInvalid,
@@ -47,18 +51,20 @@ struct KeyFile: SealingKeySource {
     let files: FileSystem
 
     func existingKey() throws(CertificateProviderError) -> SecretBytes? {
-        let key: SecretBytes?
         do throws(SafeDirectory.Refusal) {
-            key = try SafeDirectory.open(path)?.read(Self.name, atMost: Self.size).map { bytes in
-                var bytes = bytes
-                defer { bytes.wipe() }
-                return SecretBytes(copying: bytes)
+            guard var bytes = try SafeDirectory.open(path)?.read(Self.name, atMost: Self.size) else { return nil }
+            defer { bytes.wipe() }
+            // Not taken for a key that was exchanged: what to do about it is something else.
+            guard bytes.count == Self.size else {
+                throw SafeDirectory.Refusal(
+                    reason:
+                        "\(path)/\(Self.name) has \(bytes.count) bytes instead of \(Self.size): restore it, or remove "
+                        + "\(path) and fetch the identities anew")
             }
         } catch {
+            return SecretBytes(copying: bytes)
             throw CertificateProviderError(.storeReadFailed, "The store's key: \(error.reason).")
         }
-        // Not taken for a key that was exchanged: what to do about it is something else.
-        return try key.map(checked)
     }
 
     func keyForSealing() throws(CertificateProviderError) -> SecretBytes {
@@ -74,16 +80,6 @@ struct KeyFile: SealingKeySource {
         }
         guard let key = try existingKey() else {
             throw CertificateProviderError(.storeWriteFailed, "The store's key has just vanished from \(path).")
-        }
-        return key
-    }
-
-    private func checked(_ key: SecretBytes) throws(CertificateProviderError) -> SecretBytes {
-        guard key.count == Self.size else {
-            throw CertificateProviderError(
-                .storeReadFailed,
-                "The store's key \(path)/\(Self.name) has \(key.count) bytes instead of \(Self.size): restore it, or "
-                    + "remove \(path) and fetch the identities anew.")
         }
         return key
     }
