@@ -53,11 +53,16 @@ public final class IdentityStore: Sendable {
         return try keySource.existingKey().map(remember)
     }
 
-    /// Returns the key that seals entries. Under the lock.
+    /// Returns the key that seals entries, where there is one. Under the lock.
     ///
     /// Asks the source every time: where the directory was removed meanwhile, a key that is only remembered would seal
     /// an entry that no other process, and not this one after a restart, could open.
-    func keyForSealing() throws(CertificateProviderError) -> SealingKey { remember(try keySource.keyForSealing()) }
+    func existingKeyForSealing() throws(CertificateProviderError) -> SealingKey? {
+        try keySource.existingKey().map(remember)
+    }
+
+    /// Makes the key that seals entries. Under the lock, and only where nothing is sealed with a key that is lost.
+    func newKeyForSealing() throws(CertificateProviderError) -> SealingKey { remember(try keySource.keyForSealing()) }
 
     /// Looks the key up anew: another process may have made one, or a person may have restored one.
     func forgetKey() { openedKey.withLock { $0 = nil } }

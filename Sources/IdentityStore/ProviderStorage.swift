@@ -56,7 +56,7 @@ final class ProviderStorage: IdentityStorage {
             defer { withExtendedLifetime(lock) {} }
             // A writer may have died while it made the key.
             root.removeAbandonedFiles(store.files)
-            let key = try store.keyForSealing()
+            let key = try keyForSealing(name, root)
             let directory = try root.create(Self.parent, store.files).create(provider.rawValue, store.files)
             if let old = try directory.read(name, atMost: IdentityStore.maximumEntrySize),
                 let version = SealedEnvelope.version(of: old), version > SealedEnvelope.version
@@ -135,6 +135,30 @@ extension ProviderStorage {
         guard let key = try store.keyForOpening() else { throw SealedEnvelope.Failure.otherKey }
         let content = try SealedEnvelope.open(file, name: fullName(name), key: key)
         return try content.withUnsafeBytes { try StoredIdentityCoding.decode($0) }
+    }
+
+    /// Returns the key to seal the entry `name` with. Under the lock.
+    ///
+    /// A new key is made only for a store in which nothing but that entry is sealed: beside a new key, the lost one
+    /// could not be brought back without losing what was sealed since.
+    private func keyForSealing(_ name: String, _ root: SafeDirectory) throws -> SealingKey {
+        if let key = try store.existingKeyForSealing() { return key }
+        if let identities = try root.directory(Self.parent) {
+            for other in try identities.entries() {
+                let names = try identities.directory(other)?.entries() ?? []
+                let isOnlyThis = names.allSatisfy { $0.hasPrefix(".") || (other == provider.rawValue && $0 == name) }
+                guard isOnlyThis else { throw lostKey(beside: other) }
+            }
+        }
+        return try store.newKeyForSealing()
+    }
+
+    private func lostKey(beside other: String) -> CertificateProviderError {
+        CertificateProviderError(
+            .storeReadFailed,
+            "The identity was not stored: the key that seals the store is gone, and \(store.path)/\(Self.parent)/\(other) "
+                + "has identities that only that key opens. Bring the key back, or delete those and fetch them anew.",
+            provider: provider)
     }
 
     private func reading<T>(

@@ -198,4 +198,30 @@ import Testing
         let here = FileManager.default.currentDirectoryPath
         #expect(IdentityStore(path: "state").path == here + "/state")
     }
+
+    /// Beside a new key, the old one could not be brought back without losing what was sealed since.
+    @Test func aLostKeyIsNotReplacedWhileOthersNeedIt() throws {
+        let fixture = try StoreFixture()
+        let (first, second) = (try Samples.stored("first"), try Samples.stored("second"))
+        try fixture.storage().setEntry(first, named: "entry")
+        try fixture.storage(ProviderID("a")).setEntry(first, named: "entry")
+        let key = try fixture.directory.read("state/store.key")
+        unlink(fixture.directory["state/store.key"])
+        for (provider, name, other) in [("test", "entry", "a"), ("a", "entry", "test"), ("b", "new", "identities/")] {
+            let storage = fixture.storage(try #require(ProviderID(rawValue: provider)))
+            let error = try error { try storage.setEntry(second, named: name) }
+            #expect(error.code == .storeReadFailed && error.message.contains("Bring the key back"), "\(error)")
+            #expect(error.message.contains(other) && error.provider?.rawValue == provider, "\(error)")
+        }
+        #expect(!fixture.directory.contents().contains("state/store.key"))
+
+        try fixture.directory.write(key, to: "state/store.key")
+        #expect(try fixture.storage().entry(named: "entry") == first)
+        #expect(try fixture.storage(ProviderID("a")).entry(named: "entry") == first)
+        // What is alone may be replaced: nobody else loses anything.
+        unlink(fixture.directory["state/store.key"])
+        try fixture.storage(ProviderID("a")).removeEntry(named: "entry")
+        try fixture.storage().setEntry(second, named: "entry")
+        #expect(try fixture.storage().entry(named: "entry") == second)
+    }
 }

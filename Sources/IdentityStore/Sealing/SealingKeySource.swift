@@ -8,7 +8,8 @@ public protocol SealingKeySource: Sendable {
     /// Returns the key material, at least 32 bytes, or `nil` when there is none yet.
     func existingKey() throws(CertificateProviderError) -> SecretBytes?
 
-    /// Returns the key material, making it first where there is none. Called under the store's lock.
+    /// Returns the key material, making it first where there is none. Called under the store's lock, and where
+    /// ``existingKey()`` was `nil` only for a store in which nothing else is sealed.
     func keyForSealing() throws(CertificateProviderError) -> SecretBytes
 }
 
@@ -61,8 +62,8 @@ struct KeyFile: SealingKeySource {
                         "\(path)/\(Self.name) has \(bytes.count) bytes instead of \(Self.size): restore it, or remove "
                         + "\(path) and fetch the identities anew")
             }
-        } catch {
             return SecretBytes(copying: bytes)
+        } catch {
             throw CertificateProviderError(.storeReadFailed, "The store's key: \(error.reason).")
         }
     }
