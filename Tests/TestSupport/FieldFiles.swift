@@ -15,11 +15,11 @@ public enum FieldFiles {
     private static let folder = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().deletingLastPathComponent().appending(path: "shared/testdata/p12").path
 
+    /// Whether there are any: no cases would pass for a success, so the tests are skipped then.
+    public static let arePresent = !rows.isEmpty
+
     public static let rows: [Row] = {
-        guard let index = try? String(contentsOfFile: folder + "/index.tsv", encoding: .utf8) else {
-            print("NOT TESTED: \(folder) is not there, so no files from the field are read.")
-            return []
-        }
+        guard let index = try? String(contentsOfFile: folder + "/index.tsv", encoding: .utf8) else { return [] }
         return index.split(separator: "\n").dropFirst().map { line in
             let fields = line.split(separator: "\t", omittingEmptySubsequences: false).map(String.init)
             return Row(
