@@ -25,25 +25,34 @@ import Testing
         #expect(try String(contentsOfFile: directory["counter"], encoding: .utf8) == "16")
     }
 
+    private final class Counters: Sendable {
+        let isDone = Atomic(false)
+        let stolen = Atomic(0)
+    }
+
     /// A descriptor that is closed twice is somebody else's the second time.
     @Test func givingUpClosesNoDescriptorOfOthers() throws {
         let directory = try TemporaryDirectory()
         let root = try #require(try SafeDirectory.open(directory.path))
         let held = try StoreLock(in: root, patience: .zero, FileSystem())
-        let isDone = Atomic(false)
-        let stolen = Atomic(0)
-        DispatchQueue.concurrentPerform(iterations: 2) { index in
-            if index == 0 {
-                for _ in 1...2000 { _ = try? StoreLock(in: root, patience: .zero, FileSystem()) }
-                isDone.store(true, ordering: .sequentiallyConsistent)
-            }
-            while !isDone.load(ordering: .sequentiallyConsistent) {
-                let descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)
-                sched_yield()
-                if close(descriptor) != 0 { stolen.add(1, ordering: .sequentiallyConsistent) }
+        let counters = Counters()
+        let ended = DispatchGroup()
+        for _ in 1...3 {
+            ended.enter()
+            // Threads of their own: Dispatch might run one after the other.
+            Thread.detachNewThread {
+                while !counters.isDone.load(ordering: .relaxed) {
+                    let descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)
+                    sched_yield()
+                    if close(descriptor) != 0 { counters.stolen.add(1, ordering: .relaxed) }
+                }
+                ended.leave()
             }
         }
-        #expect(stolen.load(ordering: .sequentiallyConsistent) == 0)
+        for _ in 1...5000 { _ = try? StoreLock(in: root, patience: .zero, FileSystem()) }
+        counters.isDone.store(true, ordering: .relaxed)
+        ended.wait()
+        #expect(counters.stolen.load(ordering: .relaxed) == 0)
         withExtendedLifetime(held) {}
     }
 
