@@ -6,7 +6,7 @@ DESTDIR ?=
 FUZZ_SECONDS ?= 600
 
 # What the build needs, what the demonstration and the tests run against, and what only the benchmarks need.
-BUILD_PACKAGES := libssl-dev pkg-config g++ zlib1g-dev
+BUILD_PACKAGES := libp11-kit-dev libssl-dev pkg-config g++ zlib1g-dev
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 strace util-linux
 BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time

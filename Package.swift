@@ -81,10 +81,23 @@ let package = Package(
             path: "Plugins/PKCS12FileProvider"
         ),
         .systemLibrary(name: "CLinux"),
+        .systemLibrary(name: "CP11Kit", pkgConfig: "p11-kit-1", providers: [.apt(["libp11-kit-dev"])]),
+        .target(
+            name: "PKCS11TokenProvider",
+            dependencies: [
+                "CertificateProviding", "CP11Kit",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "CryptoExtras", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+            ],
+            path: "Plugins/PKCS11TokenProvider"
+        ),
         .target(
             name: "CertprovCommand",
             dependencies: [
-                "CLinux", "CertificateProviding", "IdentityStore", "LogonCore", "PKCS12FileProvider",
+                "CLinux", "CertificateProviding", "IdentityStore", "LogonCore", "PKCS11TokenProvider",
+                "PKCS12FileProvider",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ]

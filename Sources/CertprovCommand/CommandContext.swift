@@ -6,6 +6,7 @@ import Glibc
 import IdentityStore
 public import Logging
 public import LogonCore
+import PKCS11TokenProvider
 import PKCS12FileProvider
 
 /// What a subcommand works with: its options, the installed providers, and the streams.
@@ -23,7 +24,7 @@ public struct CommandContext: Sendable {
 
     init(_ options: GlobalOptions) throws(CertificateProviderError) {
         self.options = options
-        self.registry = try ProviderRegistry([PKCS12FileProvider.descriptor])
+        self.registry = try ProviderRegistry([PKCS12FileProvider.descriptor, PKCS11TokenProvider.descriptor])
         let level: Logger.Level = options.verbose == 0 ? .warning : .trace
         var logger = Logger(label: "certprov") { StreamLogHandler.standardError(label: $0) }
         logger.logLevel = level

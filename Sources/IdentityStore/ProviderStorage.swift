@@ -5,6 +5,7 @@ import SystemPackage
 /// One provider's directory in the store.
 final class ProviderStorage: IdentityStorage {
     private static let parent = "identities"
+    private static let records = "records"
     private let store: IdentityStore
     private let provider: ProviderID
     /// Of this provider's directory, with a slash at its end.
@@ -22,69 +23,39 @@ final class ProviderStorage: IdentityStorage {
         // store that was moved aside. Whether the path is safe is looked at before anything is read.
         if let version = Self.version(of: path + name, in: AT_FDCWD) { return version }
         return try reading { () throws(SafeDirectory.Refusal) in
-            try openDirectory().flatMap { Self.version(of: name, in: $0.descriptor) }
+            try openDirectory(Self.parent).flatMap { Self.version(of: name, in: $0.descriptor) }
         }
     }
 
     func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
-        guard Self.isPermitted(name) else { throw readFailure(Self.nameRule) }
-        let file = try reading { () throws(SafeDirectory.Refusal) in
-            try openDirectory()?.read(name, atMost: IdentityStore.maximumEntrySize)
-        }
-        guard let file else { return nil }
+        guard let content = try content(named: name, in: Self.parent) else { return nil }
         do {
-            return try open(file, name)
-        } catch SealedEnvelope.Failure.otherKey {
-            store.forgetKey()
-            do {
-                return try open(file, name)
-            } catch {
-                throw describe(error, name)
-            }
+            return try content.withUnsafeBytes { try StoredIdentityCoding.decode($0) }
         } catch {
-            throw describe(error, name)
+            throw describe(error, name, in: Self.parent)
         }
     }
 
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
-        guard Self.isPermitted(name) else { throw writeFailure(Self.nameRule) }
         if let flaw = StoredIdentityCoding.flaw(of: identity) { throw writeFailure(flaw) }
-        let content = StoredIdentityCoding.encode(identity)
-        do {
-            let root = try SafeDirectory.create(store.path, store.files)
-            let lock = try StoreLock(in: root, patience: store.lockPatience, store.files)
-            defer { withExtendedLifetime(lock) {} }
-            // A writer may have died while it made the key.
-            root.removeAbandonedFiles(store.files)
-            let key = try keyForSealing(name, root)
-            let directory = try root.create(Self.parent, store.files).create(provider.rawValue, store.files)
-            if let old = try directory.read(name, atMost: IdentityStore.maximumEntrySize),
-                let version = SealedEnvelope.version(of: old), version > SealedEnvelope.version
-            {
-                throw SealedEnvelope.Failure.newerVersion(version)
-            }
-            let sealed = try SealedEnvelope.seal(content, name: fullName(name), key: key)
-            guard sealed.count <= IdentityStore.maximumEntrySize else {
-                throw SafeDirectory.Refusal(reason: "an identity of \(sealed.count) bytes is too large")
-            }
-            try directory.write(sealed, to: name, replacing: true, store.files)
-        } catch let error as CertificateProviderError {
-            throw error.attributed(to: provider)
-        } catch let refusal as SafeDirectory.Refusal {
-            throw writeFailure(refusal.reason)
-        } catch SealedEnvelope.Failure.newerVersion(let version) {
-            throw writeFailure(
-                "the entry was written by a newer certprov (format \(version)) and is left alone; update")
-        } catch {
-            throw writeFailure("\(error)")
-        }
+        try setContent(StoredIdentityCoding.encode(identity), named: name, in: Self.parent)
+    }
+
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        try content(named: name, in: Self.records)
+    }
+
+    func setRecord(_ record: SecretBytes, named name: String) throws(CertificateProviderError) {
+        try setContent(record, named: name, in: Self.records)
     }
 
     func removeEntry(named name: String) throws(CertificateProviderError) {
         var isGone = false
         do throws(SafeDirectory.Refusal) {
             guard Self.isPermitted(name) else { throw SafeDirectory.Refusal(reason: Self.nameRule) }
-            guard let root = try SafeDirectory.open(store.path), let directory = try openDirectory() else { return }
+            guard let root = try SafeDirectory.open(store.path), let directory = try openDirectory(Self.parent) else {
+                return
+            }
             // Nothing there needs no lock, and so no right to write. What a killed writer left may be the identity too.
             let isThere = Self.version(of: name, in: directory.descriptor) != nil
             let hasRemains = try !directory.abandonedFiles().isEmpty
@@ -103,6 +74,62 @@ final class ProviderStorage: IdentityStorage {
 }
 
 extension ProviderStorage {
+    private func content(named name: String, in parent: String) throws(CertificateProviderError) -> SecretBytes? {
+        guard Self.isPermitted(name) else { throw readFailure(Self.nameRule) }
+        let file = try reading { () throws(SafeDirectory.Refusal) in
+            try openDirectory(parent)?.read(name, atMost: IdentityStore.maximumEntrySize)
+        }
+        guard let file else { return nil }
+        do {
+            return try open(file, name, in: parent)
+        } catch SealedEnvelope.Failure.otherKey {
+            store.forgetKey()
+            do {
+                return try open(file, name, in: parent)
+            } catch {
+                throw describe(error, name, in: parent)
+            }
+        } catch {
+            throw describe(error, name, in: parent)
+        }
+    }
+
+    private func setContent(
+        _ content: SecretBytes, named name: String, in parent: String
+    ) throws(CertificateProviderError) {
+        guard Self.isPermitted(name) else { throw writeFailure(Self.nameRule) }
+        do {
+            let root = try SafeDirectory.create(store.path, store.files)
+            let lock = try StoreLock(in: root, patience: store.lockPatience, store.files)
+            defer { withExtendedLifetime(lock) {} }
+            // A writer may have died while it made the key.
+            root.removeAbandonedFiles(store.files)
+            let key = try keyForSealing(name, in: parent, root)
+            let directory = try root.create(parent, store.files).create(provider.rawValue, store.files)
+            if let old = try directory.read(name, atMost: IdentityStore.maximumEntrySize),
+                let version = SealedEnvelope.version(of: old), version > SealedEnvelope.version
+            {
+                throw SealedEnvelope.Failure.newerVersion(version)
+            }
+            let sealed = try SealedEnvelope.seal(content, name: fullName(name, in: parent), key: key)
+            guard sealed.count <= IdentityStore.maximumEntrySize else {
+                throw SafeDirectory.Refusal(reason: "an entry of \(sealed.count) bytes is too large")
+            }
+            try directory.write(sealed, to: name, replacing: true, store.files)
+        } catch let error as CertificateProviderError {
+            throw error.attributed(to: provider)
+        } catch let refusal as SafeDirectory.Refusal {
+            throw writeFailure(refusal.reason)
+        } catch SealedEnvelope.Failure.newerVersion(let version) {
+            throw writeFailure(
+                "the entry was written by a newer certprov (format \(version)) and is left alone; update")
+        } catch {
+            throw writeFailure("\(error)")
+        }
+    }
+}
+
+extension ProviderStorage {
     /// Whether a provider may call an entry so. The name is a file's: it must not lead to the key or to another
     /// provider's entries, nor look like a temporary file.
     private static func isPermitted(_ name: String) -> Bool {
@@ -116,10 +143,12 @@ extension ProviderStorage {
         "the name of an entry has 1 to 128 bytes, no '/' or NUL, and does not begin with a dot"
 
     /// What an entry's seal is bound to.
-    private func fullName(_ name: String) -> String { "\(provider)/\(name)" }
+    private func fullName(_ name: String, in parent: String) -> String {
+        parent == Self.parent ? "\(provider)/\(name)" : "\(parent)/\(provider)/\(name)"
+    }
 
-    private func openDirectory() throws(SafeDirectory.Refusal) -> SafeDirectory? {
-        try SafeDirectory.open(store.path)?.directory(Self.parent)?.directory(provider.rawValue)
+    private func openDirectory(_ parent: String) throws(SafeDirectory.Refusal) -> SafeDirectory? {
+        try SafeDirectory.open(store.path)?.directory(parent)?.directory(provider.rawValue)
     }
 
     private static func version(of name: String, in directory: Int32) -> EntryVersion? {
@@ -134,23 +163,24 @@ extension ProviderStorage {
                 Int64(changed.tv_nsec), 0))
     }
 
-    private func open(_ file: [UInt8], _ name: String) throws -> StoredIdentity {
+    private func open(_ file: [UInt8], _ name: String, in parent: String) throws -> SecretBytes {
         guard let key = try store.keyForOpening() else { throw SealedEnvelope.Failure.otherKey }
-        let content = try SealedEnvelope.open(file, name: fullName(name), key: key)
-        return try content.withUnsafeBytes { try StoredIdentityCoding.decode($0) }
+        return try SealedEnvelope.open(file, name: fullName(name, in: parent), key: key)
     }
 
     /// Returns the key to seal the entry `name` with. Under the lock.
     ///
     /// A new key is made only for a store in which nothing but that entry is sealed: beside a new key, the lost one
     /// could not be brought back without losing what was sealed since.
-    private func keyForSealing(_ name: String, _ root: SafeDirectory) throws -> SealingKey {
+    private func keyForSealing(_ name: String, in parent: String, _ root: SafeDirectory) throws -> SealingKey {
         if let key = try store.existingKeyForSealing() { return key }
         if let identities = try root.directory(Self.parent) {
             for other in try identities.entries() {
                 let names = try identities.directory(other)?.entries() ?? []
-                let isOnlyThis = names.allSatisfy { $0.hasPrefix(".") || (other == provider.rawValue && $0 == name) }
-                guard isOnlyThis else { throw lostKey(beside: other) }
+                let isOwn = parent == Self.parent && other == provider.rawValue
+                guard names.allSatisfy({ $0.hasPrefix(".") || (isOwn && $0 == name) }) else {
+                    throw lostKey(beside: other)
+                }
             }
         }
         return try store.newKeyForSealing()
@@ -172,7 +202,7 @@ extension ProviderStorage {
         }
     }
 
-    private func describe(_ error: any Error, _ name: String) -> CertificateProviderError {
+    private func describe(_ error: any Error, _ name: String, in parent: String) -> CertificateProviderError {
         switch error {
         // What the source of the key says. Only a content that is no identity calls for another one.
         case let error as CertificateProviderError where error.code != .malformedData:

@@ -141,6 +141,8 @@ import Testing
             func version(ofEntryNamed name: String) -> EntryVersion? { EntryVersion(.zero) }
             func setEntry(_ identity: StoredIdentity, named name: String) {}
             func removeEntry(named name: String) {}
+            func record(named name: String) -> SecretBytes? { nil }
+            func setRecord(_ record: SecretBytes, named name: String) {}
         }
         let stored = try ["one", "other"].map {
             let identity = try Samples.identity($0)
@@ -166,6 +168,8 @@ import Testing
             func version(ofEntryNamed name: String) -> EntryVersion? { EntryVersion(.zero) }
             func setEntry(_ identity: StoredIdentity, named name: String) {}
             func removeEntry(named name: String) {}
+            func record(named name: String) -> SecretBytes? { nil }
+            func setRecord(_ record: SecretBytes, named name: String) {}
         }
         for chain in [[], try Samples.identity("x").certificateChain] {
             let provider = try PKCS12FileProvider.testing("/x", storage: Keyless(chain))

@@ -5,6 +5,7 @@ import Synchronization
 public final class InMemoryStorage: IdentityStorage {
     private struct State {
         var entries: [String: StoredIdentity] = [:]
+        var records: [String: SecretBytes] = [:]
         var generation: Int64 = 0
         var failure: CertificateProviderError?
     }
@@ -37,6 +38,14 @@ public final class InMemoryStorage: IdentityStorage {
             state.entries[name] = nil
             state.generation += 1
         }
+    }
+
+    public func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        try access { $0.records[name] }
+    }
+
+    public func setRecord(_ record: SecretBytes, named name: String) throws(CertificateProviderError) {
+        try access { $0.records[name] = record }
     }
 
     private func access<T: Sendable>(_ body: (inout State) -> T) throws(CertificateProviderError) -> T {

@@ -132,13 +132,24 @@ extension PublicKeyInfo {
         return Array(whole ?? Data(point))
     }
 
-    /// `RSAPublicKey` (RFC 8017, appendix A.1.1): a modulus and an exponent.
     private static func modulusSize(ofRSAPublicKey der: ArraySlice<UInt8>) throws -> Int {
+        let modulus = try modulus(ofRSAPublicKey: der)
+        return modulus.count * 8 - (modulus.first?.leadingZeroBitCount ?? 0)
+    }
+
+    /// `RSAPublicKey` (RFC 8017, appendix A.1.1): a modulus and an exponent.
+    private static func modulus(ofRSAPublicKey der: ArraySlice<UInt8>) throws -> ArraySlice<UInt8> {
         try DER.sequence(try DER.parse(der), identifier: .sequence) { nodes in
             let modulus = try ArraySlice<UInt8>(derEncoded: &nodes).drop { $0 == 0 }
             _ = try ArraySlice<UInt8>(derEncoded: &nodes)
-            return modulus.count * 8 - (modulus.first?.leadingZeroBitCount ?? 0)
+            return modulus
         }
+    }
+
+    /// The modulus of an RSA key, big-endian without leading zeros; `nil` for any other key.
+    public var rsaModulus: [UInt8]? {
+        guard algorithm == .rsa else { return nil }
+        return (try? Self.modulus(ofRSAPublicKey: ArraySlice(keyBits))).map(Array.init)
     }
 }
 

@@ -51,6 +51,7 @@ struct TBSFields {
     private static let usedExtensions: Set<ASN1ObjectIdentifier> = [
         .X509ExtensionID.subjectAlternativeName, .X509ExtensionID.subjectKeyIdentifier,
         .X509ExtensionID.authorityKeyIdentifier, .X509ExtensionID.keyUsage, .X509ExtensionID.extendedKeyUsage,
+        .X509ExtensionID.basicConstraints,
     ]
 
     /// `Extension` (RFC 5280, section 4.1), or `nil` for one that is not used.

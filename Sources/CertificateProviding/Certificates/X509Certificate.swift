@@ -22,8 +22,13 @@ public struct X509Certificate: Sendable {
     /// Such as `dns:host.example`, `ip:192.0.2.1`, `email:…`, `uri:…`, `dirname:…`; safe to print on a terminal.
     public let subjectAlternativeNames: [String]
 
-    let subjectDER: [UInt8]
-    let issuerDER: [UInt8]
+    /// Whether the certificate may issue others: the `cA` of its basic constraints (RFC 5280, section 4.2.1.9).
+    public let isAuthority: Bool
+    /// The subject as a DER `Name`: what stores of certificates are searched by.
+    public let subjectDER: [UInt8]
+    /// The issuer as a DER `Name`.
+    public let issuerDER: [UInt8]
+
     let subjectKeyIdentifier: [UInt8]?
     let authorityKeyIdentifier: [UInt8]?
     let keyUsage: KeyUsage?
@@ -124,6 +129,9 @@ extension X509Certificate {
         self.subjectAlternativeNames =
             extensions[oid: ASN1ObjectIdentifier.X509ExtensionID.subjectAlternativeName]
             .flatMap { try? SubjectAlternativeNames($0) }?.map(\.displayName) ?? []
+        let constraints = extensions[oid: ASN1ObjectIdentifier.X509ExtensionID.basicConstraints]
+            .flatMap { try? BasicConstraints($0) }
+        if case .isCertificateAuthority = constraints { self.isAuthority = true } else { self.isAuthority = false }
         self.subjectKeyIdentifier =
             extensions[oid: ASN1ObjectIdentifier.X509ExtensionID.subjectKeyIdentifier]
             .flatMap { try? SubjectKeyIdentifier($0) }.map { Array($0.keyIdentifier) }

@@ -1,6 +1,7 @@
 /// Runs calls that block (tokens, key derivation, disk flushes) away from the cooperative pool and from event loops.
 public struct BlockingExecutor: Sendable {
-    private let submit: @Sendable (@escaping @Sendable () -> Void) -> Void
+    /// Runs a job once, at any time, on a thread that may block.
+    public let submit: @Sendable (@escaping @Sendable () -> Void) -> Void
 
     /// - Parameter submit: Runs the given job once, at any time, on a thread that may block.
     public init(submit: @escaping @Sendable (@escaping @Sendable () -> Void) -> Void) {

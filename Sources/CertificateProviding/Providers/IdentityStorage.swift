@@ -21,6 +21,15 @@ public protocol IdentityStorage: Sendable {
     /// Removes the entry. Succeeds when there is none.
     /// - Throws: `deleteFailed`.
     func removeEntry(named name: String) throws(CertificateProviderError)
+
+    /// Returns what the provider has to remember beside its identities, such as the PINs that a token has rejected, or
+    /// `nil` when there is nothing under that name. Records and entries do not share their names.
+    /// - Throws: `storeReadFailed` when there is something that cannot be read.
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes?
+
+    /// Replaces a record.
+    /// - Throws: `storeWriteFailed`; the old one is then still there.
+    func setRecord(_ record: SecretBytes, named name: String) throws(CertificateProviderError)
 }
 
 /// An identity at rest.

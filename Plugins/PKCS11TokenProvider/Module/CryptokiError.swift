@@ -1,0 +1,93 @@
+import CP11Kit
+import CertificateProviding
+
+/// A PKCS#11 function that did not return `CKR_OK`.
+struct CryptokiError: Error, CustomStringConvertible {
+    /// The function that failed, such as `C_Sign`.
+    let function: String
+    let code: CK_RV
+
+    var description: String { "\(function): \(Self.name(of: code))" }
+
+    /// The standard's name for a return value, or its number.
+    static func name(of code: CK_RV) -> String { names[code] ?? "CKR 0x" + String(code, radix: 16) }
+
+    /// Whether the session, the object handles and the login are worthless now, and a new connection to the token may
+    /// find everything again: it was removed, reset, or reinitialised by somebody.
+    var endsConnection: Bool {
+        switch code {
+        case CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_TOKEN_NOT_RECOGNIZED, CKR_SESSION_HANDLE_INVALID,
+            CKR_SESSION_CLOSED, CKR_OBJECT_HANDLE_INVALID, CKR_KEY_HANDLE_INVALID, CKR_SLOT_ID_INVALID,
+            CKR_CRYPTOKI_NOT_INITIALIZED, CKR_USER_NOT_LOGGED_IN, CKR_DEVICE_ERROR:
+            true
+        default: false
+        }
+    }
+
+    private static let names: [CK_RV: String] = [
+        CKR_CANCEL: "CKR_CANCEL", CKR_HOST_MEMORY: "CKR_HOST_MEMORY", CKR_SLOT_ID_INVALID: "CKR_SLOT_ID_INVALID",
+        CKR_GENERAL_ERROR: "CKR_GENERAL_ERROR", CKR_FUNCTION_FAILED: "CKR_FUNCTION_FAILED",
+        CKR_ARGUMENTS_BAD: "CKR_ARGUMENTS_BAD", CKR_CANT_LOCK: "CKR_CANT_LOCK",
+        CKR_ATTRIBUTE_READ_ONLY: "CKR_ATTRIBUTE_READ_ONLY", CKR_ATTRIBUTE_SENSITIVE: "CKR_ATTRIBUTE_SENSITIVE",
+        CKR_ATTRIBUTE_TYPE_INVALID: "CKR_ATTRIBUTE_TYPE_INVALID",
+        CKR_ATTRIBUTE_VALUE_INVALID: "CKR_ATTRIBUTE_VALUE_INVALID", CKR_DATA_INVALID: "CKR_DATA_INVALID",
+        CKR_DATA_LEN_RANGE: "CKR_DATA_LEN_RANGE", CKR_DEVICE_ERROR: "CKR_DEVICE_ERROR",
+        CKR_DEVICE_MEMORY: "CKR_DEVICE_MEMORY", CKR_DEVICE_REMOVED: "CKR_DEVICE_REMOVED",
+        CKR_FUNCTION_CANCELED: "CKR_FUNCTION_CANCELED", CKR_FUNCTION_NOT_SUPPORTED: "CKR_FUNCTION_NOT_SUPPORTED",
+        CKR_KEY_HANDLE_INVALID: "CKR_KEY_HANDLE_INVALID", CKR_KEY_SIZE_RANGE: "CKR_KEY_SIZE_RANGE",
+        CKR_KEY_TYPE_INCONSISTENT: "CKR_KEY_TYPE_INCONSISTENT",
+        CKR_KEY_FUNCTION_NOT_PERMITTED: "CKR_KEY_FUNCTION_NOT_PERMITTED",
+        CKR_MECHANISM_INVALID: "CKR_MECHANISM_INVALID", CKR_MECHANISM_PARAM_INVALID: "CKR_MECHANISM_PARAM_INVALID",
+        CKR_OBJECT_HANDLE_INVALID: "CKR_OBJECT_HANDLE_INVALID", CKR_OPERATION_ACTIVE: "CKR_OPERATION_ACTIVE",
+        CKR_OPERATION_NOT_INITIALIZED: "CKR_OPERATION_NOT_INITIALIZED", CKR_PIN_INCORRECT: "CKR_PIN_INCORRECT",
+        CKR_PIN_INVALID: "CKR_PIN_INVALID", CKR_PIN_LEN_RANGE: "CKR_PIN_LEN_RANGE",
+        CKR_PIN_EXPIRED: "CKR_PIN_EXPIRED", CKR_PIN_LOCKED: "CKR_PIN_LOCKED",
+        CKR_SESSION_CLOSED: "CKR_SESSION_CLOSED", CKR_SESSION_COUNT: "CKR_SESSION_COUNT",
+        CKR_SESSION_HANDLE_INVALID: "CKR_SESSION_HANDLE_INVALID", CKR_SESSION_READ_ONLY: "CKR_SESSION_READ_ONLY",
+        CKR_SIGNATURE_INVALID: "CKR_SIGNATURE_INVALID", CKR_TEMPLATE_INCOMPLETE: "CKR_TEMPLATE_INCOMPLETE",
+        CKR_TEMPLATE_INCONSISTENT: "CKR_TEMPLATE_INCONSISTENT", CKR_TOKEN_NOT_PRESENT: "CKR_TOKEN_NOT_PRESENT",
+        CKR_TOKEN_NOT_RECOGNIZED: "CKR_TOKEN_NOT_RECOGNIZED",
+        CKR_TOKEN_WRITE_PROTECTED: "CKR_TOKEN_WRITE_PROTECTED",
+        CKR_USER_ALREADY_LOGGED_IN: "CKR_USER_ALREADY_LOGGED_IN", CKR_USER_NOT_LOGGED_IN: "CKR_USER_NOT_LOGGED_IN",
+        CKR_USER_PIN_NOT_INITIALIZED: "CKR_USER_PIN_NOT_INITIALIZED",
+        CKR_USER_TYPE_INVALID: "CKR_USER_TYPE_INVALID",
+        CKR_USER_ANOTHER_ALREADY_LOGGED_IN: "CKR_USER_ANOTHER_ALREADY_LOGGED_IN",
+        CKR_USER_TOO_MANY_TYPES: "CKR_USER_TOO_MANY_TYPES", CKR_BUFFER_TOO_SMALL: "CKR_BUFFER_TOO_SMALL",
+        CKR_CRYPTOKI_NOT_INITIALIZED: "CKR_CRYPTOKI_NOT_INITIALIZED",
+        CKR_CRYPTOKI_ALREADY_INITIALIZED: "CKR_CRYPTOKI_ALREADY_INITIALIZED",
+        CKR_FUNCTION_REJECTED: "CKR_FUNCTION_REJECTED",
+    ]
+}
+
+extension CertificateProviderError {
+    /// What a failed PKCS#11 call means to whoever wanted something of the token.
+    init(_ error: CryptokiError, token: String) {
+        let (code, sentence): (Code, String) =
+            switch error.code {
+            case CKR_PIN_INCORRECT, CKR_PIN_INVALID:
+                (.pinIncorrect, "The token '\(token)' rejects the PIN; it will not be sent again")
+            case CKR_PIN_LEN_RANGE: (.pinIncorrect, "The PIN is shorter or longer than those of the token '\(token)'")
+            case CKR_PIN_LOCKED: (.pinLocked, "The PIN of the token '\(token)' is locked; unblock it with its PUK")
+            case CKR_PIN_EXPIRED:
+                (.rejected, "The PIN of the token '\(token)' has expired; change it with the token's own tool")
+            case CKR_USER_PIN_NOT_INITIALIZED: (.rejected, "The token '\(token)' has no user PIN yet; initialise it")
+            case CKR_USER_NOT_LOGGED_IN: (.interactionRequired, "The token '\(token)' wants a PIN; set 'pin-source'")
+            case CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_TOKEN_NOT_RECOGNIZED, CKR_SLOT_ID_INVALID:
+                (.tokenNotPresent, "The token '\(token)' is not there; insert it")
+            case CKR_SESSION_HANDLE_INVALID, CKR_SESSION_CLOSED, CKR_OBJECT_HANDLE_INVALID, CKR_KEY_HANDLE_INVALID:
+                (
+                    .tokenNotPresent,
+                    "The token '\(token)' was removed or reset in the middle of the operation; try again"
+                )
+            case CKR_SESSION_COUNT:
+                (.unavailable, "The token '\(token)' has no session left; other programs hold them")
+            case CKR_MECHANISM_INVALID, CKR_MECHANISM_PARAM_INVALID, CKR_KEY_TYPE_INCONSISTENT, CKR_KEY_SIZE_RANGE,
+                CKR_KEY_FUNCTION_NOT_PERMITTED, CKR_FUNCTION_NOT_SUPPORTED:
+                (.unsupportedAlgorithm, "The token '\(token)' cannot do this with the key")
+            case CKR_FUNCTION_CANCELED, CKR_CANCEL:
+                (.userCancelled, "The operation was cancelled at the token '\(token)'")
+            default: (.unavailable, "The token '\(token)' fails")
+            }
+        self.init(code, "\(sentence) (\(error)).", nativeCode: Int(clamping: error.code), underlying: error)
+    }
+}

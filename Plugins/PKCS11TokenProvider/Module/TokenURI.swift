@@ -1,0 +1,100 @@
+import CP11Kit
+import CertificateProviding
+import Glibc
+
+/// A PKCS#11 URI (RFC 7512): which module, token and object are meant.
+///
+/// Slots are never matched by their number: numbers change when a reader is plugged in.
+final class TokenURI: Sendable {
+    /// Only read after `init`; p11-kit's matching functions do not write to it.
+    nonisolated(unsafe) private let uri: OpaquePointer
+    /// The URI as given, without a PIN.
+    let text: String
+
+    /// - Throws: `configurationInvalid`, without showing the URI's query, in which a PIN may be.
+    init(_ text: String) throws(CertificateProviderError) {
+        guard let uri = p11_kit_uri_new() else { throw CertificateProviderError(.internal, "Out of memory.") }
+        self.uri = uri
+        self.text = text.split(separator: "?", maxSplits: 1).first.map(String.init) ?? text
+        let result = p11_kit_uri_parse(text, P11KitUriType(P11_KIT_URI_FOR_ANY.rawValue), uri)
+        guard result == P11_KIT_URI_OK.rawValue else {
+            let reason = p11_kit_uri_message(result).map { String(cString: $0) } ?? "it is no PKCS#11 URI"
+            throw CertificateProviderError(
+                .configurationInvalid, "'\(self.text.withVisibleControls)' is not a PKCS#11 URI (RFC 7512): \(reason).")
+        }
+        guard p11_kit_uri_any_unrecognized(uri) == 0 else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The PKCS#11 URI '\(self.text.withVisibleControls)' has an attribute that is not known here, so that "
+                    + "nothing can match it; see RFC 7512, section 2.3.")
+        }
+        guard p11_kit_uri_get_slot_id(uri) == CK_SLOT_ID.max else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "A PKCS#11 URI must not name a slot by its number, which changes when a reader is plugged in; use "
+                    + "'token' or 'serial'.")
+        }
+    }
+
+    deinit { p11_kit_uri_free(uri) }
+
+    /// The URI that any token and object matches.
+    static func any() throws(CertificateProviderError) -> TokenURI { try TokenURI("pkcs11:") }
+
+    var moduleName: String? { p11_kit_uri_get_module_name(uri).map { String(cString: $0) } }
+    var modulePath: String? { p11_kit_uri_get_module_path(uri).map { String(cString: $0) } }
+    /// Where the PIN is. Not the PIN.
+    var pinSource: String? { p11_kit_uri_get_pin_source(uri).map { String(cString: $0) } }
+    /// A PIN that stands in the URI itself: unsafe, since configuration is read by many.
+    var pinValue: SecretBytes? {
+        p11_kit_uri_get_pin_value(uri).map {
+            SecretBytes(copying: UnsafeRawBufferPointer(start: $0, count: strlen($0)))
+        }
+    }
+
+    func matches(_ module: CK_INFO) -> Bool {
+        withUnsafePointer(to: module) { p11_kit_uri_match_module_info(uri, $0) == 1 }
+    }
+
+    func matches(_ slot: CK_SLOT_INFO, _ token: CK_TOKEN_INFO) -> Bool {
+        withUnsafePointer(to: slot) { p11_kit_uri_match_slot_info(uri, $0) == 1 }
+            && withUnsafePointer(to: token) { p11_kit_uri_match_token_info(uri, $0) == 1 }
+    }
+
+    /// `CKA_ID` of the object that is meant, where the URI names one.
+    var objectID: [UInt8]? { attribute(CKA_ID) }
+    /// `CKA_LABEL` of the object that is meant, where the URI names one.
+    var objectLabel: [UInt8]? { attribute(CKA_LABEL) }
+
+    private func attribute(_ type: CK_ATTRIBUTE_TYPE) -> [UInt8]? {
+        guard let attribute = p11_kit_uri_get_attribute(uri, type)?.pointee else { return nil }
+        return Array(UnsafeRawBufferPointer(start: attribute.pValue, count: Int(attribute.ulValueLen)))
+    }
+
+    /// Returns the URI of an object on a token.
+    static func text(of token: CK_TOKEN_INFO, class objectClass: CK_OBJECT_CLASS?, id: [UInt8], label: [UInt8])
+        -> String?
+    {
+        guard let uri = p11_kit_uri_new() else { return nil }
+        defer { p11_kit_uri_free(uri) }
+        p11_kit_uri_get_token_info(uri).pointee = token
+        if var objectClass { set(uri, CKA_CLASS, &objectClass, MemoryLayout<CK_OBJECT_CLASS>.size) }
+        for (type, value) in [(CKA_ID, id), (CKA_LABEL, label)] where !value.isEmpty {
+            var value = value
+            set(uri, type, &value, value.count)
+        }
+        var text: UnsafeMutablePointer<CChar>?
+        let kind = P11KitUriType(P11_KIT_URI_FOR_OBJECT_ON_TOKEN.rawValue)
+        guard p11_kit_uri_format(uri, kind, &text) == P11_KIT_URI_OK.rawValue, let text else { return nil }
+        defer { free(text) }
+        return String(cString: text)
+    }
+
+    /// p11-kit copies the value.
+    private static func set(
+        _ uri: OpaquePointer, _ type: CK_ATTRIBUTE_TYPE, _ value: UnsafeMutableRawPointer, _ count: Int
+    ) {
+        var attribute = CK_ATTRIBUTE(type: type, pValue: value, ulValueLen: CK_ULONG(count))
+        _ = p11_kit_uri_set_attribute(uri, &attribute)
+    }
+}

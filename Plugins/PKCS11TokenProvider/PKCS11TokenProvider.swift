@@ -1,0 +1,109 @@
+public import CertificateProviding
+import CP11Kit
+import Synchronization
+
+/// An identity whose key lives in a PKCS#11 token: a smart card, a TPM, a hardware security module.
+///
+/// The key signs in the token and never leaves it. What is stored on this host is which identity was chosen, and, sealed,
+/// hashes of PINs that a token has rejected.
+///
+/// Calls into the vendor's library run on threads of their own, and cost a caller at most the parameter `timeout`.
+public final class PKCS11TokenProvider: CertificateProvider {
+    public static let id = ProviderID("pkcs11")
+    public var id: ProviderID { Self.id }
+
+    let environment: ProviderEnvironment
+    private let state = Mutex(State())
+
+    private struct State {
+        var settings: Settings?
+        /// What the settings lead to, found at the first use.
+        var tokens: Tokens?
+    }
+
+    public init(environment: ProviderEnvironment) { self.environment = environment }
+
+    public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
+        let settings = try Settings(parameters, provider: id)
+        state.withLock { $0 = State(settings: settings) }
+    }
+
+    /// Finds the identity, asks for the PIN where nobody has configured one, and lets the key sign a probe.
+    public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        do throws(CertificateProviderError) {
+            let tokens = try self.tokens()
+            let pin = try await pin(for: tokens, interaction)
+            let identity = try await tokens.calls.run("looking for the identity") {
+                () throws(CertificateProviderError) in try tokens.identity(pin: pin)
+            }
+            try await identity.verifyPossession()
+            let entry = StoredIdentity(
+                certificateChain: identity.certificateChain, privateKey: nil,
+                attributes: ["uri": identity.key.uri ?? ""])
+            let (storage, name) = (environment.storage, tokens.settings.entryName)
+            try await environment.executor.run { () throws(CertificateProviderError) in
+                try storage.setEntry(entry, named: name)
+            }
+            return identity
+        } catch {
+            throw error.attributed(to: id)
+        }
+    }
+
+    /// Returns the identity on the token where nobody has to be asked for a PIN; `nil` where one has to be, and where no
+    /// token is there and none was ever used.
+    ///
+    /// Blocks for the module, at most for the parameter `timeout`.
+    public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
+        do throws(CertificateProviderError) {
+            let tokens = try self.tokens()
+            let isKnown = try environment.storage.entry(named: tokens.settings.entryName) != nil
+            do throws(CertificateProviderError) {
+                return try tokens.calls.wait("looking for the identity") { () throws(CertificateProviderError) in
+                    try tokens.needsPerson() ? nil : tokens.identity(pin: nil)
+                }
+            } catch {
+                if !isKnown, [.tokenNotPresent, .notFound].contains(error.code) { return nil }
+                throw error
+            }
+        } catch {
+            throw error.attributed(to: id)
+        }
+    }
+
+    /// Forgets the choice and logs out. Objects on the token are destroyed only where `delete-objects` says so.
+    public func deleteStoredCertificate() throws(CertificateProviderError) {
+        do throws(CertificateProviderError) {
+            let tokens = try self.tokens()
+            try tokens.calls.wait("logging out") { () throws(CertificateProviderError) in tokens.logout() }
+            try environment.storage.removeEntry(named: tokens.settings.entryName)
+        } catch {
+            throw error.attributed(to: id)
+        }
+    }
+
+    func tokens() throws(CertificateProviderError) -> Tokens {
+        let (settings, known) = state.withLock { ($0.settings, $0.tokens) }
+        if let known { return known }
+        guard let settings else {
+            throw CertificateProviderError(
+                .configurationInvalid, "The provider '\(id)' has no parameters yet; set 'uri'.", provider: id)
+        }
+        let new = Tokens(settings, environment)
+        return state.withLock { state in
+            if let known = state.tokens { return known }
+            state.tokens = new
+            return new
+        }
+    }
+
+    private func pin(
+        for tokens: Tokens, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> SecretBytes? {
+        let question = try await tokens.calls.run("looking for the token") { () throws(CertificateProviderError) in
+            try tokens.questionForPIN()
+        }
+        guard let question else { return nil }
+        return try await interaction.requestSecret(question)
+    }
+}

@@ -1,0 +1,118 @@
+public import CertificateProviding
+import Crypto
+
+/// The provider's parameters, checked.
+struct Settings: Sendable {
+    enum Login: String, Sendable { case auto, always, never }
+
+    let uri: TokenURI
+    let modulePath: String?
+    let pinSource: SecretSource?
+    /// A PIN in the URI itself.
+    let pinValue: SecretBytes?
+    let login: Login
+    let deletesObjects: Bool
+    let timeout: Duration
+    /// The entry in the store: another URI is another choice.
+    let entryName: String
+
+    static let defaultTimeout = 20
+
+    init(_ parameters: ProviderParameters, provider: ProviderID) throws(CertificateProviderError) {
+        try parameters.refuseUnknown(knowing: Self.parameters, provider: provider)
+        uri = try TokenURI(parameters.string(Parameter.uri) ?? "pkcs11:")
+        modulePath = parameters.string(Parameter.modulePath)
+        if let source = try parameters.secretSource(Parameter.pinSource, provider: provider) {
+            pinSource = source
+        } else {
+            pinSource = try uri.pinSource.map { text throws(CertificateProviderError) in
+                try Self.source(inURI: text, provider)
+            }
+        }
+        pinValue = uri.pinValue
+        guard let login = Login(rawValue: parameters.string(Parameter.login) ?? "auto") else {
+            throw parameters.invalid(Parameter.login, "must be auto, always or never", provider: provider)
+        }
+        self.login = login
+        deletesObjects = try Self.flag(parameters, Parameter.deleteObjects, provider)
+        let timeout = parameters.string(Parameter.timeout) ?? String(Self.defaultTimeout)
+        guard let seconds = Int(timeout), (1...3600).contains(seconds) else {
+            throw parameters.invalid(
+                Parameter.timeout, "must be a number of seconds from 1 to 3600", provider: provider)
+        }
+        self.timeout = .seconds(seconds)
+        let name = Array("\(modulePath ?? "")\0\(uri.text)".utf8)
+        entryName = String(Array(SHA256.hash(data: name)).hexEncoded.prefix(32))
+    }
+
+    /// The `pin-source` of a URI: a file, by its path or as a `file:` URI (RFC 7512, section 2.4).
+    private static func source(
+        inURI text: String, _ provider: ProviderID
+    ) throws(CertificateProviderError) -> SecretSource {
+        guard !text.hasPrefix("|") else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "A 'pin-source' that runs a command ('|…') is refused; write the PIN to a file that only you can read.",
+                provider: provider)
+        }
+        var path = text
+        if path.hasPrefix("file:") { path = String(path.dropFirst(5)) }
+        if path.hasPrefix("///") { path = String(path.dropFirst(2)) }
+        guard path.hasPrefix("/") else {
+            throw CertificateProviderError(
+                .configurationInvalid, "The 'pin-source' of the URI must be an absolute path.", provider: provider)
+        }
+        return .file(path)
+    }
+
+    private static func flag(
+        _ parameters: ProviderParameters, _ name: String, _ provider: ProviderID
+    ) throws(CertificateProviderError) -> Bool {
+        switch parameters.string(name)?.lowercased() {
+        case nil, "false": false
+        case "true": true
+        default: throw parameters.invalid(name, "must be true or false", provider: provider)
+        }
+    }
+}
+
+extension Settings {
+    enum Parameter {
+        static let uri = "uri"
+        static let modulePath = "module-path"
+        static let pinSource = "pin-source"
+        static let login = "login"
+        static let deleteObjects = "delete-objects"
+        static let timeout = "timeout"
+    }
+
+    static let parameters = [
+        ParameterDescriptor(
+            Parameter.uri, .string, defaultValue: "any identity on any token",
+            summary: "The RFC 7512 URI of the identity, or as much of it as tells it from others."),
+        ParameterDescriptor(
+            Parameter.modulePath, .path, defaultValue: "the modules that p11-kit is configured with",
+            summary: "The PKCS#11 library to load."),
+        ParameterDescriptor(
+            Parameter.pinSource, .secretSource, defaultValue: "the URI's pin-source; else a person is asked",
+            summary: "Where the PIN is."),
+        ParameterDescriptor(
+            Parameter.login, .string, defaultValue: "auto",
+            summary: "'always' logs in before anything is read, 'never' uses only what is public."),
+        ParameterDescriptor(
+            Parameter.deleteObjects, .boolean, defaultValue: "false",
+            summary: "Whether deleting the identity destroys its objects on the token, for good."),
+        ParameterDescriptor(
+            Parameter.timeout, .string, defaultValue: String(Settings.defaultTimeout),
+            summary: "How many seconds a call into the module may take before its caller goes on without it."),
+    ]
+}
+
+extension PKCS11TokenProvider {
+    /// For a registry.
+    public static var descriptor: ProviderDescriptor {
+        ProviderDescriptor(
+            id: id, displayName: "PKCS#11 token", summary: "An identity whose key stays in a token.",
+            parameters: Settings.parameters, makeProvider: { PKCS11TokenProvider(environment: $0) })
+    }
+}

@@ -1,0 +1,114 @@
+import CP11Kit
+import CertificateProviding
+import Crypto
+
+/// How a token is made to sign with a scheme: the mechanism, and what has to be done to the message outside.
+struct SigningMechanism: Sendable {
+    enum Preparation: Sendable {
+        /// The token hashes, or the scheme has no hash.
+        case message
+        /// The token gets the hash.
+        case hash
+        /// The token gets a PKCS#1 `DigestInfo` and pads it.
+        case digestInfo
+        /// The token only computes with the key: what it gets is padded as RFC 8017 says.
+        case paddedPKCS1, paddedPSS
+    }
+
+    let scheme: SignatureScheme
+    let mechanism: CK_MECHANISM_TYPE
+    let preparation: Preparation
+    let hash: Hash
+
+    enum Hash: Sendable {
+        case none, sha256, sha384, sha512
+
+        func callAsFunction(_ message: [UInt8]) -> [UInt8] {
+            switch self {
+            case .none: message
+            case .sha256: Array(SHA256.hash(data: message))
+            case .sha384: Array(SHA384.hash(data: message))
+            case .sha512: Array(SHA512.hash(data: message))
+            }
+        }
+
+        var size: Int {
+            switch self {
+            case .none: 0
+            case .sha256: 32
+            case .sha384: 48
+            case .sha512: 64
+            }
+        }
+
+        /// The hash's mechanism and its mask generation function, as the parameters of PSS name them.
+        var pssParameters: CK_RSA_PKCS_PSS_PARAMS? {
+            let names: (hash: CK_MECHANISM_TYPE, mask: CK_RSA_PKCS_MGF_TYPE)
+            switch self {
+            case .none: return nil
+            case .sha256: names = (CKM_SHA256, CK_RSA_PKCS_MGF_TYPE(CKG_MGF1_SHA256))
+            case .sha384: names = (CKM_SHA384, CK_RSA_PKCS_MGF_TYPE(CKG_MGF1_SHA384))
+            case .sha512: names = (CKM_SHA512, CK_RSA_PKCS_MGF_TYPE(CKG_MGF1_SHA512))
+            }
+            return CK_RSA_PKCS_PSS_PARAMS(hashAlg: names.hash, mgf: names.mask, sLen: CK_ULONG(size))
+        }
+    }
+
+    /// The ways to sign with `key`, one for each scheme that the token can really do, most preferred first.
+    ///
+    /// - Parameters:
+    ///   - mechanisms: The token's.
+    ///   - allowed: The key's own `CKA_ALLOWED_MECHANISMS`; `nil` when it has none.
+    static func all(
+        for key: PublicKeyInfo, mechanisms: Set<CK_MECHANISM_TYPE>, allowed: Set<CK_MECHANISM_TYPE>? = nil
+    ) -> [SigningMechanism] {
+        let usable = allowed.map { mechanisms.intersection($0) } ?? mechanisms
+        return schemes(for: key).compactMap { scheme in
+            ways(of: scheme).first { usable.contains($0.mechanism) }
+        }
+    }
+
+    private static func schemes(for key: PublicKeyInfo) -> [SignatureScheme] {
+        switch (key.algorithm, key.curve) {
+        case (.ec, "P-256"): [.ecdsaP256SHA256]
+        case (.ec, "P-384"): [.ecdsaP384SHA384]
+        case (.ec, "P-521"): [.ecdsaP521SHA512]
+        case (.ed25519, _): [.ed25519]
+        case (.rsa, _) where key.isRestrictedToPSS: [.rsaPSSPSSSHA256, .rsaPSSPSSSHA384, .rsaPSSPSSSHA512]
+        case (.rsa, _):
+            [
+                .rsaPSSRSAESHA256, .rsaPSSRSAESHA384, .rsaPSSRSAESHA512, .rsaPKCS1SHA256, .rsaPKCS1SHA384,
+                .rsaPKCS1SHA512,
+            ]
+        default: []
+        }
+    }
+
+    /// The mechanisms that give a signature of `scheme`, the best first: hashing outside saves sending the message.
+    private static func ways(of scheme: SignatureScheme) -> [SigningMechanism] {
+        func ways(_ hash: Hash, _ list: [(CK_MECHANISM_TYPE, Preparation)]) -> [SigningMechanism] {
+            list.map { SigningMechanism(scheme: scheme, mechanism: $0.0, preparation: $0.1, hash: hash) }
+        }
+        return switch scheme {
+        case .ecdsaP256SHA256: ways(.sha256, [(CKM_ECDSA, .hash), (CKM_ECDSA_SHA256, .message)])
+        case .ecdsaP384SHA384: ways(.sha384, [(CKM_ECDSA, .hash), (CKM_ECDSA_SHA384, .message)])
+        case .ecdsaP521SHA512: ways(.sha512, [(CKM_ECDSA, .hash), (CKM_ECDSA_SHA512, .message)])
+        case .ed25519: ways(.none, [(CKM_EDDSA, .message)])
+        case .rsaPKCS1SHA256: ways(.sha256, pkcs1(CKM_SHA256_RSA_PKCS))
+        case .rsaPKCS1SHA384: ways(.sha384, pkcs1(CKM_SHA384_RSA_PKCS))
+        case .rsaPKCS1SHA512: ways(.sha512, pkcs1(CKM_SHA512_RSA_PKCS))
+        case .rsaPSSRSAESHA256, .rsaPSSPSSSHA256: ways(.sha256, pss(CKM_SHA256_RSA_PKCS_PSS))
+        case .rsaPSSRSAESHA384, .rsaPSSPSSSHA384: ways(.sha384, pss(CKM_SHA384_RSA_PKCS_PSS))
+        case .rsaPSSRSAESHA512, .rsaPSSPSSSHA512: ways(.sha512, pss(CKM_SHA512_RSA_PKCS_PSS))
+        default: []
+        }
+    }
+
+    private static func pkcs1(_ hashing: CK_MECHANISM_TYPE) -> [(CK_MECHANISM_TYPE, Preparation)] {
+        [(CKM_RSA_PKCS, .digestInfo), (hashing, .message), (CKM_RSA_X_509, .paddedPKCS1)]
+    }
+
+    private static func pss(_ hashing: CK_MECHANISM_TYPE) -> [(CK_MECHANISM_TYPE, Preparation)] {
+        [(CKM_RSA_PKCS_PSS, .hash), (hashing, .message), (CKM_RSA_X_509, .paddedPSS)]
+    }
+}

@@ -1,0 +1,30 @@
+import CertificateProviding
+
+/// A private key that signs inside its token and never leaves it.
+struct TokenKey: IdentityKey {
+    let publicKey: PublicKeyInfo
+    let uri: String?
+    /// What the token can do with the key.
+    let ways: [SigningMechanism]
+    /// The `CKA_ID` that the key shares with its certificate.
+    let id: [UInt8]
+    let token: Token
+
+    var location: KeyLocation { .token }
+    var signatureSchemes: [SignatureScheme] { ways.map(\.scheme) }
+
+    /// Suspends while the token works, for at most the provider's `timeout`.
+    func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        guard let way = ways.first(where: { $0.scheme == scheme }) else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "The token '\(token.displayName)' cannot sign with \(scheme); with this key it can do "
+                    + "\(signatureSchemes.map(\.description).joined(separator: ", ")).")
+        }
+        return try await token.calls.run("signing") { () throws(CertificateProviderError) in
+            try token.sign(message, with: self, by: way)
+        }
+    }
+}

@@ -1,0 +1,133 @@
+import CP11Kit
+import CertificateProviding
+
+/// An open session with a token.
+///
+/// Goes from thread to thread but is used by one at a time, which its pool sees to: modules crash when two share one.
+final class Session: @unchecked Sendable {
+    let module: Module
+    let handle: CK_SESSION_HANDLE
+
+    /// Opens a session. Blocks.
+    init(slot: Slot, readWrite: Bool = false) throws(CryptokiError) {
+        var handle: CK_SESSION_HANDLE = 0
+        let flags = CK_FLAGS(CKF_SERIAL_SESSION) | (readWrite ? CK_FLAGS(CKF_RW_SESSION) : 0)
+        try slot.module.call("C_OpenSession") { $0.C_OpenSession?(slot.id, flags, nil, nil, &handle) }
+        self.module = slot.module
+        self.handle = handle
+    }
+
+    deinit { try? module.call("C_CloseSession") { $0.C_CloseSession?(handle) } }
+
+    /// Returns the handles of the objects that have all of `attributes`. Only handles: a token may hold more objects
+    /// than anybody wants in memory.
+    func objects(with attributes: [Attribute]) throws(CryptokiError) -> [CK_OBJECT_HANDLE] {
+        try Attribute.withTemplate(attributes) { template, count throws(CryptokiError) in
+            try module.call("C_FindObjectsInit") { $0.C_FindObjectsInit?(handle, template, count) }
+        }
+        defer { try? module.call("C_FindObjectsFinal") { $0.C_FindObjectsFinal?(handle) } }
+        var found: [CK_OBJECT_HANDLE] = []
+        var batch = [CK_OBJECT_HANDLE](repeating: 0, count: 256)
+        while found.count < Self.maximumObjects {
+            var count: CK_ULONG = 0
+            try module.call("C_FindObjects") { $0.C_FindObjects?(handle, &batch, CK_ULONG(batch.count), &count) }
+            guard count > 0 else { break }
+            found += batch.prefix(min(Int(clamping: count), batch.count))
+        }
+        return found
+    }
+
+    /// A module that goes on for ever is not followed there.
+    private static let maximumObjects = 1_000_000
+
+    /// The largest attribute that is read. Certificates with everything in them stay far below.
+    private static let maximumAttributeSize = 1 << 20
+
+    /// `CK_UNAVAILABLE_INFORMATION`, a macro that Swift does not see.
+    private static let unavailable = CK_ULONG.max
+
+    /// Reads one attribute; `nil` when the object has none or it may not be seen.
+    ///
+    /// - Throws: Also when the module reports a length and then returns another, larger one.
+    func attribute(_ type: CK_ATTRIBUTE_TYPE, of object: CK_OBJECT_HANDLE) throws(CryptokiError) -> [UInt8]? {
+        // It may have grown meanwhile: asked for again, once.
+        for _ in 0..<2 {
+            var template = CK_ATTRIBUTE(type: type, pValue: nil, ulValueLen: 0)
+            do throws(CryptokiError) {
+                try module.call("C_GetAttributeValue") { $0.C_GetAttributeValue?(handle, object, &template, 1) }
+            } catch {
+                if error.code == CKR_ATTRIBUTE_TYPE_INVALID || error.code == CKR_ATTRIBUTE_SENSITIVE { return nil }
+                throw error
+            }
+            guard template.ulValueLen != Self.unavailable else { return nil }
+            let size = Int(clamping: template.ulValueLen)
+            guard size > 0 else { return [] }
+            guard size <= Self.maximumAttributeSize else {
+                throw CryptokiError(function: "C_GetAttributeValue", code: CKR_ATTRIBUTE_VALUE_INVALID)
+            }
+            let value = UnsafeMutableRawBufferPointer.allocate(byteCount: size, alignment: 1)
+            defer { value.deallocate() }
+            template.pValue = value.baseAddress
+            do throws(CryptokiError) {
+                try module.call("C_GetAttributeValue") { $0.C_GetAttributeValue?(handle, object, &template, 1) }
+            } catch {
+                if error.code == CKR_BUFFER_TOO_SMALL { continue }
+                throw error
+            }
+            guard template.ulValueLen != Self.unavailable else { return nil }
+            guard template.ulValueLen <= CK_ULONG(size) else {
+                throw CryptokiError(function: "C_GetAttributeValue", code: CKR_ATTRIBUTE_VALUE_INVALID)
+            }
+            return Array(value.prefix(Int(template.ulValueLen)))
+        }
+        throw CryptokiError(function: "C_GetAttributeValue", code: CKR_BUFFER_TOO_SMALL)
+    }
+
+    /// Reads a number, such as `CKA_KEY_TYPE`; `nil` when there is none or it is no number.
+    func number(_ type: CK_ATTRIBUTE_TYPE, of object: CK_OBJECT_HANDLE) throws(CryptokiError) -> CK_ULONG? {
+        guard let bytes = try attribute(type, of: object), bytes.count == MemoryLayout<CK_ULONG>.size else {
+            return nil
+        }
+        return bytes.withUnsafeBytes { $0.loadUnaligned(as: CK_ULONG.self) }
+    }
+
+    /// Reads a truth value; `nil` when there is none.
+    func flag(_ type: CK_ATTRIBUTE_TYPE, of object: CK_OBJECT_HANDLE) throws(CryptokiError) -> Bool? {
+        try attribute(type, of: object).flatMap { $0.count == 1 ? $0[0] != 0 : nil }
+    }
+}
+
+/// A value of an object's attribute.
+struct Attribute {
+    let type: CK_ATTRIBUTE_TYPE
+    let value: [UInt8]
+
+    init(_ type: CK_ATTRIBUTE_TYPE, _ value: [UInt8]) {
+        self.type = type
+        self.value = value
+    }
+
+    init(_ type: CK_ATTRIBUTE_TYPE, _ number: CK_ULONG) {
+        self.init(type, withUnsafeBytes(of: number) { Array($0) })
+    }
+
+    init(_ type: CK_ATTRIBUTE_TYPE, _ flag: Bool) { self.init(type, [flag ? 1 : 0]) }
+
+    /// Lends the attributes as the C template.
+    static func withTemplate<T>(
+        _ attributes: [Attribute], _ body: (UnsafeMutablePointer<CK_ATTRIBUTE>?, CK_ULONG) throws(CryptokiError) -> T
+    ) throws(CryptokiError) -> T {
+        // All values in one buffer, which stays where it is for the length of the call.
+        let bytes = attributes.flatMap(\.value)
+        let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: max(1, bytes.count), alignment: 1)
+        defer { buffer.deallocate() }
+        buffer.copyBytes(from: bytes)
+        var offset = 0
+        var template = attributes.map { attribute in
+            defer { offset += attribute.value.count }
+            let value = attribute.value.isEmpty ? nil : buffer.baseAddress.map { $0 + offset }
+            return CK_ATTRIBUTE(type: attribute.type, pValue: value, ulValueLen: CK_ULONG(attribute.value.count))
+        }
+        return try body(&template, CK_ULONG(template.count))
+    }
+}

@@ -1,0 +1,82 @@
+import CP11Kit
+import CertificateProviding
+
+/// A token in a slot of a module, as it was when it was looked at.
+///
+/// The slot's number means this token only for now: numbers shift, and tokens are swapped.
+struct Slot: Sendable {
+    let module: Module
+    let id: CK_SLOT_ID
+    let token: CK_TOKEN_INFO
+
+    /// What tells a token from every other one. Labels are not unique, and some vendors leave serial numbers empty.
+    struct Identity: Hashable, Sendable {
+        let manufacturer, model, serial, label: String
+    }
+
+    var identity: Identity {
+        Identity(
+            manufacturer: text(token.manufacturerID), model: text(token.model), serial: text(token.serialNumber),
+            label: label)
+    }
+
+    var label: String { text(token.label) }
+
+    /// What people call the token in a message.
+    var displayName: String { (label.isEmpty ? text(token.serialNumber) : label).withVisibleControls }
+
+    func has(_ flag: UInt) -> Bool { token.flags & flag != 0 }
+
+    /// The initialised tokens in a module. Blocks.
+    ///
+    /// - Parameter uri: Only those that it matches.
+    static func all(of module: Module, matching uri: TokenURI? = nil) throws(CryptokiError) -> [Slot] {
+        var slots: [Slot] = []
+        for id in try presentSlots(of: module) {
+            var slot = CK_SLOT_INFO()
+            var token = CK_TOKEN_INFO()
+            do throws(CryptokiError) {
+                try module.call("C_GetSlotInfo") { $0.C_GetSlotInfo?(id, &slot) }
+                try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &token) }
+            } catch {
+                // Pulled out meanwhile, or a reader with nothing readable in it.
+                if error.endsConnection { continue }
+                throw error
+            }
+            guard token.flags & UInt(CKF_TOKEN_INITIALIZED) != 0, uri?.matches(slot, token) ?? true else { continue }
+            slots.append(Slot(module: module, id: id, token: token))
+        }
+        return slots
+    }
+
+    private static let maximumSlots = 1024
+
+    private static func presentSlots(of module: Module) throws(CryptokiError) -> [CK_SLOT_ID] {
+        // The number may grow between asking for it and asking for the slots.
+        for _ in 0..<3 {
+            var count: CK_ULONG = 0
+            try module.call("C_GetSlotList") { $0.C_GetSlotList?(CK_BBOOL(CK_TRUE), nil, &count) }
+            let room = min(Int(clamping: count), maximumSlots)
+            guard room > 0 else { return [] }
+            var ids = [CK_SLOT_ID](repeating: 0, count: room)
+            count = CK_ULONG(room)
+            do throws(CryptokiError) {
+                try module.call("C_GetSlotList") { $0.C_GetSlotList?(CK_BBOOL(CK_TRUE), &ids, &count) }
+            } catch {
+                if error.code == CKR_BUFFER_TOO_SMALL { continue }
+                throw error
+            }
+            return Array(ids.prefix(min(Int(clamping: count), room)))
+        }
+        return []
+    }
+}
+
+/// The text in a fixed field of a PKCS#11 structure: UTF-8, padded with blanks (PKCS#11, section 3.2), or by careless
+/// vendors with NULs.
+private func text<Field>(_ field: Field) -> String {
+    withUnsafeBytes(of: field) { bytes in
+        let end = bytes.lastIndex { $0 != 0x20 && $0 != 0 }.map { $0 + 1 } ?? 0
+        return String(decoding: bytes[..<end].prefix { $0 != 0 }, as: UTF8.self)
+    }
+}

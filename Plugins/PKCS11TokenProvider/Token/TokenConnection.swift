@@ -1,0 +1,84 @@
+import CP11Kit
+import CertificateProviding
+import Synchronization
+
+/// A token that is being used: its sessions, whether its user is logged in, and where its keys are.
+///
+/// Worthless once the token was removed or reset. Nothing is repaired then: a new connection finds everything again.
+final class TokenConnection: Sendable {
+    let slot: Slot
+    let sessions: SessionPool
+    let mechanisms: Set<CK_MECHANISM_TYPE>
+    private let state = Mutex(State())
+
+    private struct State {
+        var isLoggedIn = false
+        /// By the public key, and after login: the same handle may later mean another key.
+        var keys: [PublicKeyInfo: TokenReader.PrivateKey] = [:]
+    }
+
+    /// Opens the first session. Blocks.
+    init(slot: Slot) throws(CryptokiError) {
+        self.slot = slot
+        self.sessions = try SessionPool(slot: slot)
+        self.mechanisms = try sessions.withSession { session throws(CryptokiError) in
+            try TokenReader(session: session, slot: slot).mechanisms()
+        }
+    }
+
+    /// Whether private objects can be seen: the user is logged in, or the token has no login (`CKF_LOGIN_REQUIRED`).
+    var isOpen: Bool { !slot.has(UInt(CKF_LOGIN_REQUIRED)) || state.withLock { $0.isLoggedIn } }
+
+    /// Logs the user in. Login belongs to the whole application and not to a session: being logged in already is success,
+    /// whoever did it. Blocks, with a PIN pad for as long as the person takes.
+    ///
+    /// - Parameter pin: `nil` for a token with a PIN pad of its own.
+    func login(_ pin: SecretBytes?) throws(CryptokiError) {
+        try sessions.withSession { session throws(CryptokiError) in
+            do throws(CryptokiError) { try session.login(pin, as: CK_USER_TYPE(CKU_USER)) } catch {
+                guard error.code == CKR_USER_ALREADY_LOGGED_IN else { throw error }
+            }
+        }
+        state.withLock { $0.isLoggedIn = true }
+    }
+
+    /// Logs the user out, where this connection logged them in.
+    func logout() {
+        guard
+            state.withLock({ state in
+                defer { state = State() }
+                return state.isLoggedIn
+            })
+        else { return }
+        try? sessions.withSession { session throws(CryptokiError) in
+            try slot.module.call("C_Logout") { $0.C_Logout?(session.handle) }
+        }
+    }
+
+    /// Returns the private key that belongs to a public key; `nil` when there is none on the token.
+    ///
+    /// - Parameter id: The `CKA_ID` of its certificate, which is where it is looked for.
+    func key(for publicKey: PublicKeyInfo, id: [UInt8]) throws(CryptokiError) -> TokenReader.PrivateKey? {
+        if let known = state.withLock({ $0.keys[publicKey] }) { return known }
+        let found = try sessions.withSession { session throws(CryptokiError) in
+            try TokenReader(session: session, slot: slot).privateKeys(id: id)
+        }
+        guard let key = found.first(where: { $0.mayBe(publicKey) }) else { return nil }
+        state.withLock { $0.keys[publicKey] = key }
+        return key
+    }
+}
+
+extension Session {
+    /// Blocks.
+    func login(_ pin: SecretBytes?, as user: CK_USER_TYPE) throws(CryptokiError) {
+        guard let pin else {
+            return try module.call("C_Login") { $0.C_Login?(handle, user, nil, 0) }
+        }
+        try pin.withUnsafeBytes { bytes throws(CryptokiError) in
+            // The standard's parameter is not const, and modules do not write to it.
+            let text = UnsafeMutablePointer(mutating: bytes.bindMemory(to: UInt8.self).baseAddress)
+            try module.call("C_Login") { $0.C_Login?(handle, user, text, CK_ULONG(bytes.count)) }
+        }
+    }
+}

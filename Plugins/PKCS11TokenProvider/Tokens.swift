@@ -1,0 +1,159 @@
+import CP11Kit
+import CertificateProviding
+import Synchronization
+
+/// The tokens that the settings lead to, and the identity among what is on them. Everything here blocks.
+final class Tokens: Sendable {
+    let settings: Settings
+    let calls: ModuleCalls
+    private let environment: ProviderEnvironment
+    private let policy: PINPolicy
+    private let state = Mutex(State())
+
+    private struct State {
+        var modules: [Module]?
+        /// Those that were met, by what they are: each keeps its connection and its PIN.
+        var tokens: [Slot.Identity: Token] = [:]
+    }
+
+    init(_ settings: Settings, _ environment: ProviderEnvironment) {
+        self.settings = settings
+        self.environment = environment
+        self.calls = ModuleCalls(timeout: settings.timeout)
+        self.policy = PINPolicy(rejected: RejectedPINs(storage: environment.storage), logger: environment.logger)
+    }
+
+    /// Returns the tokens that are there now and that the URI matches.
+    /// - Parameter failures: Gets what kept modules from being looked at.
+    func present(_ failures: inout [CertificateProviderError]) throws(CertificateProviderError) -> [(Token, Slot)] {
+        var found: [(Token, Slot)] = []
+        for module in try modules(&failures) {
+            do throws(CryptokiError) {
+                for slot in try Slot.all(of: module, matching: settings.uri) { found.append((token(in: slot), slot)) }
+            } catch {
+                failures.append(
+                    CertificateProviderError(
+                        .unavailable, "The PKCS#11 module '\(module.name)' fails (\(error)).",
+                        nativeCode: Int(clamping: error.code), underlying: error))
+            }
+        }
+        return found
+    }
+
+    /// Returns the one identity that the URI means, logging in where that takes it.
+    ///
+    /// - Parameter pin: One that a person has just given.
+    /// - Throws: `tokenNotPresent`, `notFound`, `configurationInvalid` with the URIs to choose from, and what the login
+    ///   meets.
+    func identity(pin: SecretBytes?) throws(CertificateProviderError) -> Identity {
+        var failures: [CertificateProviderError] = []
+        let present = try present(&failures)
+        guard !present.isEmpty else { throw failures.first ?? tokenNotPresent() }
+        var candidates: [(TokenReader.Candidate, Token, [X509Certificate])] = []
+        for (token, slot) in present {
+            if settings.login != .never { try token.open(pin: pin) }
+            let contents = try read(token, slot)
+            failures += contents.failures
+            candidates += contents.candidates.map { ($0.candidate, token, $0.chain) }
+        }
+        let usable = candidates.filter { $0.0.certificate.permitsClientAuthentication }
+        if candidates.count > 1, usable.count == 1 { candidates = usable }
+        guard let (candidate, token, chain) = candidates.first else {
+            throw failures.first
+                ?? CertificateProviderError(
+                    .notFound,
+                    "No identity on the token matches '\(settings.uri.text.withVisibleControls)'; 'certprov list' "
+                        + "shows what there is.")
+        }
+        guard candidates.count == 1 else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "There are \(candidates.count) identities; set 'uri' to one of: "
+                    + candidates.map { "'\($0.0.uri)'" }.joined(separator: ", ") + ".")
+        }
+        return try identity(candidate, on: token, chain)
+    }
+
+    /// Returns what is on a token, as far as it can be seen now.
+    func read(
+        _ token: Token, _ slot: Slot
+    ) throws(CertificateProviderError) -> (
+        candidates: [(candidate: TokenReader.Candidate, chain: [X509Certificate])], failures: [CertificateProviderError]
+    ) {
+        let uri = settings.uri
+        return try token.withConnection { connection throws(CryptokiError) in
+            var failures: [CertificateProviderError] = []
+            let found = try connection.sessions.withSession { session throws(CryptokiError) in
+                let reader = TokenReader(session: session, slot: slot)
+                let candidates = try reader.candidates(
+                    for: uri, keys: try reader.privateKeys(id: uri.objectID), areKeysHidden: !connection.isOpen,
+                    failures: &failures)
+                return try candidates.map { candidate throws(CryptokiError) in
+                    (candidate, try reader.chain(of: candidate.certificate))
+                }
+            }
+            return (found, failures)
+        }
+    }
+
+    private func identity(
+        _ candidate: TokenReader.Candidate, on token: Token, _ chain: [X509Certificate]
+    ) throws(CertificateProviderError) -> Identity {
+        let publicKey = candidate.certificate.publicKey
+        let ways = try token.withConnection { connection throws(CryptokiError) in
+            SigningMechanism.all(
+                for: publicKey, mechanisms: connection.mechanisms, allowed: candidate.key?.allowedMechanisms)
+        }
+        guard !ways.isEmpty else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "The token '\(token.displayName)' has no mechanism that signs with the \(publicKey.displayName) key.")
+        }
+        let key = TokenKey(publicKey: publicKey, uri: candidate.uri, ways: ways, id: candidate.id, token: token)
+        return try Identity(
+            certificateChain: chain, key: key,
+            provenance: .init(
+                provider: PKCS11TokenProvider.id, alias: String(validating: candidate.label, as: UTF8.self),
+                source: candidate.uri))
+    }
+
+    func logout() { state.withLock { $0.tokens.values }.forEach { $0.logout() } }
+
+    /// Whether the identity can only be had by asking a person for the PIN.
+    func needsPerson() throws(CertificateProviderError) -> Bool { try questionForPIN() != nil }
+
+    /// What to ask a person for; `nil` when nobody has to be asked.
+    func questionForPIN() throws(CertificateProviderError) -> String? {
+        guard settings.login != .never, settings.pinValue == nil else { return nil }
+        guard settings.pinSource == nil || settings.pinSource == .prompt else { return nil }
+        var failures: [CertificateProviderError] = []
+        let closed = try present(&failures).filter { token, slot in
+            slot.has(UInt(CKF_LOGIN_REQUIRED)) && !slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) && !token.isOpen
+        }
+        return closed.first.map { "PIN for the token '\($0.0.displayName)'" }
+    }
+
+    private func modules(_ failures: inout [CertificateProviderError]) throws(CertificateProviderError) -> [Module] {
+        if let modules = state.withLock({ $0.modules }) { return modules }
+        let loaded = try ModuleLoader.modules(for: settings.uri, path: settings.modulePath)
+        failures += loaded.failures
+        state.withLock { $0.modules = $0.modules ?? loaded.modules }
+        return loaded.modules
+    }
+
+    private func token(in slot: Slot) -> Token {
+        state.withLock { state in
+            if let known = state.tokens[slot.identity] { return known }
+            let supply = PINSupply(
+                source: settings.pinSource, value: settings.pinValue, secrets: environment.secrets, policy: policy)
+            let token = Token(slot, calls: calls, pins: supply)
+            state.tokens[slot.identity] = token
+            return token
+        }
+    }
+
+    private func tokenNotPresent() -> CertificateProviderError {
+        CertificateProviderError(
+            .tokenNotPresent, "There is no token that matches '\(settings.uri.text.withVisibleControls)'; insert it.")
+    }
+}
