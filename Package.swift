@@ -9,9 +9,14 @@ let package = Package(
         .library(name: "IdentityStore", targets: ["IdentityStore"]),
         .library(name: "Logon", targets: ["Logon"]),
         .library(name: "CertificateTLS", targets: ["CertificateTLS"]),
+        .library(name: "PKCS11TokenProvider", targets: ["PKCS11TokenProvider"]),
         .library(name: "PKCS12FileProvider", targets: ["PKCS12FileProvider"]),
         .executable(name: "certprov", targets: ["certprov"]),
         .executable(name: "certprov-full", targets: ["certprov-full"]),
+    ],
+    traits: [
+        .trait(name: "PKCS11", description: "The command knows PKCS#11 tokens, and needs p11-kit."),
+        .default(enabledTraits: ["PKCS11"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -96,7 +101,8 @@ let package = Package(
         .target(
             name: "CertprovCommand",
             dependencies: [
-                "CLinux", "CertificateProviding", "IdentityStore", "LogonCore", "PKCS11TokenProvider",
+                "CLinux", "CertificateProviding", "IdentityStore", "LogonCore",
+                .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
                 "PKCS12FileProvider",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),

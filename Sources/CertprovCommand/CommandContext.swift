@@ -6,8 +6,11 @@ import Glibc
 import IdentityStore
 public import Logging
 public import LogonCore
-import PKCS11TokenProvider
 import PKCS12FileProvider
+
+#if PKCS11
+    import PKCS11TokenProvider
+#endif
 
 /// What a subcommand works with: its options, the installed providers, and the streams.
 public struct CommandContext: Sendable {
@@ -22,9 +25,18 @@ public struct CommandContext: Sendable {
     public let secrets = SecretReader()
     public let logger: Logger
 
+    /// The providers of this build.
+    private static var installed: [ProviderDescriptor] {
+        #if PKCS11
+            [PKCS12FileProvider.descriptor, PKCS11TokenProvider.descriptor]
+        #else
+            [PKCS12FileProvider.descriptor]
+        #endif
+    }
+
     init(_ options: GlobalOptions) throws(CertificateProviderError) {
         self.options = options
-        self.registry = try ProviderRegistry([PKCS12FileProvider.descriptor, PKCS11TokenProvider.descriptor])
+        self.registry = try ProviderRegistry(Self.installed)
         let level: Logger.Level = options.verbose == 0 ? .warning : .trace
         var logger = Logger(label: "certprov") { StreamLogHandler.standardError(label: $0) }
         logger.logLevel = level
