@@ -17,6 +17,7 @@ let package = Package(
                 .product(name: "CertificateProviding", package: "certprov"),
                 .product(name: "CertificateTLS", package: "certprov"),
                 .product(name: "IdentityStore", package: "certprov"),
+                .product(name: "PKCS11TokenProvider", package: "certprov"),
                 .product(name: "PKCS12FileProvider", package: "certprov"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),

@@ -22,21 +22,16 @@ extension Tokens {
         provider: ProviderID, stored: X509Certificate?
     ) throws(CertificateProviderError) -> IdentityList {
         var list = IdentityList()
-        for (token, slot) in try present(&list.failures) {
+        if settings.pinValue != nil {
+            list.remarks.append(
+                "The URI holds a PIN ('pin-value'), which everybody sees who reads the configuration; use 'pin-source'.")
+        }
+        let present = try present(&list.failures)
+        open(present, &list)
+        var all: [Found] = []
+        for (token, slot) in present {
             do throws(CertificateProviderError) {
-                if settings.login != .never, token.isPINAtHand { try token.open(pin: nil) }
-            } catch {
-                list.failures.append(error)
-            }
-            do throws(CertificateProviderError) {
-                let contents = try read(token, slot)
-                list.failures += contents.failures
-                list.identities += contents.candidates.map { candidate, chain in
-                    ListedIdentity(
-                        provider: provider, alias: String(validating: candidate.label, as: UTF8.self),
-                        isStored: candidate.certificate == stored, certificateChain: chain, keyLocation: .token,
-                        isKeyExportable: false, keyURI: candidate.uri)
-                }
+                all += try read(token, slot, &list.failures)
             } catch {
                 list.failures.append(error)
             }
@@ -46,7 +41,38 @@ extension Tokens {
                         + "is not known. Set 'pin-source' to see it.")
             }
         }
+        func listed(_ found: Found) -> ListedIdentity {
+            ListedIdentity(
+                provider: provider, alias: String(validating: found.candidate.label, as: UTF8.self),
+                isStored: found.candidate.certificate == stored, certificateChain: found.chain, keyLocation: .token,
+                isKeyExportable: false, keyURI: found.candidate.uri)
+        }
+        list.identities = all.map(listed)
+        list.choice = choice(all, present, list.failures).map(listed)
         list.failures = list.failures.map { $0.attributed(to: provider) }
         return list
+    }
+
+    /// Logs in where a PIN is configured and it is clear for which token.
+    private func open(_ present: [(Token, Slot)], _ list: inout IdentityList) {
+        do throws(CertificateProviderError) {
+            if let token = try tokenToOpen(of: present), token.isPINAtHand { try token.open(pin: nil) }
+        } catch {
+            // Several tokens are no fault of a listing.
+            if error.code != .configurationInvalid { list.failures.append(error) }
+        }
+    }
+
+    private func choice(
+        _ all: [Found], _ present: [(Token, Slot)], _ failures: [CertificateProviderError]
+    ) -> Result<Found, CertificateProviderError> {
+        Result { () throws(CertificateProviderError) in
+            guard !present.isEmpty else { throw failures.first ?? tokenNotPresent() }
+            if let token = try tokenToOpen(of: present) {
+                throw CertificateProviderError(
+                    .interactionRequired, "The token '\(token.displayName)' wants its PIN first.")
+            }
+            return try choose(all, failures)
+        }
     }
 }

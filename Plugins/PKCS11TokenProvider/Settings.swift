@@ -91,7 +91,7 @@ extension Settings {
             Parameter.uri, .string, defaultValue: "any identity on any token",
             summary: "The RFC 7512 URI of the identity, or as much of it as tells it from others."),
         ParameterDescriptor(
-            Parameter.modulePath, .path, defaultValue: "the modules that p11-kit is configured with",
+            Parameter.modulePath, .library, defaultValue: "the modules that p11-kit is configured with",
             summary: "The PKCS#11 library to load."),
         ParameterDescriptor(
             Parameter.pinSource, .secretSource, defaultValue: "the URI's pin-source; else a person is asked",

@@ -49,16 +49,27 @@ final class Tokens: Sendable {
         var failures: [CertificateProviderError] = []
         let present = try present(&failures)
         guard !present.isEmpty else { throw failures.first ?? tokenNotPresent() }
-        var candidates: [(TokenReader.Candidate, Token, [X509Certificate])] = []
-        for (token, slot) in present {
-            if settings.login != .never { try token.open(pin: pin) }
-            let contents = try read(token, slot)
-            failures += contents.failures
-            candidates += contents.candidates.map { ($0.candidate, token, $0.chain) }
-        }
-        let usable = candidates.filter { $0.0.certificate.permitsClientAuthentication }
+        if let token = try tokenToOpen(of: present) { try token.open(pin: pin) }
+        var candidates: [Found] = []
+        for (token, slot) in present { candidates += try read(token, slot, &failures) }
+        return try identity(of: try choose(candidates, failures))
+    }
+
+    /// A certificate on a token, with its chain.
+    struct Found {
+        let candidate: TokenReader.Candidate
+        let chain: [X509Certificate]
+        let token: Token
+    }
+
+    /// Chooses as ``identity(pin:)`` does.
+    func choose(
+        _ candidates: [Found], _ failures: [CertificateProviderError]
+    ) throws(CertificateProviderError) -> Found {
+        var candidates = candidates
+        let usable = candidates.filter { $0.candidate.certificate.permitsClientAuthentication }
         if candidates.count > 1, usable.count == 1 { candidates = usable }
-        guard let (candidate, token, chain) = candidates.first else {
+        guard let found = candidates.first else {
             throw failures.first
                 ?? CertificateProviderError(
                     .notFound,
@@ -69,36 +80,55 @@ final class Tokens: Sendable {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "There are \(candidates.count) identities; set 'uri' to one of: "
-                    + candidates.map { "'\($0.0.uri)'" }.joined(separator: ", ") + ".")
+                    + candidates.map { "'\($0.candidate.uri)'" }.joined(separator: ", ") + ".")
         }
-        return try identity(candidate, on: token, chain)
+        return found
+    }
+
+    /// The token to log in to; `nil` when none has to be. Never more than one: a PIN that is sent to another token than
+    /// its own counts there as a wrong one.
+    ///
+    /// - Throws: `configurationInvalid` where several tokens may hold the identity.
+    func tokenToOpen(of present: [(Token, Slot)]) throws(CertificateProviderError) -> Token? {
+        guard settings.login != .never else { return nil }
+        let closed = present.filter { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) && !$0.0.isOpen }
+        guard closed.count > 1 else { return closed.first?.0 }
+        // Certificates can be seen without a login, mostly.
+        var holders: [Token] = []
+        var failures: [CertificateProviderError] = []
+        for (token, slot) in closed where try !read(token, slot, &failures).isEmpty { holders.append(token) }
+        if holders.count == 1 { return holders[0] }
+        throw CertificateProviderError(
+            .configurationInvalid,
+            "The URI '\(settings.uri.text.withVisibleControls)' leaves open which token is meant, and a PIN is sent to one "
+                + "only; add 'token=' or 'serial=' to it. There are: "
+                + closed.map { "'\($0.0.displayName)'" }.joined(separator: ", ") + ".")
     }
 
     /// Returns what is on a token, as far as it can be seen now.
     func read(
-        _ token: Token, _ slot: Slot
-    ) throws(CertificateProviderError) -> (
-        candidates: [(candidate: TokenReader.Candidate, chain: [X509Certificate])], failures: [CertificateProviderError]
-    ) {
+        _ token: Token, _ slot: Slot, _ failures: inout [CertificateProviderError]
+    ) throws(CertificateProviderError) -> [Found] {
         let uri = settings.uri
-        return try token.withConnection { connection throws(CryptokiError) in
-            var failures: [CertificateProviderError] = []
+        let (found, problems) = try token.withConnection { connection throws(CryptokiError) in
+            var problems: [CertificateProviderError] = []
             let found = try connection.sessions.withSession { session throws(CryptokiError) in
                 let reader = TokenReader(session: session, slot: slot)
                 let candidates = try reader.candidates(
                     for: uri, keys: try reader.privateKeys(id: uri.objectID), areKeysHidden: !connection.isOpen,
-                    failures: &failures)
+                    failures: &problems)
                 return try candidates.map { candidate throws(CryptokiError) in
-                    (candidate, try reader.chain(of: candidate.certificate))
+                    Found(candidate: candidate, chain: try reader.chain(of: candidate.certificate), token: token)
                 }
             }
-            return (found, failures)
+            return (found, problems)
         }
+        failures += problems
+        return found
     }
 
-    private func identity(
-        _ candidate: TokenReader.Candidate, on token: Token, _ chain: [X509Certificate]
-    ) throws(CertificateProviderError) -> Identity {
+    private func identity(of found: Found) throws(CertificateProviderError) -> Identity {
+        let (candidate, token) = (found.candidate, found.token)
         let publicKey = candidate.certificate.publicKey
         let ways = try token.withConnection { connection throws(CryptokiError) in
             SigningMechanism.all(
@@ -111,7 +141,7 @@ final class Tokens: Sendable {
         }
         let key = TokenKey(publicKey: publicKey, uri: candidate.uri, ways: ways, id: candidate.id, token: token)
         return try Identity(
-            certificateChain: chain, key: key,
+            certificateChain: found.chain, key: key,
             provenance: .init(
                 provider: PKCS11TokenProvider.id, alias: String(validating: candidate.label, as: UTF8.self),
                 source: candidate.uri))
@@ -124,13 +154,13 @@ final class Tokens: Sendable {
 
     /// What to ask a person for; `nil` when nobody has to be asked.
     func questionForPIN() throws(CertificateProviderError) -> String? {
-        guard settings.login != .never, settings.pinValue == nil else { return nil }
-        guard settings.pinSource == nil || settings.pinSource == .prompt else { return nil }
+        guard settings.pinValue == nil, settings.pinSource == nil || settings.pinSource == .prompt else { return nil }
         var failures: [CertificateProviderError] = []
-        let closed = try present(&failures).filter { token, slot in
-            slot.has(UInt(CKF_LOGIN_REQUIRED)) && !slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) && !token.isOpen
-        }
-        return closed.first.map { "PIN for the token '\($0.0.displayName)'" }
+        let present = try present(&failures)
+        guard let token = try tokenToOpen(of: present),
+            let slot = present.first(where: { $0.0 === token })?.1, !slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
+        else { return nil }
+        return "PIN for the token '\(token.displayName)'"
     }
 
     private func modules(_ failures: inout [CertificateProviderError]) throws(CertificateProviderError) -> [Module] {
@@ -152,7 +182,7 @@ final class Tokens: Sendable {
         }
     }
 
-    private func tokenNotPresent() -> CertificateProviderError {
+    func tokenNotPresent() -> CertificateProviderError {
         CertificateProviderError(
             .tokenNotPresent, "There is no token that matches '\(settings.uri.text.withVisibleControls)'; insert it.")
     }

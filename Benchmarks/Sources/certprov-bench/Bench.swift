@@ -2,6 +2,7 @@ import CertificateProviding
 import Glibc
 import IdentityStore
 import Logging
+import PKCS11TokenProvider
 import PKCS12FileProvider
 
 /// The measurements that need the library in process. Prints lines of `name value`, which `Benchmarks/run` reads.
@@ -9,6 +10,9 @@ import PKCS12FileProvider
 ///     certprov-bench store P12 STATE     time of getStoredCertificate, warm and cold
 ///     certprov-bench tls P12 KEY CHAIN CA STATE
 ///                                       handshakes per second, with an Identity and with PEM files
+///
+///     certprov-bench sign MODULE URI STATE CALLERS SECONDS
+///                                       signatures per second with a token's key
 ///
 /// STATE is a directory for an identity store.
 /// The password of the file is in the environment variable PASSWORD.
@@ -26,10 +30,29 @@ struct Bench {
             try await HandshakeBenchmark(
                 identity: identity, key: arguments[2], chain: arguments[3], anchors: arguments[4]
             ).run()
+        case ("sign", 6):
+            guard let callers = Int(arguments[4]), let length = Int(arguments[5]) else { exit(64) }
+            let identity = try await token(arguments[1], arguments[2], arguments[3])
+            try await SignBenchmark(identity: identity, callers: callers, length: .seconds(length)).run()
         default:
-            print("usage: certprov-bench store P12 STATE | tls P12 KEY CHAIN CA STATE")
+            print(
+                "usage: certprov-bench store P12 STATE | tls P12 KEY CHAIN CA STATE | sign MODULE URI STATE CALLERS SECONDS"
+            )
             exit(64)
         }
+    }
+
+    /// The identity on a token whose PIN is in the environment variable PIN.
+    static func token(_ module: String, _ uri: String, _ state: String) async throws -> Identity {
+        let provider = PKCS11TokenProvider(
+            environment: ProviderEnvironment(
+                storage: IdentityStore(path: state).storage(for: PKCS11TokenProvider.id),
+                logger: Logger(label: "bench"), executor: .threads()))
+        try provider.setParameters(
+            ProviderParameters([
+                "module-path": .init(module), "uri": .init(uri), "pin-source": .init("env:PIN"),
+            ]))
+        return try await provider.getCertificate(NoUserInteraction())
     }
 
     static func provider(_ file: String, _ state: String) throws -> PKCS12FileProvider {
