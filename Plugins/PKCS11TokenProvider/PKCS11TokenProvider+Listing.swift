@@ -24,7 +24,8 @@ extension Tokens {
         var list = IdentityList()
         if settings.pinValue != nil {
             list.remarks.append(
-                "The URI holds a PIN ('pin-value'), which everybody sees who reads the configuration; use 'pin-source'.")
+                "The URI holds a PIN ('pin-value'), which everybody sees who reads the configuration; use 'pin-source'."
+            )
         }
         let present = try present(&list.failures)
         open(present, &list)
