@@ -11,6 +11,8 @@ let package = Package(
         .library(name: "CertificateTLS", targets: ["CertificateTLS"]),
         .library(name: "PKCS11TokenProvider", targets: ["PKCS11TokenProvider"]),
         .library(name: "PKCS12FileProvider", targets: ["PKCS12FileProvider"]),
+        // For the tests, which load it as a token's vendor would have it loaded.
+        .library(name: "FaultyModule", type: .dynamic, targets: ["FaultyModule"]),
         .executable(name: "certprov", targets: ["certprov"]),
         .executable(name: "certprov-full", targets: ["certprov-full"]),
     ],
@@ -147,6 +149,19 @@ let package = Package(
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
+            ]),
+        // A PKCS#11 module that fails as it is told to. Its header is apart: the tests load the library, and must not
+        // have a copy of it linked in.
+        .target(name: "FaultyModule", dependencies: ["COpenSSL", "CP11Kit"], path: "Tests/FaultyModule"),
+        .systemLibrary(
+            name: "FaultyModuleControl", path: "Tests/FaultyModule/include", pkgConfig: "p11-kit-1"),
+        .testTarget(
+            name: "PKCS11FaultTests",
+            dependencies: [
+                "CertificateTLS", "FaultyModuleControl", "PKCS11TokenProvider", "TestSupport",
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ]),
         .testTarget(
             name: "ReadmeTests",

@@ -1,0 +1,160 @@
+#include <openssl/core_names.h>
+#include <openssl/x509.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state.h"
+
+void set_failure(const char *function, unsigned skip, unsigned count, CK_RV result);
+void set_loss(const char *function, unsigned count, CK_RV result);
+void hold(const char *function);
+void release(void);
+int wait_held(unsigned count);
+unsigned calls(const char *function);
+
+struct state state = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .slots = {-1, -1},
+    .first_slot = 10, .distortion.type = CK_UNAVAILABLE_INFORMATION};
+
+#define LOCKED(statement)                \
+    pthread_mutex_lock(&state.lock);     \
+    statement;                           \
+    pthread_mutex_unlock(&state.lock)
+
+static void set_token(unsigned token, const char *label, const char *serial, const char *pin) {
+    static const CK_MECHANISM_TYPE usual[] = {CKM_ECDSA, CKM_RSA_PKCS, CKM_RSA_PKCS_PSS};
+    pthread_mutex_lock(&state.lock);
+    struct token *new = &state.tokens[token];
+    snprintf(new->label, sizeof new->label, "%s", label);
+    snprintf(new->serial, sizeof new->serial, "%s", serial);
+    snprintf(new->pin, sizeof new->pin, "%s", pin);
+    new->tries = TRIES;
+    new->available_sessions = SESSIONS;
+    memcpy(new->mechanisms, usual, sizeof usual);
+    new->mechanism_count = 3;
+    pthread_mutex_unlock(&state.lock);
+}
+
+static void set_flags(unsigned token, CK_FLAGS reported, CK_FLAGS concealed) {
+    LOCKED(state.tokens[token].reported = reported; state.tokens[token].concealed = concealed);
+}
+
+static void set_sessions(unsigned token, CK_ULONG reported, CK_ULONG available) {
+    LOCKED(state.tokens[token].reported_sessions = reported; state.tokens[token].available_sessions = available);
+}
+
+static void set_mechanisms(unsigned token, const CK_MECHANISM_TYPE *mechanisms, unsigned count) {
+    LOCKED(memcpy(state.tokens[token].mechanisms, mechanisms, count * sizeof *mechanisms);
+           state.tokens[token].mechanism_count = count);
+}
+
+static void add(unsigned token, struct object object) {
+    pthread_mutex_lock(&state.lock);
+    struct token *owner = &state.tokens[token];
+    owner->objects = realloc(owner->objects, (owner->object_count + 1) * sizeof object);
+    owner->objects[owner->object_count++] = object;
+    pthread_mutex_unlock(&state.lock);
+}
+
+static int add_key(unsigned token, unsigned char id, const void *der, unsigned long count, int asks_each_time) {
+    const unsigned char *next = der;
+    struct object object = {.class = CKO_PRIVATE_KEY, .id = id, .asks_each_time = asks_each_time ? CK_TRUE : CK_FALSE};
+    object.key = d2i_AutoPrivateKey(NULL, &next, (long)count);
+    if (object.key == NULL) return 0;
+    BIGNUM *modulus = NULL;
+    if (EVP_PKEY_get_bn_param(object.key, OSSL_PKEY_PARAM_RSA_N, &modulus) == 1) {
+        object.modulus_count = (unsigned long)BN_num_bytes(modulus);
+        object.modulus = malloc(object.modulus_count);
+        BN_bn2bin(modulus, object.modulus);
+        BN_free(modulus);
+    }
+    add(token, object);
+    return 1;
+}
+
+static int add_certificate(unsigned token, unsigned char id, const void *der, unsigned long count) {
+    const unsigned char *next = der;
+    struct object object = {.class = CKO_CERTIFICATE, .id = id, .value_count = count};
+    X509 *certificate = d2i_X509(NULL, &next, (long)count);
+    if (certificate == NULL) return 0;
+    object.subject_count = (unsigned long)i2d_X509_NAME(X509_get_subject_name(certificate), &object.subject);
+    X509_free(certificate);
+    object.value = malloc(count);
+    memcpy(object.value, der, count);
+    add(token, object);
+    return 1;
+}
+
+static void clear(unsigned token) {
+    // What was there is not freed: a call may be using it.
+    LOCKED(state.tokens[token].object_count = 0; state.tokens[token].objects = NULL);
+}
+
+static void insert(unsigned slot, int token) {
+    pthread_mutex_lock(&state.lock);
+    close_sessions(slot);
+    state.slots[slot] = token;
+    pthread_mutex_unlock(&state.lock);
+}
+
+static void number_slots(CK_SLOT_ID first) {
+    pthread_mutex_lock(&state.lock);
+    for (unsigned slot = 0; slot < SLOTS; slot++) close_sessions(slot);
+    state.first_slot = first;
+    pthread_mutex_unlock(&state.lock);
+}
+
+static void distort(CK_ATTRIBUTE_TYPE type, CK_ULONG asked, CK_ULONG read) {
+    LOCKED(state.distortion.type = type; state.distortion.asked = asked; state.distortion.read = read);
+}
+
+static unsigned looked_up(const unsigned *value) {
+    unsigned result;
+    LOCKED(result = *value);
+    return result;
+}
+
+static unsigned pins(void) { return looked_up(&state.pins); }
+static unsigned tries_left(unsigned token) { return looked_up(&state.tokens[token].tries); }
+static unsigned confirmations(void) { return looked_up(&state.confirmations); }
+static unsigned most_sessions(void) { return looked_up(&state.most_sessions); }
+static unsigned shared_uses(void) { return looked_up(&state.shared_uses); }
+
+static unsigned open_now(void) {
+    unsigned result;
+    LOCKED(result = open_sessions());
+    return result;
+}
+
+static const struct faulty_control control = {
+    .set_token = set_token, .set_flags = set_flags, .set_sessions = set_sessions, .set_mechanisms = set_mechanisms,
+    .add_key = add_key, .add_certificate = add_certificate, .clear = clear, .insert = insert,
+    .number_slots = number_slots, .fail = set_failure, .lose = set_loss, .hold = hold, .release = release,
+    .wait_held = wait_held, .distort = distort, .calls = calls, .pins = pins, .tries_left = tries_left,
+    .confirmations = confirmations, .most_sessions = most_sessions, .open_sessions = open_now,
+    .shared_uses = shared_uses};
+
+const struct faulty_control *faulty_module_control(void) { return &control; }
+
+static unsigned long load(const char *prefix, const char *name, unsigned char *bytes, unsigned long room) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", prefix, name);
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) return 0;
+    unsigned long count = fread(bytes, 1, room, file);
+    fclose(file);
+    return count;
+}
+
+/// In a process of its own, which no test can reach: a token with what is in a directory.
+__attribute__((constructor)) static void configure_from_environment(void) {
+    const char *directory = getenv("FAULTY_MODULE_TOKEN");
+    if (directory == NULL) return;
+    unsigned char bytes[4096];
+    set_token(0, "remote", "0001", "1234");
+    unsigned long count = load(directory, "key", bytes, sizeof bytes);
+    add_key(0, 1, bytes, count, 0);
+    count = load(directory, "certificate", bytes, sizeof bytes);
+    add_certificate(0, 1, bytes, count);
+    insert(0, 0);
+}

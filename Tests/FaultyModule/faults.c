@@ -1,0 +1,102 @@
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "state.h"
+
+struct fault {
+    unsigned skip, count;
+    CK_RV result;
+};
+
+static struct function {
+    const char *name;
+    unsigned calls;
+    struct fault failure, loss;
+    int is_held;
+} functions[FUNCTIONS];
+
+static unsigned held, releases;
+
+static struct function *function_named(const char *name) {
+    for (unsigned index = 0; index < FUNCTIONS; index++) {
+        struct function *function = &functions[index];
+        if (function->name == NULL) function->name = strdup(name);
+        if (strcmp(function->name, name) == 0) return function;
+    }
+    abort();
+}
+
+CK_RV enter(const char *name) {
+    struct function *function = function_named(name);
+    function->calls++;
+    const char *fatal = getenv("FAULTY_MODULE_CRASH");
+    if (fatal && strcmp(fatal, name) == 0) _exit(1);
+    if (function->is_held) {
+        unsigned release = releases;
+        held++;
+        pthread_cond_broadcast(&state.changed);
+        while (releases == release) pthread_cond_wait(&state.changed, &state.lock);
+        held--;
+    }
+    struct fault *fault = &function->failure;
+    if (fault->count > 0 && fault->skip > 0) {
+        fault->skip--;
+    } else if (fault->count > 0) {
+        fault->count--;
+        return fault->result;
+    }
+    return CKR_OK;
+}
+
+CK_RV leave(const char *name, CK_RV result) {
+    struct fault *fault = &function_named(name)->loss;
+    if (fault->count == 0) return result;
+    fault->count--;
+    return fault->result;
+}
+
+void set_failure(const char *name, unsigned skip, unsigned count, CK_RV result) {
+    pthread_mutex_lock(&state.lock);
+    function_named(name)->failure = (struct fault){skip, count, result};
+    pthread_mutex_unlock(&state.lock);
+}
+
+void set_loss(const char *name, unsigned count, CK_RV result) {
+    pthread_mutex_lock(&state.lock);
+    function_named(name)->loss = (struct fault){0, count, result};
+    pthread_mutex_unlock(&state.lock);
+}
+
+void hold(const char *name) {
+    pthread_mutex_lock(&state.lock);
+    function_named(name)->is_held = 1;
+    pthread_mutex_unlock(&state.lock);
+}
+
+void release(void) {
+    pthread_mutex_lock(&state.lock);
+    for (unsigned index = 0; index < FUNCTIONS; index++) functions[index].is_held = 0;
+    releases++;
+    pthread_cond_broadcast(&state.changed);
+    pthread_mutex_unlock(&state.lock);
+}
+
+int wait_held(unsigned count) {
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += 60;
+    pthread_mutex_lock(&state.lock);
+    int result = 0;
+    while (held < count && result == 0) result = pthread_cond_timedwait(&state.changed, &state.lock, &deadline);
+    pthread_mutex_unlock(&state.lock);
+    return result == 0;
+}
+
+unsigned calls(const char *name) {
+    pthread_mutex_lock(&state.lock);
+    unsigned count = function_named(name)->calls;
+    pthread_mutex_unlock(&state.lock);
+    return count;
+}

@@ -1,0 +1,52 @@
+#ifndef FAULTY_MODULE_CONTROL_H
+#define FAULTY_MODULE_CONTROL_H
+
+#include <p11-kit/pkcs11.h>
+
+/// What a test may do to the module, beside what PKCS#11 lets a program do. All functions may be called from any
+/// thread. Tokens are 0 to 3, slots 0 and 1.
+struct faulty_control {
+    void (*set_token)(unsigned token, const char *label, const char *serial, const char *pin);
+    /// Flags that `C_GetTokenInfo` reports whatever is true, and those that it conceals.
+    void (*set_flags)(unsigned token, CK_FLAGS reported, CK_FLAGS concealed);
+    /// The maximum that is reported, and how many sessions there really are for this program.
+    void (*set_sessions)(unsigned token, CK_ULONG reported, CK_ULONG available);
+    void (*set_mechanisms)(unsigned token, const CK_MECHANISM_TYPE *mechanisms, unsigned count);
+    /// A private key, as PKCS#8. It is visible after login where the token has one.
+    int (*add_key)(unsigned token, unsigned char id, const void *der, unsigned long count, int asks_each_time);
+    int (*add_certificate)(unsigned token, unsigned char id, const void *der, unsigned long count);
+    void (*clear)(unsigned token);
+
+    /// Puts a token into a slot; -1 takes out what is there. Every change ends all sessions and logins with that slot.
+    void (*insert)(unsigned slot, int token);
+    /// What `C_GetSlotList` calls the first slot; the second one has the number behind it.
+    void (*number_slots)(CK_SLOT_ID first);
+
+    /// Lets calls of a function fail without doing anything: `count` of them, after `skip` others.
+    void (*fail)(const char *function, unsigned skip, unsigned count, CK_RV result);
+    /// Does the work, and then reports `result` for the next `count` calls: an answer that got lost.
+    void (*lose)(const char *function, unsigned count, CK_RV result);
+    /// Holds every call of a function until `release`.
+    void (*hold)(const char *function);
+    void (*release)(void);
+    /// Waits until so many calls are held; false after a minute.
+    int (*wait_held)(unsigned count);
+    /// The length of an attribute, when it is asked for and when it is read. `CK_UNAVAILABLE_INFORMATION` works too.
+    void (*distort)(CK_ATTRIBUTE_TYPE type, CK_ULONG asked, CK_ULONG read);
+
+    unsigned (*calls)(const char *function);
+    /// Calls of `C_Login`, and those of them with a PIN.
+    unsigned (*pins)(void);
+    unsigned (*tries_left)(unsigned token);
+    /// Context-specific logins that a key demanded and got.
+    unsigned (*confirmations)(void);
+    unsigned (*most_sessions)(void);
+    unsigned (*open_sessions)(void);
+    /// How often a session was used while another call used it.
+    unsigned (*shared_uses)(void);
+};
+
+/// The module exports this beside `C_GetFunctionList`.
+typedef const struct faulty_control *(*faulty_control_function)(void);
+
+#endif

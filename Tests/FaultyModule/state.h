@@ -1,0 +1,85 @@
+#ifndef FAULTY_MODULE_STATE_H
+#define FAULTY_MODULE_STATE_H
+
+#include <openssl/evp.h>
+#include <pthread.h>
+
+#include "include/control.h"
+
+enum { TOKENS = 4, SLOTS = 2, SESSIONS = 64, FUNCTIONS = 68, TRIES = 3 };
+
+struct object {
+    CK_OBJECT_CLASS class;
+    CK_BYTE id;
+    CK_BBOOL asks_each_time;
+    EVP_PKEY *key;
+    unsigned char *value, *subject, *modulus;
+    unsigned long value_count, subject_count, modulus_count;
+};
+
+struct token {
+    char label[33], serial[17], pin[33];
+    CK_FLAGS reported, concealed;
+    CK_ULONG reported_sessions, available_sessions;
+    CK_MECHANISM_TYPE mechanisms[16];
+    unsigned mechanism_count;
+    unsigned tries;
+    int is_logged_in;
+    struct object *objects;
+    unsigned long object_count;
+};
+
+struct session {
+    int is_open, is_used;
+    unsigned slot;
+    /// Tells it from a later session with the same handle.
+    unsigned long opening;
+    /// The objects that a search has found, and how many of them were handed out.
+    CK_OBJECT_HANDLE *found;
+    unsigned long found_count, found_next;
+    const struct object *key;
+    CK_MECHANISM_TYPE mechanism;
+    CK_MECHANISM_TYPE hash;
+    int is_confirmed;
+};
+
+struct state {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct token tokens[TOKENS];
+    int slots[SLOTS];
+    CK_SLOT_ID first_slot;
+    struct session sessions[SESSIONS];
+    unsigned long openings;
+    unsigned pins, confirmations, most_sessions, shared_uses;
+    struct {
+        CK_ATTRIBUTE_TYPE type;
+        CK_ULONG asked, read;
+    } distortion;
+};
+
+/// The one state of this copy of the library. A test that wants another one loads another copy.
+extern struct state state;
+
+/// Counts a call and lets it fail, hang or end the process as the test has said. Called with the lock; a held call gives
+/// it up meanwhile.
+CK_RV enter(const char *function);
+/// The result of a call: its own, or the one that the test wants to see.
+CK_RV leave(const char *function, CK_RV result);
+
+/// The token in a slot; NULL where there is none.
+struct token *token_in(CK_SLOT_ID slot, CK_RV *result);
+/// An open session that no other call uses; NULL otherwise. Ended with `give_back`.
+struct session *take_session(CK_SESSION_HANDLE handle, CK_RV *result);
+void give_back(struct session *session);
+struct token *token_of(const struct session *session);
+void close_session(struct session *session);
+void close_sessions(unsigned slot);
+unsigned open_sessions(void);
+
+int is_visible(const struct token *token, const struct object *object);
+CK_RV read_attribute(const struct object *object, CK_ATTRIBUTE *attribute);
+int matches(const struct object *object, const CK_ATTRIBUTE *attributes, CK_ULONG count);
+CK_RV sign(const struct session *session, CK_BYTE *data, CK_ULONG data_count, CK_BYTE *signature, CK_ULONG *count);
+
+#endif

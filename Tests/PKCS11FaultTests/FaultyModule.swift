@@ -1,0 +1,131 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import Foundation
+import Glibc
+import PKCS11TokenProvider
+import Synchronization
+import TestSupport
+
+/// A PKCS#11 module of this test's own, which p11-kit loads as it loads a vendor's.
+///
+/// Each has its own copy of the library and so its own tokens, sessions and faults: tests run beside each other.
+final class FaultyModule: Sendable {
+    static let pin = "1234"
+    static let authority = Result { try TestAuthority() }
+    /// RSA keys take long to make in a debug build, so there is one.
+    static let rsaIdentity = Result { try authority.get().issue("rsa", kind: .rsa2048) }
+
+    let directory: TemporaryDirectory
+    let path: String
+    /// Functions of the library, which is loaded to the end of the process.
+    nonisolated(unsafe) let control: faulty_control
+    private let threads = BlockingExecutor.threads(maximum: 4)
+
+    /// The library that was built beside these tests.
+    static let library = URL(filePath: CommandLine.arguments[0]).deletingLastPathComponent()
+        .appending(path: "libFaultyModule.so").path
+
+    struct Failure: Error { var description: String }
+
+    init() throws {
+        directory = try TemporaryDirectory()
+        path = directory["module.so"]
+        try FileManager.default.copyItem(atPath: Self.library, toPath: path)
+        guard let library = dlopen(path, RTLD_NOW | RTLD_LOCAL), let symbol = dlsym(library, "faulty_module_control"),
+            let control = unsafeBitCast(symbol, to: faulty_control_function.self)()
+        else { throw Failure(description: dlerror().map { String(cString: $0) } ?? "no such function") }
+        self.control = control.pointee
+    }
+
+    /// A module with a P-256 identity on the token 0, which is in the slot 0.
+    static func withIdentity() throws -> FaultyModule {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", pin)
+        try module.add(authority.get().issue("client"), to: 0)
+        module.control.insert(0, 0)
+        return module
+    }
+
+    /// Puts a key and its chain on a token.
+    func add(_ identity: Identity, to token: UInt32, id: UInt8 = 1, asksEachTime: Bool = false) throws {
+        try addKey(of: identity, to: token, id: id, asksEachTime: asksEachTime)
+        for certificate in identity.certificateChain { try add(certificate, to: token, id: id) }
+    }
+
+    func addKey(of identity: Identity, to token: UInt32, id: UInt8 = 1, asksEachTime: Bool = false) throws {
+        guard let key = identity.key as? any ExportableIdentityKey else { throw Failure(description: "no key") }
+        let isAdded = try key.pkcs8Representation().withUnsafeBytes { der in
+            control.add_key(token, id, der.baseAddress, UInt(der.count), asksEachTime ? 1 : 0)
+        }
+        guard isAdded == 1 else { throw Failure(description: "key refused") }
+    }
+
+    func add(_ certificate: X509Certificate, to token: UInt32, id: UInt8) throws {
+        let der = certificate.derRepresentation
+        guard control.add_certificate(token, certificate.isAuthority ? 0 : id, der, UInt(der.count)) == 1
+        else { throw Failure(description: "certificate refused") }
+    }
+
+    func fail(_ function: String, _ result: CK_RV, after skip: UInt32 = 0, times: UInt32 = 1) {
+        control.fail(function, skip, times, result)
+    }
+
+    func calls(_ function: String) -> UInt32 { control.calls(function) }
+
+    /// Waits until a test's calls are held, without taking a thread of Swift's tasks.
+    func waitUntilHeld(_ count: UInt32) async throws {
+        let isHeld = try await threads.run { [self] in control.wait_held(count) == 1 }
+        guard isHeld else { throw Failure(description: "nobody came to be held") }
+    }
+
+    /// A provider that uses this module, as after a restart.
+    func provider(
+        pin: String? = pin, storage: InMemoryStorage = InMemoryStorage(), _ settings: [String: String] = [:]
+    ) throws -> PKCS11TokenProvider {
+        let environment = ProviderEnvironment.testing(storage: storage, variables: pin.map { ["PIN": $0] } ?? [:])
+        let provider = PKCS11TokenProvider(environment: environment)
+        var parameters = ["module-path": path, "timeout": "60"]
+        if pin != nil { parameters["pin-source"] = "env:PIN" }
+        parameters.merge(settings) { $1 }
+        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        return provider
+    }
+}
+
+/// Somebody who gives one PIN, as often as they are asked.
+final class Person: UserInteraction {
+    private let pin: String
+    private let count = Mutex(0)
+
+    init(_ pin: String) { self.pin = pin }
+
+    var timesAsked: Int { count.withLock { $0 } }
+
+    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+        count.withLock { $0 += 1 }
+        return SecretBytes(utf8: pin)
+    }
+
+    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { true }
+}
+
+extension IdentityKey {
+    /// Signs with the first scheme, and says whether it was with this key.
+    func signsValidly(_ scheme: SignatureScheme? = nil) async throws -> Bool {
+        guard let scheme = scheme ?? signatureSchemes.first else { return false }
+        let message = Array("message".utf8)
+        let signature = try await signature(for: message, using: scheme)
+        return publicKey.isValidSignature(signature, for: message, using: scheme)
+    }
+}
+
+/// The code of the error that `body` throws; `nil` when it throws none.
+func code(_ body: () async throws -> Void) async -> CertificateProviderError.Code? {
+    do {
+        try await body()
+        return nil
+    } catch {
+        return (error as? CertificateProviderError)?.code ?? .init(rawValue: "\(error)")
+    }
+}

@@ -1,0 +1,75 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(5))) struct LoginTests {
+    @Test func somebodyElseHasLoggedIn() async throws {
+        let module = try FaultyModule.withIdentity()
+        let first = try await module.provider().getCertificate(NoUserInteraction())
+        let second = try await module.provider().getCertificate(NoUserInteraction())
+        #expect(try await first.key.signsValidly())
+        #expect(try await second.key.signsValidly())
+    }
+
+    /// The login is the process's: who logs out takes it from everybody, who then log in again.
+    @Test func aLogoutBreaksNobodyElse() async throws {
+        let module = try FaultyModule.withIdentity()
+        let first = try module.provider()
+        _ = try await first.getCertificate(NoUserInteraction())
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        try first.deleteStoredCertificate()
+        #expect(try await identity.key.signsValidly())
+    }
+
+    @Test func aTokenWithoutALoginIsSentNoPIN() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_flags(0, 0, CK_FLAGS(CKF_LOGIN_REQUIRED))
+        let person = Person(FaultyModule.pin)
+        for provider in [try module.provider(), try module.provider(pin: nil)] {
+            #expect(try await provider.getCertificate(person).key.signsValidly())
+            #expect(try provider.getStoredCertificate() != nil)
+        }
+        #expect(person.timesAsked == 0)
+        #expect(module.calls("C_Login") == 0)
+    }
+
+    /// The reader asks for the PIN itself: never from a call that must not prompt.
+    @Test func aPINPadAsksByItself() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_flags(0, CK_FLAGS(CKF_PROTECTED_AUTHENTICATION_PATH), 0)
+        let provider = try module.provider()
+        #expect(try provider.getStoredCertificate() == nil)
+        _ = await provider.listIdentities()
+        #expect(module.calls("C_Login") == 0)
+        let person = Person("9999")
+        #expect(try await provider.getCertificate(person).key.signsValidly())
+        #expect(try provider.getStoredCertificate() != nil)
+        #expect(person.timesAsked == 0 && module.control.pins() == 0)
+    }
+
+    @Test func aKeyThatAsksEachTimeIsAnsweredEachTime() async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
+        module.control.insert(0, 0)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        let before = module.control.confirmations()
+        for _ in 0..<3 { #expect(try await identity.key.signsValidly()) }
+        #expect(module.control.confirmations() == before + 3)
+    }
+
+    /// Somebody changes the PIN while the key is in use.
+    @Test func aRefusalAtASignatureIsTheLast() async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
+        module.control.insert(0, 0)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        module.control.set_token(0, "alpha", "0001", "5678")
+        for _ in 0..<4 { #expect(await code { _ = try await identity.key.signsValidly() } == .pinIncorrect) }
+        #expect(module.control.tries_left(0) == 2)
+    }
+}

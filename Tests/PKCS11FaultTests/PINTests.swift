@@ -1,0 +1,177 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// A token locks after three wrong PINs, so each one is worth counting.
+@Suite(.timeLimit(.minutes(5))) struct PINTests {
+    @Test func aWrongPINIsSentOnceInTenRestarts() async throws {
+        let module = try FaultyModule.withIdentity()
+        let storage = InMemoryStorage()
+        for _ in 0..<10 {
+            let provider = try module.provider(pin: "9999", storage: storage)
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .pinIncorrect)
+            #expect(await code { _ = try provider.getStoredCertificate() } == .pinIncorrect)
+            _ = await provider.listIdentities()
+        }
+        #expect(module.control.pins() == 1)
+        #expect(module.control.tries_left(0) == 2)
+        // Another PIN is another matter.
+        _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
+        #expect(module.control.tries_left(0) == 3)
+    }
+
+    @Test func twentyTasksSendAWrongPINOnce() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider(pin: "9999")
+        await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+            for _ in 0..<20 {
+                tasks.addTask { await code { _ = try await provider.getCertificate(NoUserInteraction()) } }
+            }
+            for await code in tasks { #expect(code == .pinIncorrect) }
+        }
+        #expect(module.control.pins() == 1)
+    }
+
+    /// Two services, one store.
+    @Test func twoProvidersAtOnceSendAWrongPINOnce() async throws {
+        let module = try FaultyModule.withIdentity()
+        let storage = InMemoryStorage()
+        module.control.hold("C_Login")
+        let first = try module.provider(pin: "9999", storage: storage)
+        let second = try module.provider(pin: "9999", storage: storage)
+        async let one = code { _ = try await first.getCertificate(NoUserInteraction()) }
+        try await module.waitUntilHeld(1)
+        #expect(await code { _ = try await second.getCertificate(NoUserInteraction()) } == .operationNotAllowed)
+        module.control.release()
+        #expect(await one == .pinIncorrect)
+        #expect(await code { _ = try await second.getCertificate(NoUserInteraction()) } == .pinIncorrect)
+        #expect(module.control.pins() == 1)
+    }
+
+    @Test func whatAPersonGivesIsSentOncePerQuestion() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider(pin: nil)
+        let person = Person("9999")
+        for left: UInt32 in [2, 1] {
+            #expect(await code { _ = try await provider.getCertificate(person) } == .pinIncorrect)
+            #expect(module.control.tries_left(0) == left)
+        }
+        #expect(person.timesAsked == 2)
+        // Also at the last try: it is their token.
+        #expect(try await provider.getCertificate(Person(FaultyModule.pin)).key.signsValidly())
+        #expect(module.control.tries_left(0) == 3)
+    }
+
+    @Test func theLastTryIsLeftToAPerson() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_flags(0, CK_FLAGS(CKF_USER_PIN_FINAL_TRY), 0)
+        let provider = try module.provider()
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .pinFinalTry)
+        #expect(module.control.pins() == 0)
+        let attended = try module.provider(pin: nil)
+        #expect(try await attended.getCertificate(Person(FaultyModule.pin)).key.signsValidly())
+    }
+
+    @Test func aLockedTokenIsSentNothing() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_flags(0, CK_FLAGS(CKF_USER_PIN_LOCKED), 0)
+        for provider in [try module.provider(), try module.provider(pin: nil)] {
+            #expect(await code { _ = try await provider.getCertificate(Person(FaultyModule.pin)) } == .pinLocked)
+        }
+        #expect(module.control.pins() == 0)
+    }
+
+    /// No flag is ever set, and the counter falls all the same.
+    @Test func flagsThatLieCostNoFurtherTry() async throws {
+        let module = try FaultyModule.withIdentity()
+        let flags = CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY | CKF_USER_PIN_LOCKED
+        module.control.set_flags(0, 0, CK_FLAGS(flags))
+        let storage = InMemoryStorage()
+        for _ in 0..<4 {
+            let provider = try module.provider(pin: "9999", storage: storage)
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .pinIncorrect)
+        }
+        #expect(module.control.tries_left(0) == 2)
+    }
+
+    @Test(arguments: [
+        (CKR_PIN_INCORRECT, CertificateProviderError.Code.pinIncorrect), (CKR_PIN_INVALID, .pinIncorrect),
+        (CKR_PIN_LEN_RANGE, .pinIncorrect), (CKR_PIN_LOCKED, .pinLocked),
+    ])
+    func aRefusalIsRemembered(result: CK_RV, expected: CertificateProviderError.Code) async throws {
+        let module = try FaultyModule.withIdentity()
+        module.fail("C_Login", result)
+        let storage = InMemoryStorage()
+        let codes = try await [0, 1].asyncMap { _ in
+            let provider = try module.provider(storage: storage)
+            return await code { _ = try await provider.getCertificate(NoUserInteraction()) }
+        }
+        #expect(codes == [expected, .pinIncorrect])
+        #expect(module.calls("C_Login") == 1)
+    }
+
+    @Test(arguments: [
+        (CKR_PIN_EXPIRED, CertificateProviderError.Code.rejected), (CKR_USER_PIN_NOT_INITIALIZED, .rejected),
+        (CKR_DEVICE_REMOVED, .tokenNotPresent), (CKR_FUNCTION_CANCELED, .userCancelled),
+        (CKR_GENERAL_ERROR, .unavailable),
+    ])
+    func anotherFailureIsNoRefusal(result: CK_RV, expected: CertificateProviderError.Code) async throws {
+        let module = try FaultyModule.withIdentity()
+        module.fail("C_Login", result)
+        let provider = try module.provider()
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == expected)
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+
+    /// The card took the PIN as wrong, and its answer was lost on the way.
+    @Test func aLostAnswerIsARefusalWhenTheCounterFell() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.lose("C_Login", 1, CKR_DEVICE_ERROR)
+        let storage = InMemoryStorage()
+        for _ in 0..<3 {
+            let provider = try module.provider(pin: "9999", storage: storage)
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
+        }
+        #expect(module.control.tries_left(0) == 2)
+    }
+
+    @Test func nothingIsSentWhenItCouldNotBeRemembered() async throws {
+        let module = try FaultyModule.withIdentity()
+        let storage = InMemoryStorage()
+        let provider = try module.provider(pin: "9999", storage: storage)
+        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."))
+        for _ in 0..<3 {
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .storeWriteFailed)
+        }
+        #expect(module.control.pins() == 0)
+    }
+
+    /// A PIN is one token's: with two of them, a wrong guess would cost one its try.
+    @Test func aPINGoesToNoTokenThatItIsNotFor() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_token(1, "beta", "0002", "5678")
+        module.control.insert(1, 1)
+        let provider = try module.provider()
+        _ = await provider.listIdentities()
+        #expect(module.control.pins() == 0)
+        // The certificates say which token it is on.
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
+        let ambiguous = try module.provider()
+        #expect(await code { _ = try await ambiguous.getCertificate(NoUserInteraction()) } == .configurationInvalid)
+        let named = try module.provider(pin: "5678", ["uri": "pkcs11:token=beta"])
+        #expect(try await named.getCertificate(NoUserInteraction()).key.signsValidly())
+        #expect(module.control.tries_left(0) == 3 && module.control.tries_left(1) == 3)
+    }
+}
+
+extension Array {
+    func asyncMap<T>(_ body: (Element) async throws -> T) async rethrows -> [T] {
+        var result: [T] = []
+        for element in self { result.append(try await body(element)) }
+        return result
+    }
+}
