@@ -57,7 +57,10 @@ extension Tokens {
     /// Logs in where a PIN is configured and it is clear for which token.
     private func open(_ present: [(Token, Slot)], _ list: inout IdentityList) {
         do throws(CertificateProviderError) {
-            if let token = try tokenToOpen(of: present), token.isPINAtHand { try token.open(pin: nil) }
+            guard let (token, slot) = try tokenToOpen(of: present), token.isPINAtHand,
+                !slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
+            else { return }
+            try token.open(pin: nil)
         } catch {
             // Several tokens are no fault of a listing.
             if error.code != .configurationInvalid { list.failures.append(error) }
@@ -69,7 +72,7 @@ extension Tokens {
     ) -> Result<Found, CertificateProviderError> {
         Result { () throws(CertificateProviderError) in
             guard !present.isEmpty else { throw failures.first ?? tokenNotPresent() }
-            if let token = try tokenToOpen(of: present) {
+            if let (token, _) = try tokenToOpen(of: present) {
                 throw CertificateProviderError(
                     .interactionRequired, "The token '\(token.displayName)' wants its PIN first.")
             }

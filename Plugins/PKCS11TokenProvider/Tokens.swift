@@ -49,7 +49,7 @@ final class Tokens: Sendable {
         var failures: [CertificateProviderError] = []
         let present = try present(&failures)
         guard !present.isEmpty else { throw failures.first ?? tokenNotPresent() }
-        if let token = try tokenToOpen(of: present) { try token.open(pin: pin) }
+        if let (token, _) = try tokenToOpen(of: present) { try token.open(pin: pin) }
         var candidates: [Found] = []
         for (token, slot) in present { candidates += try read(token, slot, &failures) }
         return try identity(of: try choose(candidates, failures))
@@ -89,20 +89,22 @@ final class Tokens: Sendable {
     /// its own counts there as a wrong one.
     ///
     /// - Throws: `configurationInvalid` where several tokens may hold the identity.
-    func tokenToOpen(of present: [(Token, Slot)]) throws(CertificateProviderError) -> Token? {
+    func tokenToOpen(of present: [(Token, Slot)]) throws(CertificateProviderError) -> (Token, Slot)? {
         guard settings.login != .never else { return nil }
         let closed = present.filter { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) && !$0.0.isOpen }
-        guard closed.count > 1 else { return closed.first?.0 }
+        guard closed.count > 1 else { return closed.first }
         // Certificates can be seen without a login, mostly.
-        var holders: [Token] = []
+        var holders: [(Token, Slot)] = []
         var failures: [CertificateProviderError] = []
-        for (token, slot) in closed where try !read(token, slot, &failures).isEmpty { holders.append(token) }
+        for (token, slot) in closed where try !read(token, slot, &failures).isEmpty { holders.append((token, slot)) }
         if holders.count == 1 { return holders[0] }
+        let uris = (holders.isEmpty ? closed : holders).compactMap { _, slot in
+            TokenURI.text(of: slot.token, class: nil, id: [], label: []).map { "'\($0)'" }
+        }
         throw CertificateProviderError(
             .configurationInvalid,
-            "The URI '\(settings.uri.text.withVisibleControls)' leaves open which token is meant, and a PIN is sent to one "
-                + "only; add 'token=' or 'serial=' to it. There are: "
-                + closed.map { "'\($0.0.displayName)'" }.joined(separator: ", ") + ".")
+            "There are \(uris.count) tokens that the PIN could be for, and it is sent to one only; set 'uri' to one of: "
+                + uris.joined(separator: ", ") + ".")
     }
 
     /// Returns what is on a token, as far as it can be seen now.
@@ -149,16 +151,18 @@ final class Tokens: Sendable {
 
     func logout() { state.withLock { $0.tokens.values }.forEach { $0.logout() } }
 
-    /// Whether the identity can only be had by asking a person for the PIN.
-    func needsPerson() throws(CertificateProviderError) -> Bool { try questionForPIN() != nil }
+    /// Whether the identity can only be had by asking a person for the PIN, here or at the reader's own pad.
+    func needsPerson() throws(CertificateProviderError) -> Bool {
+        var failures: [CertificateProviderError] = []
+        guard let (token, slot) = try tokenToOpen(of: try present(&failures)) else { return false }
+        return slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) || !token.isPINAtHand
+    }
 
     /// What to ask a person for; `nil` when nobody has to be asked.
     func questionForPIN() throws(CertificateProviderError) -> String? {
-        guard settings.pinValue == nil, settings.pinSource == nil || settings.pinSource == .prompt else { return nil }
         var failures: [CertificateProviderError] = []
-        let present = try present(&failures)
-        guard let token = try tokenToOpen(of: present),
-            let slot = present.first(where: { $0.0 === token })?.1, !slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
+        guard let (token, slot) = try tokenToOpen(of: try present(&failures)), !token.isPINAtHand,
+            !slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
         else { return nil }
         return "PIN for the token '\(token.displayName)'"
     }
@@ -167,7 +171,8 @@ final class Tokens: Sendable {
         if let modules = state.withLock({ $0.modules }) { return modules }
         let loaded = try ModuleLoader.modules(for: settings.uri, path: settings.modulePath)
         failures += loaded.failures
-        state.withLock { $0.modules = $0.modules ?? loaded.modules }
+        // One that did not start may do so next time.
+        if loaded.failures.isEmpty { state.withLock { $0.modules = $0.modules ?? loaded.modules } }
         return loaded.modules
     }
 

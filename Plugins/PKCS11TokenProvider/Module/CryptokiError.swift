@@ -13,12 +13,13 @@ struct CryptokiError: Error, CustomStringConvertible {
     static func name(of code: CK_RV) -> String { names[code] ?? "CKR 0x" + String(code, radix: 16) }
 
     /// Whether the session, the object handles and the login are worthless now, and a new connection to the token may
-    /// find everything again: it was removed, reset, or reinitialised by somebody.
+    /// find everything again: it was removed, reset, or reinitialised by somebody, or the session is stuck in the middle of
+    /// an operation.
     var endsConnection: Bool {
         switch code {
         case CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_TOKEN_NOT_RECOGNIZED, CKR_SESSION_HANDLE_INVALID,
             CKR_SESSION_CLOSED, CKR_OBJECT_HANDLE_INVALID, CKR_KEY_HANDLE_INVALID, CKR_SLOT_ID_INVALID,
-            CKR_CRYPTOKI_NOT_INITIALIZED, CKR_USER_NOT_LOGGED_IN, CKR_DEVICE_ERROR:
+            CKR_CRYPTOKI_NOT_INITIALIZED, CKR_USER_NOT_LOGGED_IN, CKR_DEVICE_ERROR, CKR_OPERATION_ACTIVE:
             true
         default: false
         }
@@ -72,7 +73,8 @@ extension CertificateProviderError {
                 (.rejected, "The PIN of the token '\(token)' has expired; change it with the token's own tool")
             case CKR_USER_PIN_NOT_INITIALIZED: (.rejected, "The token '\(token)' has no user PIN yet; initialise it")
             case CKR_USER_NOT_LOGGED_IN: (.interactionRequired, "The token '\(token)' wants a PIN; set 'pin-source'")
-            case CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_TOKEN_NOT_RECOGNIZED, CKR_SLOT_ID_INVALID:
+            case CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_TOKEN_NOT_RECOGNIZED, CKR_SLOT_ID_INVALID,
+                CKR_CRYPTOKI_NOT_INITIALIZED:
                 (.tokenNotPresent, "The token '\(token)' is not there; insert it")
             case CKR_SESSION_HANDLE_INVALID, CKR_SESSION_CLOSED, CKR_OBJECT_HANDLE_INVALID, CKR_KEY_HANDLE_INVALID:
                 (

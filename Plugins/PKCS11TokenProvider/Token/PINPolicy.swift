@@ -10,9 +10,11 @@ struct PINPolicy: Sendable {
     /// Where a PIN came from: a person may insist, a file may not.
     enum Origin { case person, configuration }
 
-    /// Looks at the token as it is now.
+    /// Looks at the token as it is now. A configured PIN is written down as being tried before it is: another process,
+    /// or this one after a crash, does not send it as well.
     ///
-    /// - Throws: `pinLocked`, `pinFinalTry`, and `pinIncorrect` for a PIN that this token has rejected before.
+    /// - Throws: `pinLocked`, `pinFinalTry`, `pinIncorrect` for a PIN that this token has rejected before, and
+    ///   `operationNotAllowed` for one whose result is not known.
     func check(
         _ pin: SecretBytes?, from origin: Origin, for slot: Slot
     ) throws(CertificateProviderError) {
@@ -31,11 +33,19 @@ struct PINPolicy: Sendable {
             logger.warning("the token has seen a wrong PIN", metadata: ["token": "\(token)"])
         }
         // Flags lie, so what was rejected is remembered here as well.
-        if let pin, origin == .configuration, try rejected.contains(pin, for: slot.identity) {
+        guard let pin, origin == .configuration else { return }
+        switch try rejected.reserve(pin, for: slot.identity) {
+        case .free: return
+        case .rejected:
             throw CertificateProviderError(
                 .pinIncorrect,
                 "The token '\(token)' has rejected the configured PIN before, and it is not sent again; correct "
                     + "'pin-source'.")
+        case .reserved:
+            throw CertificateProviderError(
+                .operationNotAllowed,
+                "Another login to the token '\(token)' with this PIN has not come to its end; try again, and where it was "
+                    + "interrupted for good, log in once by hand.")
         }
     }
 }

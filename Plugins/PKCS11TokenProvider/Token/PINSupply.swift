@@ -9,6 +9,7 @@ final class PINSupply: Sendable {
     private let secrets: SecretReader
     private let policy: PINPolicy
     private let state = Mutex(State())
+    private let confirming = Mutex(())
 
     private struct State {
         /// Kept once the token has accepted it, for the login after the token was away: a source may be a pipe, which
@@ -38,26 +39,46 @@ final class PINSupply: Sendable {
     ///
     /// - Parameters:
     ///   - given: A PIN from a person.
-    ///   - login: Sends the PIN, `nil` for a token with a PIN pad.
+    ///   - now: Looks at the token again.
+    ///   - login: Sends the PIN, `nil` for a token with a PIN pad; returns whether the token has found it right.
     func login(
-        _ slot: Slot, given: SecretBytes?, _ login: (SecretBytes?) throws(CryptokiError) -> Void
+        _ slot: Slot, given: SecretBytes?, now: () -> Slot?,
+        _ login: (SecretBytes?) throws(CryptokiError) -> Bool
     ) throws(CertificateProviderError) {
         let origin: PINPolicy.Origin = given == nil ? .configuration : .person
         let pin = try pin(for: slot, given: given)
         try policy.check(pin, from: origin, for: slot)
-        do throws(CryptokiError) {
-            try login(pin)
-        } catch {
-            if error.code == CKR_PIN_INCORRECT || error.code == CKR_PIN_INVALID || error.code == CKR_PIN_LEN_RANGE {
-                state.withLock { $0.accepted = nil }
-                if let pin { try policy.rejected.insert(pin, for: slot.identity) }
+        let isProven: Bool
+        do throws(CryptokiError) { isProven = try login(pin) } catch {
+            if error.refusesPIN || now()?.hasFewerTries(than: slot) ?? false {
+                try refuse(pin, slot)
+            } else if let pin, origin == .configuration {
+                try policy.rejected.remove(pin, for: slot.identity)
             }
             throw CertificateProviderError(error, token: slot.displayName)
         }
-        if let pin {
-            state.withLock { $0.accepted = pin }
-            if origin == .person { try policy.rejected.remove(pin, for: slot.identity) }
+        guard let pin else { return }
+        state.withLock { $0.accepted = pin }
+        if isProven || origin == .configuration { try policy.rejected.remove(pin, for: slot.identity) }
+    }
+
+    /// Gives the PIN again for one operation with a key that asks each time. One thread at a time: a PIN that is wrong by
+    /// now is sent by none of the others.
+    func confirm(_ slot: Slot, _ login: (SecretBytes?) throws(CryptokiError) -> Void) throws(CryptokiError) {
+        if slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) { return try login(nil) }
+        try confirming.withLock { _ throws(CryptokiError) in
+            guard let pin = known else { throw CryptokiError(function: "C_Login", code: CKR_PIN_INCORRECT) }
+            do throws(CryptokiError) { try login(pin) } catch {
+                // Where it cannot be written down, this process at least does not know the PIN any more.
+                if error.refusesPIN { try? refuse(pin, slot) }
+                throw error
+            }
         }
+    }
+
+    private func refuse(_ pin: SecretBytes?, _ slot: Slot) throws(CertificateProviderError) {
+        state.withLock { $0.accepted = nil }
+        if let pin { try policy.rejected.insert(pin, for: slot.identity) }
     }
 
     /// `nil` for a token with a PIN pad, which asks by itself.
@@ -76,5 +97,20 @@ final class PINSupply: Sendable {
                     + "be asked.")
         }
         return try secrets.read(source)
+    }
+}
+
+extension CryptokiError {
+    /// Whether the token has looked at the PIN and does not want it.
+    fileprivate var refusesPIN: Bool {
+        [CKR_PIN_INCORRECT, CKR_PIN_INVALID, CKR_PIN_LEN_RANGE, CKR_PIN_LOCKED].contains(code)
+    }
+}
+
+extension Slot {
+    /// Whether the token has counted a wrong PIN since it was looked at before.
+    fileprivate func hasFewerTries(than before: Slot) -> Bool {
+        let flags = UInt(CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY | CKF_USER_PIN_LOCKED)
+        return token.flags & ~before.token.flags & flags != 0
     }
 }

@@ -2,6 +2,7 @@ import CertificateProviding
 import Crypto
 import CryptoExtras
 import FoundationEssentials
+import Glibc
 import Synchronization
 
 /// The PINs that tokens have rejected: none of them is ever sent again by itself, not after a restart either.
@@ -20,21 +21,41 @@ final class RejectedPINs: Sendable {
     /// More are forgotten, the oldest first: a service that is restarted for weeks must not fill the store.
     private static let maximumCount = 32
 
-    func contains(_ pin: SecretBytes, for token: Slot.Identity) throws(CertificateProviderError) -> Bool {
-        try lock.withLock { _ throws(CertificateProviderError) in
-            try entries(for: token).contains { $0.isHash(of: pin) }
+    enum Standing { case free, reserved, rejected }
+
+    /// Looks a PIN up, and writes down that it is going to be tried where nothing is known of it. Waits a little for
+    /// another process that is trying it.
+    ///
+    /// - Returns: How it was before.
+    func reserve(_ pin: SecretBytes, for token: Slot.Identity) throws(CertificateProviderError) -> Standing {
+        // Made first: hashing takes long, and nobody else should write between looking and writing.
+        let new = Entry(pin, isRejected: false)
+        for _ in 0..<Self.patience {
+            let standing = try lock.withLock { _ throws(CertificateProviderError) -> Standing in
+                let entries = try entries(for: token)
+                if let known = entries.last(where: { $0.isHash(of: pin) }) {
+                    return known.isRejected ? .rejected : .reserved
+                }
+                try write(entries + [new], for: token)
+                return .free
+            }
+            if standing != .reserved { return standing }
+            usleep(50_000)
         }
+        return .reserved
     }
+
+    /// How often a PIN that is being tried is looked at, twenty times a second.
+    private static let patience = 40
 
     func insert(_ pin: SecretBytes, for token: Slot.Identity) throws(CertificateProviderError) {
         try lock.withLock { _ throws(CertificateProviderError) in
-            let entries = try entries(for: token)
-            guard !entries.contains(where: { $0.isHash(of: pin) }) else { return }
-            try write(Array((entries + [Entry(pin)]).suffix(Self.maximumCount)), for: token)
+            let others = try entries(for: token).filter { !$0.isHash(of: pin) }
+            try write(others + [Entry(pin, isRejected: true)], for: token)
         }
     }
 
-    /// The PIN is right after all: somebody has changed the token's.
+    /// The PIN is right, or was not looked at.
     func remove(_ pin: SecretBytes, for token: Slot.Identity) throws(CertificateProviderError) {
         try lock.withLock { _ throws(CertificateProviderError) in
             let entries = try entries(for: token)
@@ -44,16 +65,19 @@ final class RejectedPINs: Sendable {
     }
 
     private struct Entry {
+        /// Otherwise it is being tried.
+        let isRejected: Bool
         let salt, hash: [UInt8]
 
-        init(salt: [UInt8], hash: [UInt8]) {
+        init(isRejected: Bool, salt: [UInt8], hash: [UInt8]) {
+            self.isRejected = isRejected
             self.salt = salt
             self.hash = hash
         }
 
-        init(_ pin: SecretBytes) {
+        init(_ pin: SecretBytes, isRejected: Bool) {
             let salt = SymmetricKey(size: .init(bitCount: RejectedPINs.saltSize * 8)).withUnsafeBytes { Array($0) }
-            self.init(salt: salt, hash: Self.hash(pin, salt))
+            self.init(isRejected: isRejected, salt: salt, hash: Self.hash(pin, salt))
         }
 
         func isHash(of pin: SecretBytes) -> Bool {
@@ -78,16 +102,18 @@ final class RejectedPINs: Sendable {
     private func entries(for token: Slot.Identity) throws(CertificateProviderError) -> [Entry] {
         guard let record = try storage.record(named: Self.name(of: token)) else { return [] }
         let bytes = record.withUnsafeBytes { Array($0) }
-        let size = Self.saltSize + Self.hashSize
+        let size = 1 + Self.saltSize + Self.hashSize
         return stride(from: 0, to: bytes.count - bytes.count % size, by: size).map { start in
             Entry(
-                salt: Array(bytes[start..<(start + Self.saltSize)]),
-                hash: Array(bytes[(start + Self.saltSize)..<(start + size)]))
+                isRejected: bytes[start] != 0, salt: Array(bytes[(start + 1)...].prefix(Self.saltSize)),
+                hash: Array(bytes[(start + 1 + Self.saltSize)..<(start + size)]))
         }
     }
 
     private func write(_ entries: [Entry], for token: Slot.Identity) throws(CertificateProviderError) {
-        let bytes = entries.flatMap { $0.salt + $0.hash }
+        let bytes = entries.suffix(Self.maximumCount).flatMap { entry -> [UInt8] in
+            [entry.isRejected ? 1 : 0] + entry.salt + entry.hash
+        }
         try storage.setRecord(SecretBytes(copying: bytes), named: Self.name(of: token))
     }
 }

@@ -7,6 +7,7 @@ import CertificateProviding
 final class Session: @unchecked Sendable {
     let module: Module
     let handle: CK_SESSION_HANDLE
+    private var isOpen = true
 
     /// Opens a session. Blocks.
     init(slot: Slot, readWrite: Bool = false) throws(CryptokiError) {
@@ -17,7 +18,17 @@ final class Session: @unchecked Sendable {
         self.handle = handle
     }
 
-    deinit { try? module.call("C_CloseSession") { $0.C_CloseSession?(handle) } }
+    deinit { close() }
+
+    /// Closes the session, once. Blocks.
+    func close() {
+        guard isOpen else { return }
+        isOpen = false
+        try? module.call("C_CloseSession") { $0.C_CloseSession?(handle) }
+    }
+
+    /// Leaves the session as it is: it is gone, and its handle may already be another session's.
+    func abandon() { isOpen = false }
 
     /// Returns the handles of the objects that have all of `attributes`. Only handles: a token may hold more objects
     /// than anybody wants in memory.

@@ -5,15 +5,18 @@ import Synchronization
 
 /// The open sessions with one token.
 ///
-/// Opening a session for each signature costs as much as two signatures. One session is kept apart and never handed out:
-/// closing the last one would log everybody out (PKCS#11, section 5.6).
+/// Opening a session for each signature costs as much as two signatures. One session stays open as long as the pool is
+/// used: closing the last one would log everybody out (PKCS#11, section 5.6). It is only lent where there is no other.
 final class SessionPool: Sendable {
     private struct State {
         var idle: [Session] = []
-        /// All that are open, the one kept apart not counted.
+        /// All that are open, the keeper not counted.
         var open = 0
+        /// 0 where the keeper is all there is.
         var maximum: Int
         var waiting = 0
+        var isKeeperLent = false
+        var isEnded = false
     }
 
     let slot: Slot
@@ -32,12 +35,9 @@ final class SessionPool: Sendable {
         self.keeper = try Session(slot: slot)
         // 0 is "no limit", and the largest number "not said".
         let limit = slot.token.ulMaxSessionCount
-        let maximum = limit == 0 ? Self.maximum : max(1, min(Self.maximum, Int(clamping: limit) - 1))
+        let maximum = limit == 0 ? Self.maximum : min(Self.maximum, Int(clamping: limit) - 1)
         self.state = Mutex(State(maximum: maximum))
     }
-
-    /// How many sessions the token was ever seen to give, the one kept apart not counted.
-    var maximum: Int { state.withLock { $0.maximum } }
 
     /// Lends a session to `body`, opening one or waiting for one where none is idle. Blocks.
     func withSession<T>(_ body: (Session) throws(CryptokiError) -> T) throws(CryptokiError) -> T {
@@ -47,21 +47,42 @@ final class SessionPool: Sendable {
             giveBack(session)
             return result
         } catch {
-            // An operation may still be going on in it, and the handle may mean nothing any more.
-            discard()
+            discard(session, after: error)
             throw error
         }
     }
 
-    private enum Turn { case use(Session), open, wait }
+    /// Closes what nobody is using, before a new connection gets the same handles. Who waits for a session is told that
+    /// this one is over.
+    func end() {
+        let (idle, waiting, isKeeperLent) = state.withLock { state in
+            defer {
+                state.isEnded = true
+                state.open -= state.idle.count
+                state.idle = []
+                state.waiting = 0
+            }
+            return (state.idle, state.waiting, state.isKeeperLent)
+        }
+        idle.forEach { $0.close() }
+        if !isKeeperLent { keeper.close() }
+        for _ in 0..<waiting { returned.signal() }
+    }
+
+    private enum Turn { case use(Session), open, wait, stop }
 
     private func take() throws(CryptokiError) -> Session {
         while true {
             let turn: Turn = state.withLock { state in
+                if state.isEnded { return .stop }
                 if let session = state.idle.popLast() { return .use(session) }
                 if state.open < state.maximum {
                     state.open += 1
                     return .open
+                }
+                if state.maximum == 0, !state.isKeeperLent {
+                    state.isKeeperLent = true
+                    return .use(keeper)
                 }
                 state.waiting += 1
                 return .wait
@@ -69,36 +90,53 @@ final class SessionPool: Sendable {
             switch turn {
             case .use(let session): return session
             case .wait: returned.wait()
-            case .open:
-                do throws(CryptokiError) { return try open() } catch {
-                    let mayWait = state.withLock { state in
-                        state.open -= 1
-                        guard error.code == CKR_SESSION_COUNT, state.open > 0 else { return false }
-                        // Other programs hold the rest: this many is what there is.
-                        state.maximum = state.open
-                        return true
-                    }
-                    if !mayWait { throw error }
-                }
+            case .stop: throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
+            case .open: if let session = try open() { return session }
             }
         }
     }
 
-    private func open() throws(CryptokiError) -> Session {
-        try opening.withLock { _ throws(CryptokiError) in try Session(slot: slot) }
+    /// Returns `nil` where the token has no further session: other programs hold the rest, and this many is what there is.
+    private func open() throws(CryptokiError) -> Session? {
+        do throws(CryptokiError) {
+            return try opening.withLock { _ throws(CryptokiError) in try Session(slot: slot) }
+        } catch {
+            wake { state in
+                state.open -= 1
+                if error.code == CKR_SESSION_COUNT { state.maximum = state.open }
+            }
+            guard error.code == CKR_SESSION_COUNT else { throw error }
+            return nil
+        }
     }
 
-    private func giveBack(_ session: Session) { wake { $0.idle.append(session) } }
+    private func giveBack(_ session: Session) {
+        let isEnded = wake { state in
+            if session === keeper { state.isKeeperLent = false } else if !state.isEnded { state.idle.append(session) }
+            return state.isEnded
+        }
+        if isEnded { session.close() }
+    }
 
-    private func discard() { wake { $0.open -= 1 } }
+    /// An operation may still be going on in the session, and its handle may mean nothing any more.
+    private func discard(_ session: Session, after error: CryptokiError) {
+        let isEnded = state.withLock { $0.isEnded }
+        if isEnded || error.code == CKR_SESSION_HANDLE_INVALID || error.code == CKR_SESSION_CLOSED {
+            session.abandon()
+        } else if session !== keeper {
+            session.close()
+        }
+        wake { state in if session === keeper { state.isKeeperLent = false } else { state.open -= 1 } }
+    }
 
-    private func wake(_ change: (inout State) -> Void) {
-        let isAwaited = state.withLock { state in
-            change(&state)
-            guard state.waiting > 0 else { return false }
+    @discardableResult private func wake<T>(_ change: (inout State) -> T) -> T {
+        let (result, isAwaited) = state.withLock { state in
+            let result = change(&state)
+            guard state.waiting > 0 else { return (result, false) }
             state.waiting -= 1
-            return true
+            return (result, true)
         }
         if isAwaited { returned.signal() }
+        return result
     }
 }

@@ -30,8 +30,10 @@ struct Slot: Sendable {
     /// The initialised tokens in a module. Blocks.
     ///
     /// - Parameter uri: Only those that it matches.
+    /// - Throws: When there is none, what kept one from being looked at: a broken reader hides no other one.
     static func all(of module: Module, matching uri: TokenURI? = nil) throws(CryptokiError) -> [Slot] {
         var slots: [Slot] = []
+        var failure: CryptokiError?
         for id in try presentSlots(of: module) {
             var slot = CK_SLOT_INFO()
             var token = CK_TOKEN_INFO()
@@ -40,12 +42,13 @@ struct Slot: Sendable {
                 try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &token) }
             } catch {
                 // Pulled out meanwhile, or a reader with nothing readable in it.
-                if error.endsConnection { continue }
-                throw error
+                if !error.endsConnection { failure = error }
+                continue
             }
             guard token.flags & UInt(CKF_TOKEN_INITIALIZED) != 0, uri?.matches(slot, token) ?? true else { continue }
             slots.append(Slot(module: module, id: id, token: token))
         }
+        if slots.isEmpty, let failure { throw failure }
         return slots
     }
 

@@ -30,16 +30,7 @@ final class Token: Sendable {
     func withConnection<T>(
         _ body: (TokenConnection) throws(CryptokiError) -> T
     ) throws(CertificateProviderError) -> T {
-        let first = try connected()
-        do throws(CryptokiError) { return try body(first) } catch {
-            guard error.endsConnection else { throw describe(error) }
-            forget(first)
-        }
-        let second = try connected()
-        do throws(CryptokiError) { return try body(second) } catch {
-            if error.endsConnection { forget(second) }
-            throw describe(error)
-        }
+        try connecting(opening: false, body)
     }
 
     /// Lends a connection on which the user is logged in, where the token has a login.
@@ -48,13 +39,22 @@ final class Token: Sendable {
     func withOpenConnection<T>(
         _ body: (TokenConnection) throws(CryptokiError) -> T
     ) throws(CertificateProviderError) -> T {
-        try open(try connected(), nil)
-        do throws(CryptokiError) { return try body(try connectedNow()) } catch {
-            guard error.endsConnection else { throw describe(error) }
-            if let current = connection.withLock({ $0 }) { forget(current) }
+        try connecting(opening: true, body)
+    }
+
+    private func connecting<T>(
+        opening: Bool, _ body: (TokenConnection) throws(CryptokiError) -> T
+    ) throws(CertificateProviderError) -> T {
+        var attempts = 0
+        while true {
+            let connection = try connected()
+            if opening { try open(connection, nil) }
+            do throws(CryptokiError) { return try body(connection) } catch {
+                if error.endsConnection { forget(connection) }
+                attempts += 1
+                guard error.endsConnection, attempts < 2 else { throw describe(error) }
+            }
         }
-        try open(try connected(), nil)
-        do throws(CryptokiError) { return try body(try connectedNow()) } catch { throw describe(error) }
     }
 
     /// Logs the user in, where the token has a login and it has not happened yet.
@@ -80,39 +80,42 @@ final class Token: Sendable {
     func sign(
         _ message: [UInt8], with key: TokenKey, by way: SigningMechanism
     ) throws(CertificateProviderError) -> [UInt8] {
-        let signature = try withOpenConnection { connection throws(CryptokiError) -> [UInt8]? in
-            guard let handle = try connection.key(for: key.publicKey, id: key.id) else { return nil }
-            return try connection.sessions.withSession { session throws(CryptokiError) in
+        let result = try withOpenConnection { connection throws(CryptokiError) -> (TokenConnection, [UInt8])? in
+            guard let found = try connection.key(for: key.publicKey, id: key.id) else { return nil }
+            let signature = try connection.sessions.withSession { session throws(CryptokiError) in
                 try session.sign(
-                    message, with: handle.handle, by: way, modulusBits: key.publicKey.bits,
-                    authenticate: handle.needsPINEachTime
+                    message, with: found.handle, by: way, modulusBits: key.publicKey.bits,
+                    authenticate: found.needsPINEachTime
                         ? { session throws(CryptokiError) in
-                            try session.login(self.pins.known, as: CK_USER_TYPE(CKU_CONTEXT_SPECIFIC))
+                            try self.pins.confirm(connection.slot) { pin throws(CryptokiError) in
+                                try session.login(pin, as: CK_USER_TYPE(CKU_CONTEXT_SPECIFIC))
+                            }
                         } : nil)
             }
+            return (connection, signature)
         }
-        guard let signature else {
+        guard let (connection, raw) = result else {
             throw CertificateProviderError(
                 .notFound, "The token '\(displayName)' no longer has the private key of the certificate.")
         }
-        return try way.encoded(signature, token: displayName)
-    }
-
-    private func connectedNow() throws(CryptokiError) -> TokenConnection {
-        guard let current = connection.withLock({ $0 }) else {
-            throw CryptokiError(function: "C_OpenSession", code: CKR_TOKEN_NOT_PRESENT)
+        let signature = try way.encoded(raw, token: displayName)
+        let isRight = connection.proves(key.publicKey) {
+            key.publicKey.isValidSignature(signature, for: message, using: way.scheme)
         }
-        return current
+        guard isRight else {
+            throw CertificateProviderError(
+                .keyMismatch,
+                "The key on the token '\(displayName)' is no longer that of the certificate; obtain the identity anew.")
+        }
+        return signature
     }
 
     private func connected() throws(CertificateProviderError) -> TokenConnection {
         if let current = connection.withLock({ $0 }) { return current }
         return try connecting.withLock { _ throws(CertificateProviderError) in
             if let current = connection.withLock({ $0 }) { return current }
+            let slot = try present()
             do throws(CryptokiError) {
-                guard let slot = try present() else {
-                    throw CryptokiError(function: "C_GetSlotList", code: CKR_TOKEN_NOT_PRESENT)
-                }
                 let new = try TokenConnection(slot: slot)
                 connection.withLock { $0 = new }
                 return new
@@ -120,28 +123,51 @@ final class Token: Sendable {
         }
     }
 
-    /// The slot that the token is in now; `nil` while it is in none.
-    private func present() throws(CryptokiError) -> Slot? {
-        try Slot.all(of: module).first { $0.identity == identity }
+    /// The slot that the token is in now.
+    /// - Throws: `tokenNotPresent` while it is in none.
+    private func present() throws(CertificateProviderError) -> Slot {
+        let slots: [Slot]
+        do throws(CryptokiError) { slots = try Slot.all(of: module).filter { $0.identity == identity } } catch {
+            throw describe(error)
+        }
+        guard let slot = slots.first else {
+            throw describe(CryptokiError(function: "C_GetSlotList", code: CKR_TOKEN_NOT_PRESENT))
+        }
+        guard slots.count == 1 else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "There are \(slots.count) tokens '\(displayName)' with the same serial number, which nothing tells apart; "
+                    + "take out all but one.")
+        }
+        return slot
     }
 
     private func forget(_ old: TokenConnection) {
-        connection.withLock { if $0 === old { $0 = nil } }
+        // Nobody connects anew before the old handles are closed: the module may give the same ones again.
+        connecting.withLock { _ in
+            let isCurrent = connection.withLock { current in
+                guard current === old else { return false }
+                current = nil
+                return true
+            }
+            if isCurrent { old.sessions.end() }
+        }
     }
 
     private func open(_ connection: TokenConnection, _ pin: SecretBytes?) throws(CertificateProviderError) {
         guard !connection.isOpen else { return }
-        try connecting.withLock { _ throws(CertificateProviderError) in
-            guard !connection.isOpen else { return }
-            let slot: Slot
-            do throws(CryptokiError) {
+        do throws(CertificateProviderError) {
+            try connecting.withLock { _ throws(CertificateProviderError) in
+                guard !connection.isOpen else { return }
                 // The flags as they are now: the PIN may have been tried elsewhere meanwhile.
-                guard let now = try present() else {
-                    throw CryptokiError(function: "C_GetTokenInfo", code: CKR_TOKEN_NOT_PRESENT)
+                try pins.login(try present(), given: pin, now: { try? self.present() }) {
+                    pin throws(CryptokiError) in try connection.login(pin)
                 }
-                slot = now
-            } catch { throw describe(error) }
-            try pins.login(slot, given: pin) { pin throws(CryptokiError) in try connection.login(pin) }
+            }
+        } catch {
+            // Found anew by the next call. Not by this one: it must not send a PIN twice.
+            if let cause = error.underlying as? CryptokiError, cause.endsConnection { forget(connection) }
+            throw error
         }
     }
 

@@ -15,6 +15,8 @@ final class TokenConnection: Sendable {
         var isLoggedIn = false
         /// By the public key, and after login: the same handle may later mean another key.
         var keys: [PublicKeyInfo: TokenReader.PrivateKey] = [:]
+        /// Those whose signature has been verified.
+        var proven: Set<PublicKeyInfo> = []
     }
 
     /// Opens the first session. Blocks.
@@ -33,13 +35,19 @@ final class TokenConnection: Sendable {
     /// whoever did it. Blocks, with a PIN pad for as long as the person takes.
     ///
     /// - Parameter pin: `nil` for a token with a PIN pad of its own.
-    func login(_ pin: SecretBytes?) throws(CryptokiError) {
-        try sessions.withSession { session throws(CryptokiError) in
-            do throws(CryptokiError) { try session.login(pin, as: CK_USER_TYPE(CKU_USER)) } catch {
+    /// - Returns: Whether the token has looked at the PIN, and found it right.
+    func login(_ pin: SecretBytes?) throws(CryptokiError) -> Bool {
+        let isProven = try sessions.withSession { session throws(CryptokiError) in
+            do throws(CryptokiError) {
+                try session.login(pin, as: CK_USER_TYPE(CKU_USER))
+                return true
+            } catch {
                 guard error.code == CKR_USER_ALREADY_LOGGED_IN else { throw error }
+                return false
             }
         }
         state.withLock { $0.isLoggedIn = true }
+        return isProven
     }
 
     /// Logs the user out, where this connection logged them in.
@@ -66,6 +74,15 @@ final class TokenConnection: Sendable {
         guard let key = found.first(where: { $0.mayBe(publicKey) }) else { return nil }
         state.withLock { $0.keys[publicKey] = key }
         return key
+    }
+
+    /// Makes sure that a signature of the key that was found is one of the key that was looked for: the `CKA_ID` of another
+    /// key may be the same, and most kinds of key show nothing else. Once for each connection.
+    func proves(_ publicKey: PublicKeyInfo, by isValid: () -> Bool) -> Bool {
+        if state.withLock({ $0.proven.contains(publicKey) }) { return true }
+        guard isValid() else { return false }
+        state.withLock { _ = $0.proven.insert(publicKey) }
+        return true
     }
 }
 
