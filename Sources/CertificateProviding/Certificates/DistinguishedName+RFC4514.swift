@@ -18,7 +18,7 @@ extension DistinguishedName {
         shortNames[type] ?? String(describing: type)
     }
 
-    private static let shortNames: [ASN1ObjectIdentifier: String] = [
+    static let shortNames: [ASN1ObjectIdentifier: String] = [
         [2, 5, 4, 3]: "CN", [2, 5, 4, 4]: "SN", [2, 5, 4, 5]: "serialNumber", [2, 5, 4, 6]: "C",
         [2, 5, 4, 7]: "L", [2, 5, 4, 8]: "ST", [2, 5, 4, 9]: "street", [2, 5, 4, 10]: "O",
         [2, 5, 4, 11]: "OU", [2, 5, 4, 12]: "title", [2, 5, 4, 15]: "businessCategory",

@@ -1,0 +1,47 @@
+/// The optional ability of a provider to make keys where its identities live, and to keep the certificates that are
+/// issued for them: what an enrolment needs of a token.
+///
+/// A key is made, a request is signed with it, and the issued chain is stored beside it. Whoever gives up in between
+/// calls ``discard(_:)``. A renewal makes a new key, and discards the old one after the new identity has worked.
+public protocol KeyGenerating: CertificateProvider {
+    /// Makes a key pair that never leaves its home.
+    ///
+    /// - Parameter label: What people call it; shown by other tools as well.
+    /// - Throws: `unsupportedAlgorithm` for a type that the home cannot make, `storeWriteFailed` where nothing can be
+    ///   written, and what asking for access meets. Nothing is left behind then.
+    func generateKey(
+        _ type: KeyType, label: String, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> any IdentityKey
+
+    /// Finds the private key of a public key, which need not have a certificate yet; `nil` when there is none.
+    func key(
+        for publicKey: PublicKeyInfo, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)?
+
+    /// Writes an issued chain beside its key and lets the key sign a probe. What is there already stays, also other
+    /// certificates for the same key.
+    ///
+    /// - Parameter certificateChain: Leaf first.
+    /// - Throws: `keyMismatch` when the leaf is for another key, `storeWriteFailed`. Nothing of the chain is left behind
+    ///   then; the key is.
+    func store(
+        certificateChain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity
+
+    /// Destroys every other certificate of the identity's key, which a renewal with the same key has replaced.
+    func removeReplacedCertificates(
+        of identity: Identity, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError)
+
+    /// Destroys a key pair and the certificates for it, for good.
+    ///
+    /// - Throws: `notFound` when there is no such key; `deleteFailed`, naming what is left.
+    func discard(_ key: any IdentityKey, _ interaction: any UserInteraction) async throws(CertificateProviderError)
+}
+
+/// The optional ability of a provider to say what its ``CertificateProvider/deleteStoredCertificate()`` destroys outside
+/// this host's store, so that a person can be asked before.
+public protocol DeletionAnnouncing: CertificateProvider {
+    /// Returns what would be destroyed for good, one sentence each; empty when nothing would.
+    func announcedDeletions() async throws(CertificateProviderError) -> [String]
+}

@@ -1,0 +1,150 @@
+import SwiftASN1
+import X509
+
+extension DistinguishedName {
+    /// Reads an RFC 4514 string, such as `CN=client,O=Example\, Inc.,C=DE`. Blanks around `,`, `+` and `=` are permitted,
+    /// as people write them. The empty string is the empty name.
+    ///
+    /// - Throws: `malformedData`.
+    init(rfc4514 text: String) throws(CertificateProviderError) {
+        var reader = RFC4514Reader(text)
+        self.init(try reader.name())
+    }
+}
+
+/// A string representation of a name (RFC 4514, section 3), read from its beginning.
+private struct RFC4514Reader {
+    private let text: String
+    private var rest: Substring.UnicodeScalarView
+
+    init(_ text: String) {
+        self.text = text
+        self.rest = text[...].unicodeScalars
+    }
+
+    /// The relative names in the order of the DER, which is the reverse of the string's.
+    mutating func name() throws(CertificateProviderError) -> [RelativeDistinguishedName] {
+        var names: [RelativeDistinguishedName] = []
+        guard text.unicodeScalars.contains(where: { $0 != " " }) else { return [] }
+        while true {
+            var attributes = [try attribute()]
+            while rest.first == "+" {
+                rest.removeFirst()
+                attributes.append(try attribute())
+            }
+            names.append(RelativeDistinguishedName(attributes))
+            guard let separator = rest.popFirst() else { return names.reversed() }
+            guard separator == "," else { throw refusal("'\(separator)' is not expected there") }
+        }
+    }
+
+    private mutating func attribute() throws(CertificateProviderError) -> RelativeDistinguishedName.Attribute {
+        skipBlanks()
+        let word = String(String.UnicodeScalarView(rest.prefix { $0 != "=" && $0 != "," && $0 != "+" }))
+        rest.removeFirst(word.unicodeScalars.count)
+        guard rest.popFirst() == "=" else { throw refusal("'\(word)' has no value; write TYPE=VALUE") }
+        let typeName = word.split(separator: " ").joined()
+        guard let type = Self.type(named: typeName) else { throw refusal("'\(typeName)' is no attribute type") }
+        skipBlanks()
+        do {
+            if rest.first == "#" { return .init(type: type, value: .init(asn1Any: try derValue())) }
+            return try Self.attribute(type, try stringValue())
+        } catch let error as CertificateProviderError {
+            throw error
+        } catch {
+            throw refusal("the value of '\(typeName)' has characters that it cannot have")
+        }
+    }
+
+    /// A value in hexadecimal DER (section 2.4).
+    private mutating func derValue() throws -> ASN1Any {
+        rest.removeFirst()
+        let digits = rest.prefix { $0 != "," && $0 != "+" && $0 != " " }.map(\.value)
+        rest.removeFirst(digits.count)
+        skipBlanks()
+        var bytes: [UInt8] = []
+        for index in stride(from: 0, to: digits.count, by: 2) {
+            guard index + 1 < digits.count, let high = Self.hexDigit(digits[index]),
+                let low = Self.hexDigit(digits[index + 1])
+            else { throw refusal("a value after '#' is hexadecimal DER") }
+            bytes.append(high << 4 | low)
+        }
+        return try ASN1Any(derEncoded: bytes)
+    }
+
+    private mutating func stringValue() throws(CertificateProviderError) -> String {
+        var bytes: [UInt8] = []
+        // Blanks at the end are not part of the value unless they are escaped.
+        var end = 0
+        while let scalar = rest.first, scalar != ",", scalar != "+" {
+            rest.removeFirst()
+            switch scalar {
+            case "\\":
+                guard let next = rest.popFirst() else { throw refusal("it ends in a backslash") }
+                if let high = Self.hexDigit(next.value) {
+                    guard let low = rest.popFirst().flatMap({ Self.hexDigit($0.value) }) else {
+                        throw refusal("a backslash is followed by a special character or two hexadecimal digits")
+                    }
+                    bytes.append(high << 4 | low)
+                } else {
+                    bytes += String(next).utf8
+                }
+                end = bytes.count
+            case "\"", ";", "<", ">", "\0":
+                throw refusal("write \\ before \(String(scalar).withVisibleControls)")
+            default:
+                bytes += String(scalar).utf8
+                if scalar != " " { end = bytes.count }
+            }
+        }
+        guard let value = String(validating: bytes.prefix(end), as: UTF8.self), !value.isEmpty else {
+            throw refusal("a value is empty, or no UTF-8")
+        }
+        return value
+    }
+
+    private mutating func skipBlanks() { rest = rest.drop { $0 == " " } }
+
+    private func refusal(_ reason: String) -> CertificateProviderError {
+        CertificateProviderError(
+            .malformedData, "'\(text.withVisibleControls)' is no name as in RFC 4514: \(reason.withVisibleControls).")
+    }
+
+    private static func hexDigit(_ value: UInt32) -> UInt8? {
+        Unicode.Scalar(value).flatMap { Character($0).hexDigitValue }.flatMap { value < 0x80 ? UInt8($0) : nil }
+    }
+
+    private static func type(named name: String) -> ASN1ObjectIdentifier? {
+        let lowercased = name.lowercased()
+        if let known = DistinguishedName.shortNames.first(where: { $0.value.lowercased() == lowercased }) {
+            return known.key
+        }
+        if let known = otherNames[lowercased] { return known }
+        let numbers = name.split(separator: ".", omittingEmptySubsequences: false).map { UInt($0) }
+        let identifier = numbers.compactMap { $0 }
+        guard identifier.count == numbers.count, identifier.count >= 2, identifier[0] <= 2,
+            identifier[0] == 2 || identifier[1] < 40
+        else { return nil }
+        return try? ASN1ObjectIdentifier(elements: identifier)
+    }
+
+    /// What people write besides the registered names.
+    private static let otherNames: [String: ASN1ObjectIdentifier] = [
+        "e": [1, 2, 840, 113549, 1, 9, 1], "email": [1, 2, 840, 113549, 1, 9, 1], "s": [2, 5, 4, 8],
+        "surname": [2, 5, 4, 4], "givenname": [2, 5, 4, 42],
+    ]
+
+    /// The string type that RFC 5280, appendix A.1, demands or prefers.
+    private static func attribute(
+        _ type: ASN1ObjectIdentifier, _ value: String
+    ) throws -> RelativeDistinguishedName.Attribute {
+        switch type {
+        // Country, serial number and DN qualifier.
+        case [2, 5, 4, 6], [2, 5, 4, 5], [2, 5, 4, 46]: try .init(type: type, printableString: value)
+        // Mail address and domain component.
+        case [1, 2, 840, 113549, 1, 9, 1], [0, 9, 2342, 19_200_300, 100, 1, 25]:
+            try .init(type: type, value: .init(ia5String: value))
+        default: .init(type: type, utf8String: value)
+        }
+    }
+}

@@ -1,0 +1,81 @@
+import FoundationEssentials
+import SwiftASN1
+public import X509
+
+extension Certificate.PrivateKey {
+    /// The key of an identity, wherever it lives, as swift-certificates wants keys: for signing requests and
+    /// certificates with the functions of swift-certificates that are `async`. Those that are not fail with it.
+    ///
+    /// - Throws: `unsupportedAlgorithm` for a kind of key that swift-certificates does not know.
+    public init(_ key: any IdentityKey) throws(CertificateProviderError) {
+        self.init(try IdentityPrivateKey(key))
+    }
+}
+
+/// See ``X509/Certificate/PrivateKey/init(_:)``.
+struct IdentityPrivateKey: CustomPrivateKey {
+    let key: any IdentityKey
+    let publicKey: Certificate.PublicKey
+
+    init(_ key: any IdentityKey) throws(CertificateProviderError) {
+        self.key = key
+        do {
+            publicKey = try Certificate.PublicKey(derEncoded: key.publicKey.derRepresentation)
+        } catch {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm, "No request can be made with a key of kind \(key.publicKey.displayName).",
+                underlying: error)
+        }
+    }
+
+    static func == (left: Self, right: Self) -> Bool { left.publicKey == right.publicKey }
+    func hash(into hasher: inout Hasher) { hasher.combine(publicKey) }
+
+    /// Those of the key's schemes that swift-certificates can write down: RSASSA-PSS is none of them.
+    private static let schemes: [(algorithm: Certificate.SignatureAlgorithm, scheme: SignatureScheme)] = [
+        (.ecdsaWithSHA256, .ecdsaP256SHA256), (.ecdsaWithSHA384, .ecdsaP384SHA384),
+        (.ecdsaWithSHA512, .ecdsaP521SHA512), (.sha256WithRSAEncryption, .rsaPKCS1SHA256),
+        (.sha384WithRSAEncryption, .rsaPKCS1SHA384), (.sha512WithRSAEncryption, .rsaPKCS1SHA512),
+        (.ed25519, .ed25519),
+    ]
+
+    var supportedSignatureAlgorithms: [Certificate.SignatureAlgorithm] {
+        Self.schemes.filter { key.signatureSchemes.contains($0.scheme) }.map(\.algorithm)
+    }
+
+    var defaultSignatureAlgorithm: Certificate.SignatureAlgorithm {
+        supportedSignatureAlgorithms.first ?? .sha256WithRSAEncryption
+    }
+
+    func signSynchronously(
+        bytes: some DataProtocol, signatureAlgorithm: Certificate.SignatureAlgorithm
+    ) throws -> Certificate.Signature {
+        throw CertificateProviderError(
+            .operationNotAllowed,
+            "The key may block while it signs; use the asynchronous function of swift-certificates."
+        )
+    }
+
+    func signAsynchronously(
+        bytes: some DataProtocol & Sendable, signatureAlgorithm: Certificate.SignatureAlgorithm
+    ) async throws -> Certificate.Signature {
+        guard let scheme = Self.schemes.first(where: { $0.algorithm == signatureAlgorithm })?.scheme,
+            key.signatureSchemes.contains(scheme)
+        else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "The \(key.publicKey.displayName) key cannot sign with \(signatureAlgorithm); it can do "
+                    + "\(key.signatureSchemes.map(\.description).joined(separator: ", ")).")
+        }
+        let signature = try await key.signature(for: Array(bytes), using: scheme)
+        return try Certificate.Signature(
+            signatureAlgorithm: signatureAlgorithm, signatureBytes: ASN1BitString(bytes: signature[...]))
+    }
+
+    /// A key that stays where it is has no PEM form; the protocol demands a name for it.
+    static let defaultPEMDiscriminator = "PRIVATE KEY"
+
+    func serialize(into coder: inout DER.Serializer) throws {
+        throw CertificateProviderError(.operationNotAllowed, "The private key cannot be written here.")
+    }
+}
