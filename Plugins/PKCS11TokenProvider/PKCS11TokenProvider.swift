@@ -97,7 +97,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
         }
     }
 
-    private func pin(
+    func pin(
         for tokens: Tokens, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> SecretBytes? {
         let question = try await tokens.calls.run("looking for the token") { () throws(CertificateProviderError) in

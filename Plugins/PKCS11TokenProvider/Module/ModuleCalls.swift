@@ -30,12 +30,14 @@ final class ModuleCalls: Sendable {
     /// Runs `work` on a thread that may block, and suspends the caller meanwhile.
     ///
     /// - Parameter purpose: What is going on, for the message, such as "signing".
+    /// - Parameter undo: Gets what came of work that ended after its caller had given up, on the same thread.
     /// - Throws: What `work` throws, or `timedOut`.
     func run<T: Sendable>(
-        _ purpose: String, _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
+        _ purpose: String, undo: (@Sendable (T) -> Void)? = nil,
+        _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
     ) async throws(CertificateProviderError) -> T {
         let result = await withCheckedContinuation { (continuation: CheckedContinuation<Outcome<T>, Never>) in
-            start(purpose, work) { continuation.resume(returning: $0) }
+            start(purpose, work, undo: undo) { continuation.resume(returning: $0) }
         }
         return try result.get()
     }
@@ -60,14 +62,18 @@ final class ModuleCalls: Sendable {
     /// Calls `completion` once: with what came of `work`, or at the deadline.
     private func start<T: Sendable>(
         _ purpose: String, _ work: @escaping @Sendable () throws(CertificateProviderError) -> T,
-        completion: @escaping @Sendable (Outcome<T>) -> Void
+        undo: (@Sendable (T) -> Void)? = nil, completion: @escaping @Sendable (Outcome<T>) -> Void
     ) {
         let number = register { [self] in completion(.failure(timedOut(purpose))) }
         executor.submit { [self] in
             // Its caller has given up while it waited for a thread.
             guard isAwaited(number) else { return }
             let outcome = Outcome { () throws(CertificateProviderError) -> T in try work() }
-            if take(number) != nil { completion(outcome) }
+            if take(number) != nil {
+                completion(outcome)
+            } else if case .success(let late) = outcome {
+                undo?(late)
+            }
         }
     }
 

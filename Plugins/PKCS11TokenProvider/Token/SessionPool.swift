@@ -118,6 +118,21 @@ final class SessionPool: Sendable {
         if isEnded { session.close() }
     }
 
+    /// One more session, which is not of the pool.
+    func openForWriting() throws(CryptokiError) -> Session {
+        try opening.withLock { _ throws(CryptokiError) in try Session(slot: slot, readWrite: true) }
+    }
+
+    func closeIdle() {
+        // Closed outside the lock.
+        let idle = state.withLock { state in
+            defer { state.idle = [] }
+            state.open -= state.idle.count
+            return state.idle
+        }
+        idle.forEach { $0.close() }
+    }
+
     /// An operation may still be going on in the session, and its handle may mean nothing any more.
     private func discard(_ session: Session, after error: CryptokiError) {
         let isEnded = state.withLock { $0.isEnded }

@@ -11,7 +11,7 @@ final class Token: Sendable {
     let displayName: String
     let calls: ModuleCalls
     private let module: Module
-    private let pins: PINSupply
+    let pins: PINSupply
     private let connection = Mutex<TokenConnection?>(nil)
     /// One thread at a time connects and logs in.
     private let connecting = Mutex(())

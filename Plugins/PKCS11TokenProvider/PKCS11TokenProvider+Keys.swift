@@ -1,0 +1,134 @@
+public import CertificateProviding
+import CP11Kit
+
+/// Keys are made on the one token that the URI leads to; what the URI says of objects does not matter for that.
+extension PKCS11TokenProvider: KeyGenerating {
+    /// Makes a key pair under a fresh random `CKA_ID`, sensitive and not extractable. When the deadline is over before the
+    /// token has made it, it is destroyed as soon as it is there.
+    public func generateKey(
+        _ type: KeyType, label: String, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        try await attributed { () async throws(CertificateProviderError) in
+            let token = try await openToken(interaction)
+            return try await token.calls.run("making a key pair", undo: { try? token.discard($0) }) {
+                () throws(CertificateProviderError) in
+                try token.generate(type, label: label, id: Token.freshID())
+            }
+        }
+    }
+
+    /// Finds a key by its public key object, for RSA also by its modulus. The key signs a probe.
+    public func key(
+        for publicKey: PublicKeyInfo, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
+        try await attributed { () async throws(CertificateProviderError) in
+            let token = try await openToken(interaction)
+            let id = try tokens().settings.uri.objectID
+            return try await token.calls.run("looking for the key") { () throws(CertificateProviderError) in
+                try token.key(for: publicKey, id: id)
+            }
+        }
+    }
+
+    /// Writes the leaf under the key's `CKA_ID` and label, and the intermediates that are not on the token.
+    public func store(
+        certificateChain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        try await attributed { () async throws(CertificateProviderError) in
+            let key = try await tokenKey(key, interaction)
+            let identity = try Identity(
+                certificateChain: certificateChain, key: key,
+                provenance: .init(provider: id, alias: nil, source: key.uri))
+            let token = key.token
+            let written = try await token.calls.run(
+                "writing the certificate", undo: { try? token.remove($0) },
+                { () throws(CertificateProviderError) in
+                    guard let written = try token.store(certificateChain, for: key) else { throw token.noLongerThere() }
+                    return written
+                })
+            do throws(CertificateProviderError) { try await identity.verifyPossession() } catch {
+                try await token.calls.run("removing the certificate") { () throws(CertificateProviderError) in
+                    try token.remove(written)
+                }
+                throw error
+            }
+            return identity
+        }
+    }
+
+    public func removeReplacedCertificates(
+        of identity: Identity, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        try await attributed { () async throws(CertificateProviderError) in
+            let key = try await tokenKey(identity.key, interaction)
+            try await key.token.calls.run("removing certificates") { () throws(CertificateProviderError) in
+                try key.token.removeCertificates(for: key, except: identity.certificate)
+            }
+        }
+    }
+
+    /// Destroys the private key, the public key and the certificates for it, and nothing else with their id or label.
+    public func discard(
+        _ key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        try await attributed { () async throws(CertificateProviderError) in
+            let key = try await tokenKey(key, interaction)
+            try await key.token.calls.run("destroying the key") { () throws(CertificateProviderError) in
+                try key.token.discard(key)
+            }
+        }
+    }
+
+    private func attributed<T>(
+        _ body: () async throws(CertificateProviderError) -> T
+    ) async throws(CertificateProviderError) -> T {
+        do throws(CertificateProviderError) { return try await body() } catch { throw error.attributed(to: id) }
+    }
+
+    /// The key as this room knows it; one that somebody has wrapped is looked for by its public key.
+    private func tokenKey(
+        _ key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> TokenKey {
+        if let key = key as? TokenKey { return key }
+        if let found = try await self.key(for: key.publicKey, interaction) as? TokenKey { return found }
+        throw CertificateProviderError(
+            .notFound, "No token that 'uri' leads to has the private key (\(key.publicKey.displayName)).")
+    }
+
+    /// The one token that the URI means, with its user logged in.
+    private func openToken(
+        _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Token {
+        let tokens = try self.tokens()
+        let token = try await tokens.calls.run("looking for the token") { () throws(CertificateProviderError) in
+            try tokens.single()
+        }
+        let pin = try await pin(for: tokens, interaction)
+        try await tokens.calls.run("logging in") { () throws(CertificateProviderError) in try token.open(pin: pin) }
+        return token
+    }
+}
+
+extension Tokens {
+    /// - Throws: `tokenNotPresent`, and `configurationInvalid` where more than one token matches, or no login is wanted.
+    fileprivate func single() throws(CertificateProviderError) -> Token {
+        var failures: [CertificateProviderError] = []
+        let present = try present(&failures)
+        let shown = settings.uri.text.withVisibleControls
+        guard let (token, slot) = present.first else {
+            throw failures.first
+                ?? CertificateProviderError(.tokenNotPresent, "There is no token that matches '\(shown)'; insert it.")
+        }
+        guard present.count == 1 else {
+            let candidates = present.map { "'\(TokenURI.text(of: $0.1.token, class: nil, id: [], label: []) ?? "")'" }
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "\(present.count) tokens match '\(shown)'; set 'uri' to one of: \(candidates.joined(separator: ", ")).")
+        }
+        guard settings.login != .never || !slot.has(UInt(CKF_LOGIN_REQUIRED)) else {
+            throw CertificateProviderError(
+                .configurationInvalid, "Keys cannot be made, found or destroyed without a login; 'login' is 'never'.")
+        }
+        return token
+    }
+}

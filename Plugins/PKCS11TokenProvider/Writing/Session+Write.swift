@@ -1,0 +1,51 @@
+import CP11Kit
+
+/// What changes a token. Needs a session for reading and writing.
+extension Session {
+    func create(_ attributes: [Attribute]) throws(CryptokiError) -> CK_OBJECT_HANDLE {
+        var object: CK_OBJECT_HANDLE = 0
+        try Attribute.withTemplate(attributes) { template, count throws(CryptokiError) in
+            try module.call("C_CreateObject") { $0.C_CreateObject?(handle, template, count, &object) }
+        }
+        return object
+    }
+
+    func destroy(_ object: CK_OBJECT_HANDLE) throws(CryptokiError) {
+        try module.call("C_DestroyObject") { $0.C_DestroyObject?(handle, object) }
+    }
+
+    /// Makes a key pair.
+    func generate(
+        _ mechanism: CK_MECHANISM_TYPE, publicKey: [Attribute], privateKey: [Attribute]
+    ) throws(CryptokiError) -> (publicKey: CK_OBJECT_HANDLE, privateKey: CK_OBJECT_HANDLE) {
+        var mechanism = CK_MECHANISM(mechanism: mechanism, pParameter: nil, ulParameterLen: 0)
+        var pair = (publicKey: CK_OBJECT_HANDLE(0), privateKey: CK_OBJECT_HANDLE(0))
+        try Attribute.withTemplate(publicKey) { publicTemplate, publicCount throws(CryptokiError) in
+            try Attribute.withTemplate(privateKey) { privateTemplate, privateCount throws(CryptokiError) in
+                try module.call("C_GenerateKeyPair") {
+                    $0.C_GenerateKeyPair?(
+                        handle, &mechanism, publicTemplate, publicCount, privateTemplate, privateCount,
+                        &pair.publicKey, &pair.privateKey)
+                }
+            }
+        }
+        return pair
+    }
+
+    /// Destroys every object with a `CKA_ID` that nobody else has: what an attempt to make a key left behind.
+    func destroyAll(id: [UInt8]) throws(CryptokiError) {
+        for object in try objects(with: [Attribute(CKA_ID, id)]) { try destroy(object) }
+    }
+}
+
+extension SessionPool {
+    /// Lends a session for reading and writing, which is opened for `body` alone: writing is rare. Blocks.
+    func withWritingSession<T>(_ body: (Session) throws(CryptokiError) -> T) throws(CryptokiError) -> T {
+        do throws(CryptokiError) { return try body(try openForWriting()) } catch {
+            guard error.function == "C_OpenSession", error.code == CKR_SESSION_COUNT else { throw error }
+        }
+        // The idle ones may be what there is no more room beside.
+        closeIdle()
+        return try body(try openForWriting())
+    }
+}

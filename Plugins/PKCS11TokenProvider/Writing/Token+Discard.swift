@@ -1,0 +1,68 @@
+import CP11Kit
+import CertificateProviding
+
+extension Token {
+    /// Destroys a private key, its public key and the certificates for it. What merely has the same id stays.
+    ///
+    /// - Throws: `notFound` when the token has no such key, `deleteFailed` naming what is left.
+    func discard(_ key: TokenKey) throws(CertificateProviderError) {
+        var isFound = false
+        let failures = try write { connection, session throws(CryptokiError) -> [String] in
+            let reader = TokenReader(session: session, slot: connection.slot)
+            // The private key first: what is left when the rest fails is public.
+            var objects: [(name: String, handle: CK_OBJECT_HANDLE)] = []
+            for privateKey in try reader.privateKeys(id: key.id)
+            where try isPrivateHalf(privateKey, of: key.publicKey, connection, session) {
+                objects.append(("the private key", privateKey.handle))
+                isFound = true
+            }
+            // In a second call the private key may be gone, and the rest not yet.
+            guard isFound else { return [] }
+            for publicKey in try reader.publicKeys(id: key.id) where publicKey.key.isSameKey(as: key.publicKey) {
+                objects.append(("the public key", publicKey.handle))
+            }
+            for (handle, certificate) in try reader.certificates(for: key.publicKey, id: key.id) {
+                objects.append(("the certificate '\(certificate.subject)'", handle))
+            }
+            var failures: [String] = []
+            for object in objects {
+                do throws(CryptokiError) { try session.destroy(object.handle) } catch {
+                    if error.endsConnection, error.code != CKR_OBJECT_HANDLE_INVALID { throw error }
+                    // Some modules destroy both halves of a pair at once.
+                    if error.code != CKR_OBJECT_HANDLE_INVALID { failures.append("\(object.name) (\(error))") }
+                }
+            }
+            return failures
+        }
+        guard isFound else { throw noLongerThere() }
+        guard failures.isEmpty else {
+            throw CertificateProviderError(
+                .deleteFailed,
+                "The token '\(displayName)' still has \(failures.joined(separator: ", ")), id \(key.id.hexEncoded); delete it "
+                    + "with the token's own tool.")
+        }
+    }
+
+    /// Destroys every certificate for a key but one.
+    func removeCertificates(for key: TokenKey, except kept: X509Certificate) throws(CertificateProviderError) {
+        try write { connection, session throws(CryptokiError) in
+            let reader = TokenReader(session: session, slot: connection.slot)
+            for (handle, certificate) in try reader.certificates(for: key.publicKey, id: key.id)
+            where certificate != kept { try session.destroy(handle) }
+        }
+    }
+
+    /// The certificates that ``discard(_:)`` would destroy.
+    func certificates(for key: TokenKey) throws(CertificateProviderError) -> [X509Certificate] {
+        try withConnection { connection throws(CryptokiError) in
+            try connection.sessions.withSession { session throws(CryptokiError) in
+                try TokenReader(session: session, slot: connection.slot).certificates(for: key.publicKey, id: key.id)
+                    .map(\.certificate)
+            }
+        }
+    }
+
+    func noLongerThere() -> CertificateProviderError {
+        CertificateProviderError(.notFound, "The token '\(displayName)' does not have the private key, or no longer.")
+    }
+}

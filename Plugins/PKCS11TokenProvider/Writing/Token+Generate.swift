@@ -1,0 +1,67 @@
+import CP11Kit
+import CertificateProviding
+import Crypto
+
+extension Token {
+    /// What certificates, public and private keys are matched by. Tools take any octets; 16 fit into every token.
+    static func freshID() -> [UInt8] { SymmetricKey(size: .bits128).withUnsafeBytes { Array($0) } }
+
+    /// Makes a key pair that never leaves the token. Leaves nothing behind where it fails.
+    ///
+    /// - Parameter id: A fresh one: everything else that has it is destroyed.
+    func generate(_ type: KeyType, label: String, id: [UInt8]) throws(CertificateProviderError) -> TokenKey {
+        try write { connection, session throws(CryptokiError) in
+            // What an attempt left that the removal of the token has interrupted.
+            try session.destroyAll(id: id)
+            var made: [CK_OBJECT_HANDLE] = []
+            do throws(CryptokiError) {
+                let pair = try session.generate(KeyPairTemplate.all(type, id: id, label: label))
+                made = [pair.privateKey, pair.publicKey]
+                return try key(pair, id: id, connection, session)
+            } catch {
+                for object in made { try? session.destroy(object) }
+                try? session.destroyAll(id: id)
+                throw error
+            }
+        }
+    }
+
+    /// Reads back what the module made: some choose the id themselves, make the public key object later, or ignore
+    /// that a key is to stay where it is.
+    private func key(
+        _ pair: (publicKey: CK_OBJECT_HANDLE, privateKey: CK_OBJECT_HANDLE), id: [UInt8],
+        _ connection: TokenConnection, _ session: Session
+    ) throws(CryptokiError) -> TokenKey {
+        let reader = TokenReader(session: session, slot: connection.slot)
+        let actualID = try session.attribute(CKA_ID, of: pair.privateKey) ?? id
+        var made = try reader.publicKey(pair.publicKey)
+        if made == nil { made = try reader.publicKeys(id: actualID).first?.key }
+        guard try session.flag(CKA_SENSITIVE, of: pair.privateKey) ?? true,
+            try session.flag(CKA_EXTRACTABLE, of: pair.privateKey) != true,
+            let publicKey = made,
+            let privateKey = try reader.privateKeys(id: actualID).first(where: { $0.mayBe(publicKey) })
+        else { throw CryptokiError(function: "C_GenerateKeyPair", code: CKR_TEMPLATE_INCONSISTENT) }
+        let key = tokenKey(privateKey, publicKey, connection)
+        guard !key.ways.isEmpty else { throw CryptokiError(function: "C_SignInit", code: CKR_MECHANISM_INVALID) }
+        return key
+    }
+}
+
+extension Session {
+    /// Makes a key pair in the first of the ways that the module takes.
+    fileprivate func generate(
+        _ templates: [KeyPairTemplate]
+    ) throws(CryptokiError) -> (publicKey: CK_OBJECT_HANDLE, privateKey: CK_OBJECT_HANDLE) {
+        var refusal = CryptokiError(function: "C_GenerateKeyPair", code: CKR_MECHANISM_INVALID)
+        for template in templates {
+            do throws(CryptokiError) {
+                return try generate(
+                    template.mechanism, publicKey: template.publicKey, privateKey: template.privateKey)
+            } catch {
+                guard error.isAboutTemplate else { throw error }
+                refusal = error
+            }
+        }
+        throw refusal
+    }
+}

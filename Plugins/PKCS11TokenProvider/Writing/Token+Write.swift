@@ -1,0 +1,97 @@
+import CP11Kit
+import CertificateProviding
+import Crypto
+
+extension Token {
+    /// Lends a session for reading and writing on which the user is logged in. Where the token was removed or reset,
+    /// connects again and calls `body` once more, which therefore looks for what its first call has left.
+    func write<T>(
+        _ body: (TokenConnection, Session) throws(CryptokiError) -> T
+    ) throws(CertificateProviderError) -> T {
+        let result = try withOpenConnection { connection throws(CryptokiError) -> Result<T, CryptokiError> in
+            do throws(CryptokiError) {
+                try connection.slot.requireWritable()
+                return .success(
+                    try connection.sessions.withWritingSession { session throws(CryptokiError) in
+                        try body(connection, session)
+                    })
+            } catch {
+                // Anything else is for this function's caller, and not for a new connection.
+                if error.endsConnection, error.code != CKR_DEVICE_ERROR { throw error }
+                return .failure(error)
+            }
+        }
+        do throws(CryptokiError) { return try result.get() } catch {
+            throw CertificateProviderError(writing: error, token: displayName)
+        }
+    }
+
+    /// Finds the private key of a public key that need not have a certificate.
+    ///
+    /// - Parameter id: A `CKA_ID` that it is expected under, for tokens without public key objects.
+    func key(for publicKey: PublicKeyInfo, id: [UInt8]? = nil) throws(CertificateProviderError) -> TokenKey? {
+        try withOpenConnection { connection throws(CryptokiError) in
+            try connection.sessions.withSession { session throws(CryptokiError) -> TokenKey? in
+                let reader = TokenReader(session: session, slot: connection.slot)
+                var ids: [[UInt8]] = id.map { [$0] } ?? []
+                for (handle, key) in try reader.publicKeys() where key.isSameKey(as: publicKey) {
+                    ids.append(try session.attribute(CKA_ID, of: handle) ?? [])
+                }
+                for key in try reader.privateKeys() where key.modulus != nil || ids.contains(key.id) {
+                    guard try isPrivateHalf(key, of: publicKey, connection, session) else { continue }
+                    return tokenKey(key, publicKey, connection)
+                }
+                return nil
+            }
+        }
+    }
+
+    func tokenKey(
+        _ key: TokenReader.PrivateKey, _ publicKey: PublicKeyInfo, _ connection: TokenConnection
+    ) -> TokenKey {
+        TokenKey(
+            publicKey: publicKey,
+            uri: TokenURI.text(of: connection.slot.token, class: CKO_PRIVATE_KEY, id: key.id, label: key.label),
+            ways: SigningMechanism.all(
+                for: publicKey, mechanisms: connection.mechanisms, allowed: key.allowedMechanisms),
+            id: key.id, token: self)
+    }
+
+    /// Whether a private key is that of a public key, which for most kinds only a signature tells. A `CKA_ID` does not:
+    /// careless tools give every key the same one.
+    func isPrivateHalf(
+        _ key: TokenReader.PrivateKey, of publicKey: PublicKeyInfo, _ connection: TokenConnection, _ session: Session
+    ) throws(CryptokiError) -> Bool {
+        let ways = SigningMechanism.all(
+            for: publicKey, mechanisms: connection.mechanisms, allowed: key.allowedMechanisms)
+        guard key.mayBe(publicKey), let way = ways.first else { return false }
+        // Prefixed, so that the probe can never be mistaken for a message that means something.
+        let nonce = SymmetricKey(size: .bits256).withUnsafeBytes { Array($0) }
+        let probe = Array("certprov proof of possession\0".utf8) + nonce
+        do throws(CryptokiError) {
+            let signature = try session.sign(
+                probe, with: key.handle, by: way, modulusBits: publicKey.bits,
+                authenticate: key.needsPINEachTime
+                    ? { session throws(CryptokiError) in
+                        try session.login(self.pins.known, as: CK_USER_TYPE(CKU_CONTEXT_SPECIFIC))
+                    } : nil)
+            guard let encoded = try? way.encoded(signature, token: displayName) else { return false }
+            return publicKey.isValidSignature(encoded, for: probe, using: way.scheme)
+        } catch {
+            // A key of another kind says so.
+            if error.code == CKR_KEY_TYPE_INCONSISTENT || error.code == CKR_KEY_SIZE_RANGE { return false }
+            throw error
+        }
+    }
+}
+
+extension Slot {
+    /// Looks at the token as it is now: protection is a switch on some.
+    fileprivate func requireWritable() throws(CryptokiError) {
+        var now = CK_TOKEN_INFO()
+        try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &now) }
+        if now.flags & UInt(CKF_WRITE_PROTECTED) != 0 {
+            throw CryptokiError(function: "C_GetTokenInfo", code: CKR_TOKEN_WRITE_PROTECTED)
+        }
+    }
+}
