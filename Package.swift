@@ -143,6 +143,12 @@ let package = Package(
             name: "IdentityStoreTests",
             dependencies: ["IdentityStore", "TestSupport", .product(name: "Crypto", package: "swift-crypto")]),
         .testTarget(
+            name: "PKCS11KeyGenerationTests",
+            dependencies: [
+                "CertificateProviding", "CP11Kit", "PKCS11TokenProvider", "TestSupport",
+                .product(name: "Logging", package: "swift-log"),
+            ]),
+        .testTarget(
             name: "PKCS12FileProviderTests",
             dependencies: [
                 "IdentityStore", "OpenSSLSupport", "PKCS12FileProvider", "TestSupport",

@@ -114,16 +114,15 @@ extension Tokens {
     fileprivate func single() throws(CertificateProviderError) -> Token {
         var failures: [CertificateProviderError] = []
         let present = try present(&failures)
-        let shown = settings.uri.text.withVisibleControls
         guard let (token, slot) = present.first else {
-            throw failures.first
-                ?? CertificateProviderError(.tokenNotPresent, "There is no token that matches '\(shown)'; insert it.")
+            throw failures.first ?? tokenNotPresent()
         }
         guard present.count == 1 else {
             let candidates = present.map { "'\(TokenURI.text(of: $0.1.token, class: nil, id: [], label: []) ?? "")'" }
             throw CertificateProviderError(
                 .configurationInvalid,
-                "\(present.count) tokens match '\(shown)'; set 'uri' to one of: \(candidates.joined(separator: ", ")).")
+                "\(present.count) tokens match '\(settings.uri.text.withVisibleControls)'; set 'uri' to one of: \(candidates.joined(separator: ", "))."
+            )
         }
         guard settings.login != .never || !slot.has(UInt(CKF_LOGIN_REQUIRED)) else {
             throw CertificateProviderError(

@@ -71,10 +71,17 @@ public final class PKCS11TokenProvider: CertificateProvider {
         }
     }
 
-    /// Forgets the choice and logs out. Objects on the token are destroyed only where `delete-objects` says so.
+    /// Forgets the choice and logs out. Only where `delete-objects` says so, the identity's private key, public key and
+    /// certificates are destroyed before; for that nobody is asked for a PIN.
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
+            if tokens.settings.deletesObjects {
+                let chosen = try environment.storage.entry(named: tokens.settings.entryName)?.certificateChain.first
+                try tokens.calls.wait("destroying the identity") { () throws(CertificateProviderError) in
+                    for key in try tokens.keysToDestroy(chosen: chosen) { try key.token.discard(key) }
+                }
+            }
             try tokens.calls.wait("logging out") { () throws(CertificateProviderError) in tokens.logout() }
             try environment.storage.removeEntry(named: tokens.settings.entryName)
         } catch {

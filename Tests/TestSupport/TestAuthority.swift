@@ -55,6 +55,16 @@ public struct TestAuthority: Sendable {
             signedWith: intermediateKey, isAuthority: false, notBefore: notBefore)
     }
 
+    /// Issues a certificate for a key that somebody else has, such as a token.
+    /// - Parameter publicKey: A DER `SubjectPublicKeyInfo`.
+    public func certify(_ publicKey: [UInt8], as commonName: String) throws -> X509Certificate {
+        try Self.issue(
+            try Self.name(commonName),
+            key: try Certificate.PublicKey(pemDocument: PEMDocument(type: "PUBLIC KEY", derBytes: publicKey)),
+            by: intermediateName, signedWith: intermediateKey, isAuthority: false,
+            alternativeNames: [.dnsName("localhost")])
+    }
+
     /// Returns a certificate with these names, whose signature is worth nothing.
     public static func certificate(
         subject: String, issuer: String, notAfter: Date = Date(timeIntervalSinceNow: 86400)

@@ -1,0 +1,69 @@
+import CertificateProviding
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// What `delete-objects` does, and what deletion leaves without it.
+@Suite(.enabled(if: EmptyTokens.arePossible)) struct DeletionTests {
+    private let tokens: EmptyTokens
+    private let authority: TestAuthority
+
+    init() throws {
+        tokens = try EmptyTokens.shared.get()
+        authority = try TestAuthority()
+    }
+
+    private func enrol(_ name: String, on token: EmptyTokens.Name) async throws -> Identity {
+        let provider = try tokens.provider(token)
+        let key = try await provider.generateKey(.p256, label: name, NoUserInteraction())
+        let leaf = try authority.certify(key.publicKey.derRepresentation, as: name)
+        return try await provider.store(
+            certificateChain: [leaf, authority.intermediate], for: key, NoUserInteraction())
+    }
+
+    @Test func objectsGoOnlyWhereTheParameterSaysSo() async throws {
+        let identity = try await enrol("client", on: .delete)
+        let plain = try tokens.provider(.delete)
+        _ = try await plain.getCertificate(NoUserInteraction())
+        #expect(try await plain.announcedDeletions().isEmpty)
+        try plain.deleteStoredCertificate()
+        #expect(try tokens.count(.delete) == 4)
+
+        let destroying = try tokens.provider(.delete, ["delete-objects": "true"])
+        let announced = try await destroying.announcedDeletions()
+        #expect(announced.count == 2 && announced[0].contains("delete") && announced[0].contains("private"))
+        #expect(announced[1].contains("CN=client"), "\(announced)")
+        try destroying.deleteStoredCertificate()
+        // The issuer's certificate may be others' issuer too.
+        #expect(try tokens.count(.delete) == 1)
+        #expect(try await destroying.key(for: identity.key.publicKey, NoUserInteraction()) == nil)
+        // There is nothing left to delete, which is no error.
+        #expect(try await destroying.announcedDeletions().isEmpty)
+        try destroying.deleteStoredCertificate()
+    }
+
+    @Test func onlyTheChosenIdentityGoes() async throws {
+        let chosen = try await enrol("same", on: .chosen)
+        let storage = InMemoryStorage()
+        let parameters = ["delete-objects": "true"]
+        _ = try await tokens.provider(.chosen, storage: storage, parameters).getCertificate(NoUserInteraction())
+        // Of the same label; and to the URI there are two now.
+        let other = try await enrol("same", on: .chosen)
+        await expect(code: .configurationInvalid) {
+            try tokens.provider(.chosen, parameters).deleteStoredCertificate()
+        }
+        #expect(try tokens.count(.chosen) == 7)
+        let provider = try tokens.provider(.chosen, storage: storage, parameters)
+        try provider.deleteStoredCertificate()
+        #expect(try tokens.count(.chosen) == 4)
+        #expect(try await provider.key(for: chosen.key.publicKey, NoUserInteraction()) == nil)
+        try await other.verifyPossession()
+        let found = try await provider.getCertificate(NoUserInteraction())
+        #expect(found.certificate == other.certificate)
+    }
+
+    @Test func nobodyIsAskedForThePIN() async throws {
+        let asking = try tokens.provider(.delete, ["delete-objects": "true", "pin-source": "prompt"])
+        await expect(code: .interactionRequired) { try asking.deleteStoredCertificate() }
+    }
+}

@@ -1,0 +1,112 @@
+import CertificateProviding
+import Foundation
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+@Suite(.enabled(if: EmptyTokens.arePossible)) struct GenerationTests {
+    private let tokens: EmptyTokens
+
+    init() throws { tokens = try EmptyTokens.shared.get() }
+
+    @Test(arguments: KeyType.allCases)
+    func everyTypeSigns(type: KeyType) async throws {
+        let provider = try tokens.provider(.types)
+        let key = try await provider.generateKey(type, label: "key \(type)", NoUserInteraction())
+        #expect(key.location == .token && !(key is any ExportableIdentityKey))
+        let expected = [
+            KeyType.p256: "EC P-256", .p384: "EC P-384", .p521: "EC P-521", .rsa2048: "RSA 2048", .rsa3072: "RSA 3072",
+            .rsa4096: "RSA 4096", .ed25519: "Ed25519",
+        ]
+        #expect(key.publicKey.displayName == expected[type])
+        #expect(key.uri?.contains("token=types") == true && key.uri?.contains("object=key%20\(type)") == true)
+        #expect(!key.signatureSchemes.isEmpty)
+        for scheme in key.signatureSchemes {
+            let message = Array("to be signed".utf8)
+            let signature = try await key.signature(for: message, using: scheme)
+            #expect(key.publicKey.isValidSignature(signature, for: message, using: scheme), "\(scheme)")
+        }
+        // Another provider, as after a restart, finds it by its public key.
+        let found = try #require(
+            try await tokens.provider(.types).key(for: key.publicKey, NoUserInteraction()))
+        #expect(found.uri == key.uri && found.publicKey == key.publicKey)
+    }
+
+    @Test func otherToolsSeeAKeyThatCannotLeave() async throws {
+        let provider = try tokens.provider(.tools)
+        let key = try await provider.generateKey(.p256, label: "client", NoUserInteraction())
+        let listing = try tokens.listing(.tools)
+        #expect(try tokens.count(.tools) == 2)
+        let privateKey = try #require(listing.range(of: "Private Key Object; EC"))
+        let text = String(listing[privateKey.lowerBound...])
+        #expect(text.contains("label:      client"), "\(listing)")
+        #expect(text.contains("sensitive, always sensitive, never extractable, local"), "\(listing)")
+        let usage = try #require(text.split(separator: "\n").first { $0.contains("Usage:") })
+        #expect(usage.split(separator: ":").last?.trimmingCharacters(in: .whitespaces) == "sign")
+        // Both halves have the same id, which the URI has too.
+        let ids = listing.split(separator: "\n").filter { $0.contains("ID:") }.compactMap {
+            $0.split(separator: " ").last
+        }
+        #expect(ids.count == 2 && Set(ids).count == 1 && ids[0].count == 32)
+        #expect(key.uri?.replacingOccurrences(of: "%", with: "").lowercased().contains("id=\(ids[0])") == true)
+    }
+
+    @Test func twoKeysHaveTwoIDs() async throws {
+        let provider = try tokens.provider(.several)
+        let first = try await provider.generateKey(.p256, label: "twin", NoUserInteraction())
+        let second = try await provider.generateKey(.p256, label: "twin", NoUserInteraction())
+        #expect(first.uri != second.uri)
+        try await provider.discard(first, NoUserInteraction())
+        #expect(try await provider.key(for: first.publicKey, NoUserInteraction()) == nil)
+        #expect(try await provider.key(for: second.publicKey, NoUserInteraction())?.uri == second.uri)
+        await expect(code: .notFound) { try await provider.discard(first, NoUserInteraction()) }
+        await expect(code: .notFound) {
+            _ = try await first.signature(for: [1], using: .ecdsaP256SHA256)
+        }
+        // Through a key that hides what it is.
+        struct Wrapped: IdentityKey {
+            let key: any IdentityKey
+            var publicKey: PublicKeyInfo { key.publicKey }
+            var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
+            var location: KeyLocation { .plugin }
+            func signature(
+                for message: [UInt8], using scheme: SignatureScheme
+            ) async throws(CertificateProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
+        }
+        try await provider.discard(Wrapped(key: second), NoUserInteraction())
+        #expect(try tokens.count(.several) == 0)
+    }
+
+    @Test func aTokenMustBeMeant() async throws {
+        let any = try tokens.provider(.types, ["uri": "pkcs11:manufacturer=SoftHSM%20project"])
+        let error = await expect(code: .configurationInvalid) {
+            _ = try await any.generateKey(.p256, label: "x", NoUserInteraction())
+        }
+        #expect(error?.message.contains("token=types") == true)
+        let absent = try tokens.provider(.types, ["uri": "pkcs11:token=absent"])
+        await expect(code: .tokenNotPresent) {
+            _ = try await absent.generateKey(.p256, label: "x", NoUserInteraction())
+        }
+        let closed = try tokens.provider(.types, ["login": "never"])
+        await expect(code: .configurationInvalid) {
+            _ = try await closed.generateKey(.p256, label: "x", NoUserInteraction())
+        }
+    }
+}
+
+/// Expects an error of one code.
+@discardableResult
+func expect(
+    code: CertificateProviderError.Code, _ location: SourceLocation = #_sourceLocation,
+    _ body: () async throws -> Void
+) async -> CertificateProviderError? {
+    do { try await body() } catch let error as CertificateProviderError {
+        #expect(error.code == code, "\(error)", sourceLocation: location)
+        return error
+    } catch {
+        Issue.record(error, sourceLocation: location)
+        return nil
+    }
+    Issue.record("no error", sourceLocation: location)
+    return nil
+}

@@ -1,0 +1,84 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import PKCS11TokenProvider
+import TestSupport
+
+/// Empty SoftHSM tokens, one for each test that writes, made once a run: the module looks for tokens only when it is
+/// initialised.
+final class EmptyTokens: Sendable {
+    static let pin = "123456"
+    static let soPIN = "12345678"
+
+    /// A token is known by its label.
+    enum Name: String, CaseIterable {
+        case types, tools, request, enrolment, renewal, samekey, discard, delete, chosen, several, faults, late, restart
+    }
+
+    private let folder: TemporaryDirectory
+    /// A copy of SoftHSM for these tests alone.
+    let module: String
+
+    static let shared = Result { try EmptyTokens() }
+
+    private init() throws {
+        folder = try TemporaryDirectory()
+        let directory = folder["tokens"]
+        mkdir(directory, 0o700)
+        let configuration = try folder.write(
+            "directories.tokendir = \(directory)\nobjectstore.backend = file\nlog.level = ERROR\n".utf8, to: "c.conf")
+        // The library is told its directory by a variable of the process, in which other tests use it too. The copy is a
+        // library of its own to the loader, and looks for a variable of its own.
+        var library = try Data(contentsOf: URL(filePath: Self.library))
+        let variable = "SOFTHSM2_CONF", ownVariable = "SOFTHSM2_GENR"
+        guard let place = library.range(of: Data(variable.utf8)) else { throw Failure(description: "another SoftHSM") }
+        library.replaceSubrange(place, with: Data(ownVariable.utf8))
+        module = try folder.write(library, to: "libsofthsm2.so", mode: 0o755)
+        setenv(ownVariable, configuration, 1)
+        for name in Name.allCases {
+            try run(
+                "softhsm2-util", "--init-token", "--free", "--label", name.rawValue, "--pin", Self.pin, "--so-pin",
+                Self.soPIN)
+        }
+    }
+
+    private static let library = "/usr/lib/softhsm/libsofthsm2.so"
+    /// Whether SoftHSM is installed.
+    static let arePossible = access(library, R_OK) == 0
+
+    struct Failure: Error, CustomStringConvertible { var description: String }
+
+    /// Runs a tool on these tokens.
+    @discardableResult
+    func run(_ arguments: String...) throws -> String {
+        let output = try Subprocess.run(["SOFTHSM2_CONF=" + folder["c.conf"]] + arguments)
+        return String(decoding: output, as: UTF8.self)
+    }
+
+    /// What OpenSC's tool says of every object on a token.
+    func listing(_ token: Name) throws -> String {
+        try run(
+            "pkcs11-tool", "--module", Self.library, "--token-label", token.rawValue, "--login", "--pin", Self.pin, "-O"
+        )
+    }
+
+    /// How many objects are on a token.
+    func count(_ token: Name) throws -> Int {
+        try listing(token).split(separator: "\n").count {
+            $0.hasPrefix("Private Key") || $0.hasPrefix("Public Key") || $0.hasPrefix("Certificate")
+        }
+    }
+
+    /// A provider of one token, which knows the PIN.
+    func provider(
+        _ token: Name, object: String = "", storage: InMemoryStorage = InMemoryStorage(), _ more: [String: String] = [:]
+    ) throws -> PKCS11TokenProvider {
+        let provider = PKCS11TokenProvider(environment: .testing(storage: storage, variables: ["PIN": Self.pin]))
+        var parameters = [
+            "uri": "pkcs11:token=\(token.rawValue)\(object)", "module-path": module, "pin-source": "env:PIN",
+        ]
+        parameters.merge(more) { $1 }
+        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        return provider
+    }
+}
