@@ -170,6 +170,15 @@ let package = Package(
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ]),
         .testTarget(
+            name: "PKCS11TokenProviderTests",
+            dependencies: [
+                "CertificateTLS", "IdentityStore", "PKCS11TokenProvider", "TestSupport",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            ]),
+        .testTarget(
             name: "ReadmeTests",
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PKCS12FileProvider",

@@ -1,0 +1,81 @@
+import CertificateProviding
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// Getting the identity, having it, and forgetting it.
+@Suite(.timeLimit(.minutes(5))) struct IdentityTests {
+    @Test(arguments: TestModule.installed) func getsItWithThePINOfAFile(module: TestModule) async throws {
+        let setup = try TokenSetup(module)
+        let provider = try setup.provider()
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        let farm = try TokenFarm.shared()
+        #expect(identity.certificateChain.map(\.isAuthority) == [false, true])
+        #expect(identity.certificateChain.last == farm.authority.intermediate)
+        #expect(identity.provenance.provider == PKCS11TokenProvider.id && identity.provenance.alias == "p256")
+        let stored = try #require(try provider.getStoredCertificate())
+        #expect(stored.certificate == identity.certificate)
+        // As after a restart.
+        #expect(try setup.provider().getStoredCertificate()?.certificate == identity.certificate)
+    }
+
+    /// A login belongs to the process, so that all of it is one test.
+    @Test(arguments: TestModule.installed) func getsItWithThePINOfAPerson(module: TestModule) async throws {
+        let setup = try TokenSetup(module, .person, pin: .none)
+        let provider = try setup.provider()
+        // Nothing prompts here.
+        #expect(try provider.getStoredCertificate() == nil)
+        #expect(await failure { _ = try await provider.getCertificate(NoUserInteraction()) }?.code == .interactionRequired)
+
+        let person = Person(TokenFarm.pin)
+        let identity = try await provider.getCertificate(person)
+        #expect(person.questions == ["PIN for the token '\(module.label(.person))'"])
+        try await identity.verifyPossession()
+        // The PIN is known now.
+        #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
+        _ = try await provider.getCertificate(person)
+        #expect(person.questions.count == 1)
+
+        try provider.deleteStoredCertificate()
+        #expect(try provider.getStoredCertificate() == nil)
+        let error = await failure { try await identity.verifyPossession() }
+        #expect(error?.code == .interactionRequired, "\(String(describing: error))")
+        // Nothing on the token is gone.
+        _ = try await provider.getCertificate(person)
+        #expect(person.questions.count == 2)
+        try await identity.verifyPossession()
+        try provider.deleteStoredCertificate()
+        try provider.deleteStoredCertificate()
+    }
+
+    @Test(arguments: TestModule.installed) func aPersonMayGiveUp(module: TestModule) async throws {
+        struct Refusal: UserInteraction {
+            func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+                throw CertificateProviderError(.userCancelled, "No.")
+            }
+            func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { false }
+        }
+        let provider = try TokenSetup(module, .closed, pin: .none).provider()
+        #expect(await failure { _ = try await provider.getCertificate(Refusal()) }?.code == .userCancelled)
+    }
+
+    @Test(arguments: TestModule.installed) func loginNeverHasNoKey(module: TestModule) async throws {
+        let setup = try TokenSetup(module, .closed).with("login", "never")
+        let error = await failure { _ = try await setup.identity() }
+        #expect(error?.code == .interactionRequired || error?.code == .notFound, "\(String(describing: error))")
+    }
+
+    @Test(arguments: TestModule.installed) func loginAlwaysSignsToo(module: TestModule) async throws {
+        try await TokenSetup(module).with("login", "always").identity().verifyPossession()
+    }
+
+    /// One thread's logout takes the login from all; the next signature takes it back where a PIN is configured.
+    @Test(arguments: TestModule.installed) func aLogoutElsewhereDoesNotStopAService(module: TestModule) async throws {
+        let (service, other) = (try TokenSetup(module), try TokenSetup(module))
+        let identity = try await service.identity()
+        let provider = try other.provider()
+        _ = try await provider.getCertificate(NoUserInteraction())
+        try provider.deleteStoredCertificate()
+        try await identity.verifyPossession()
+    }
+}

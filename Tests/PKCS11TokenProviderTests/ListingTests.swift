@@ -1,0 +1,69 @@
+import CertificateProviding
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// What can be seen on a token, with its PIN and without.
+@Suite(.timeLimit(.minutes(5))) struct ListingTests {
+    @Test(arguments: TestModule.installed) func withoutPIN(module: TestModule) async throws {
+        let setup = try TokenSetup(module, .closed, nil, pin: .none)
+        let list = await (try setup.provider()).listIdentities()
+        #expect(list.failures.isEmpty, "\(list.failures)")
+        let listed = try #require(list.identities.first)
+        #expect(list.identities.count == 1, "\(list.identities.map(\.alias))")
+        #expect(listed.alias == "p256" && listed.keyLocation == .token && !listed.isKeyExportable && !listed.isStored)
+        #expect(listed.keyURI?.contains("token=\(module.label(.closed))") == true, "\(listed.keyURI ?? "no URI")")
+        // The issuer lies beside it.
+        #expect(listed.certificateChain.map(\.isAuthority) == [false, true])
+        let remark = try #require(list.remarks.first)
+        #expect(remark.contains(module.label(.closed)) && remark.contains("'pin-source'") && list.remarks.count == 1)
+    }
+
+    @Test(arguments: TestModule.installed) func withPIN(module: TestModule) async throws {
+        let setup = try TokenSetup(module, .main, nil)
+        let list = await (try setup.provider()).listIdentities()
+        #expect(list.failures.isEmpty && list.remarks.isEmpty, "\(list)")
+        #expect(Set(list.identities.compactMap(\.alias)) == Set(module.kinds.map(\.rawValue)))
+        for listed in list.identities {
+            #expect(listed.keyURI?.contains("type=private") == true, "\(listed.keyURI ?? "no URI")")
+            #expect(listed.certificateChain.count == 2)
+        }
+    }
+
+    /// Each URI that is listed leads to the identity it was listed for, and no other.
+    @Test(arguments: TestModule.installed) func eachURIIsOneToConfigure(module: TestModule) async throws {
+        var setup = try TokenSetup(module, .main, nil)
+        for listed in await (try setup.provider()).listIdentities().identities {
+            setup.uri = try #require(listed.keyURI) + "?module-name=\(module.rawValue)"
+            let identity = try await setup.identity()
+            #expect(identity.certificate == listed.certificateChain.first)
+            #expect(identity.key.uri == listed.keyURI)
+        }
+    }
+
+    @Test(arguments: TestModule.installed) func theChosenOneIsShownAsStored(module: TestModule) async throws {
+        let setup = try TokenSetup(module)
+        _ = try await setup.identity()
+        let list = await (try setup.provider()).listIdentities()
+        #expect(list.identities.map(\.isStored) == [true])
+    }
+
+    /// A listing asks nobody, and a PIN that nobody has configured is not missed.
+    @Test func loginNeverShowsWhatIsPublic() async throws {
+        for module in TestModule.installed {
+            let setup = try TokenSetup(module, .closed, nil, pin: .right).with("login", "never")
+            let list = await (try setup.provider()).listIdentities()
+            #expect(list.failures.isEmpty && list.identities.count == 1 && list.remarks.count == 1, "\(list)")
+        }
+    }
+
+    /// Without a module in the URI, all that p11-kit is configured with are looked at.
+    @Test func allModulesAreLookedAt() async throws {
+        var setup = try TokenSetup(.softhsm, pin: .none)
+        setup.uri = "pkcs11:object=p256"
+        let list = await (try setup.provider()).listIdentities()
+        for module in TestModule.installed {
+            #expect(list.identities.contains { $0.keyURI?.contains(module.label(.closed)) == true }, "\(module)")
+        }
+    }
+}

@@ -1,0 +1,103 @@
+import CertificateProviding
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// Which identity a URI means, among what lies on tokens.
+@Suite(.timeLimit(.minutes(5))) struct SelectionTests {
+    private typealias Content = TokenFarm.SoftHSMToken
+
+    @Test(arguments: ["object=p384", "id=%a2", "object=p384;id=%a2", "id=%a2;type=private", "id=%a2;type=cert"])
+    func byIdAndLabel(path: String) async throws {
+        var setup = try TokenSetup(token: Content.ambiguous.rawValue)
+        setup.uri = "pkcs11:token=ambiguous;\(path)?module-name=softhsm"
+        #expect(try await setup.identity().provenance.alias == "p384")
+    }
+
+    @Test func twoAreNoneAndAreNamed() async throws {
+        let error = await failure { _ = try await TokenSetup(token: Content.ambiguous.rawValue).identity() }
+        #expect(error?.code == .configurationInvalid)
+        for part in ["object=p256", "object=p384", "id=%A1", "id=%A2", "token=ambiguous"] {
+            #expect(error?.message.contains(part) == true, "\(error?.message ?? "")")
+        }
+    }
+
+    /// Two tokens of one label, of which one has the identity.
+    @Test func bySerial() async throws {
+        let list = await (try TokenSetup(token: Content.twin.rawValue).provider()).listIdentities()
+        let uri = try #require(list.identities.first?.keyURI)
+        let serial = try #require(uri.split(separator: ";").first { $0.hasPrefix("serial=") })
+        var setup = try TokenSetup(token: Content.twin.rawValue)
+        setup.uri = "pkcs11:token=twin;\(serial)?module-name=softhsm"
+        #expect(try await setup.identity().provenance.alias == "p256")
+        setup.uri = "pkcs11:token=twin;serial=0000?module-name=softhsm"
+        #expect(await failure { _ = try await setup.identity() }?.code == .tokenNotPresent)
+    }
+
+    @Test func nothingThatMatches() async throws {
+        let none = try TokenSetup(token: Content.ambiguous.rawValue, "nothing")
+        #expect(await failure { _ = try await none.identity() }?.code == .notFound)
+        let noToken = try TokenSetup(token: "nobody's")
+        #expect(await failure { _ = try await noToken.identity() }?.code == .tokenNotPresent)
+        #expect(try noToken.provider().getStoredCertificate() == nil)
+    }
+
+    /// A certificate without a key, a key without a certificate, and a pair that does not belong together.
+    @Test func halvesAreNoIdentities() async throws {
+        let setup = try TokenSetup(token: Content.halves.rawValue)
+        let list = await (try setup.provider()).listIdentities()
+        #expect(list.identities.isEmpty, "\(list.identities)")
+        #expect(list.failures.map(\.code) == [.keyMismatch], "\(list.failures)")
+        #expect(await failure { _ = try await setup.identity() }?.code == .keyMismatch)
+        for object in ["p256", "p384"] {
+            let error = await failure { _ = try await TokenSetup(token: Content.halves.rawValue, object).identity() }
+            #expect(error?.code == .notFound || error?.code == .keyMismatch, "\(object): \(String(describing: error))")
+        }
+    }
+
+    @Test func twoCertificatesForOneKey() async throws {
+        let both = await (try TokenSetup(token: Content.renewed.rawValue).provider()).listIdentities()
+        #expect(Set(both.identities.compactMap(\.alias)) == ["p256", "renewed"], "\(both)")
+        let error = await failure { _ = try await TokenSetup(token: Content.renewed.rawValue).identity() }
+        #expect(error?.code == .configurationInvalid, "\(String(describing: error))")
+        for alias in ["p256", "renewed"] {
+            let identity = try await TokenSetup(token: Content.renewed.rawValue, alias).identity()
+            #expect(identity.provenance.alias == alias)
+        }
+    }
+}
+
+/// Which module is loaded, and what is said of one that cannot be.
+@Suite(.timeLimit(.minutes(5))) struct ModuleTests {
+    @Test func aModuleThatIsNotThere() async throws {
+        let setup = try TokenSetup(.softhsm).with("module-path", "/nonexistent/module.so")
+        #expect(await failure { _ = try await setup.identity() }?.code == .fileNotFound)
+    }
+
+    @Test(arguments: ["/etc/passwd", "/lib/x86_64-linux-gnu/libc.so.6", "/tmp"])
+    func aFileThatIsNoModule(path: String) async throws {
+        let setup = try TokenSetup(.softhsm).with("module-path", path)
+        let error = await failure { _ = try await setup.identity() }
+        #expect(error?.code == .unavailable && error?.message.contains(path) == true, "\(String(describing: error))")
+        let list = await (try setup.provider()).listIdentities()
+        #expect(list.identities.isEmpty && list.failures.map(\.code) == [.unavailable])
+    }
+
+    @Test func aNameThatIsNotConfigured() async throws {
+        var setup = try TokenSetup(.softhsm)
+        setup.uri = "pkcs11:?module-name=nobody"
+        let error = await failure { _ = try await setup.identity() }
+        #expect(error?.code == .unavailable && error?.message.contains("nobody") == true)
+    }
+
+    @Test(arguments: ["module-path parameter", "module-path in the URI"]) func byPath(way: String) async throws {
+        var setup = try TokenSetup(.softhsm)
+        setup.uri = "pkcs11:token=\(TestModule.softhsm.label(.main));object=p256"
+        if way.hasSuffix("URI") {
+            setup.uri += "?module-path=" + TestModule.softhsm.library
+        } else {
+            setup = setup.with("module-path", TestModule.softhsm.library)
+        }
+        try await setup.identity().verifyPossession()
+    }
+}

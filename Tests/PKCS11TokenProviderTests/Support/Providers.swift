@@ -1,0 +1,108 @@
+import CertificateProviding
+import Logging
+import PKCS11TokenProvider
+import Synchronization
+import TestSupport
+
+/// Makes providers as a service would configure them.
+struct TokenSetup: Sendable {
+    var uri: String
+    var parameters: [String: String] = [:]
+    var storage: any IdentityStorage = InMemoryStorage()
+    var log = RecordedLog()
+
+    /// The identity of a kind on a token, with its PIN in a file.
+    init(_ module: TestModule, _ token: TestToken = .main, _ kind: TestAuthority.KeyKind? = .p256, pin: PIN = .right)
+        throws
+    {
+        try self.init(token: module.label(token), kind?.rawValue, in: module, pin: pin)
+    }
+
+    init(token: String, _ object: String? = nil, in module: TestModule = .softhsm, pin: PIN = .right) throws {
+        uri = "pkcs11:token=\(token)\(object.map { ";object=\($0)" } ?? "")?module-name=\(module.rawValue)"
+        let farm = try TokenFarm.shared()
+        switch pin {
+        case .right: parameters["pin-source"] = "file:" + farm.file("pin")
+        case .wrong: parameters["pin-source"] = "file:" + farm.file("wrong-pin")
+        case .none: break
+        }
+    }
+
+    enum PIN { case right, wrong, none }
+
+    func with(_ name: String, _ value: String) -> TokenSetup {
+        var copy = self
+        copy.parameters[name] = value
+        return copy
+    }
+
+    func provider() throws -> PKCS11TokenProvider {
+        var environment = ProviderEnvironment.testing(storage: storage)
+        environment.logger = log.logger
+        let provider = PKCS11TokenProvider(environment: environment)
+        var values = parameters
+        values["uri"] = uri
+        try provider.setParameters(ProviderParameters(values.mapValues { .init($0) }))
+        return provider
+    }
+
+    func identity() async throws -> Identity { try await provider().getCertificate(NoUserInteraction()) }
+}
+
+/// A person who answers every question alike, and is counted.
+final class Person: UserInteraction {
+    private let answer: String
+    private let heard = Mutex<[String]>([])
+
+    init(_ answer: String) { self.answer = answer }
+
+    var questions: [String] { heard.withLock { $0 } }
+
+    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+        heard.withLock { $0.append(prompt) }
+        return SecretBytes(utf8: answer)
+    }
+
+    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
+        heard.withLock { $0.append(question) }
+        return true
+    }
+}
+
+/// What was logged.
+final class RecordedLog: Sendable {
+    private let lines = Mutex<[String]>([])
+
+    var text: String { lines.withLock { $0.joined(separator: "\n") } }
+
+    var logger: Logger {
+        var logger = Logger(label: "test") { [self] _ in Handler(log: self) }
+        logger.logLevel = .trace
+        return logger
+    }
+
+    private struct Handler: LogHandler {
+        let log: RecordedLog
+        var metadata: Logger.Metadata = [:]
+        var logLevel: Logger.Level = .trace
+
+        subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+            get { metadata[key] }
+            set { metadata[key] = newValue }
+        }
+
+        func log(event: LogEvent) {
+            log.lines.withLock { $0.append("\(event.level): \(event.message) \(event.metadata ?? [:])") }
+        }
+    }
+}
+
+/// Returns the error that `body` throws.
+func failure(_ body: () async throws -> Void) async -> CertificateProviderError? {
+    do {
+        try await body()
+        return nil
+    } catch {
+        return error as? CertificateProviderError
+    }
+}
