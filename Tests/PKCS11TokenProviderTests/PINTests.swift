@@ -1,4 +1,5 @@
 import CertificateProviding
+import Foundation
 import PKCS11TokenProvider
 import TestSupport
 import Testing

@@ -149,8 +149,10 @@ extension TokenFarm {
     private func startTPM() throws -> Int {
         for _ in 0..<20 {
             let port = Int.random(in: 20_000..<30_000)
+            // Through Python, which passes on no descriptors: Foundation takes a program for running as long as a
+            // child of its own has those that it was given.
             let started = try? Subprocess.run([
-                "swtpm", "socket", "--tpm2", "--tpmstate", "dir=" + file("swtpm"), "--server",
+                "python3", "-c", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))", "swtpm", "socket", "--tpm2", "--tpmstate", "dir=" + file("swtpm"), "--server",
                 "type=tcp,port=\(port),disconnect", "--ctrl", "type=tcp,port=\(port + 1)", "--flags",
                 "not-need-init,startup-clear", "--daemon", "--pid", "file=" + file("swtpm.pid"),
             ])
