@@ -1,0 +1,58 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(5))) struct HangTests {
+    /// Each caller goes on at its deadline, and another module's tokens know nothing of it.
+    @Test(arguments: ["C_Initialize", "C_GetSlotList", "C_OpenSession", "C_Login", "C_FindObjects"])
+    func aHangCostsTheDeadline(function: String) async throws {
+        let module = try FaultyModule.withIdentity()
+        defer { module.control.release() }
+        module.control.hold(function)
+        let provider = try module.provider(["timeout": "1"])
+        let clock = ContinuousClock()
+        let start = clock.now
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .timedOut)
+        #expect(await code { _ = try provider.getStoredCertificate() } == .timedOut)
+        // Twice the one second, and room for a machine that has other things to do.
+        #expect(clock.now - start < .seconds(20))
+        let other = try FaultyModule.withIdentity()
+        #expect(try await other.provider().getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+
+    @Test func whatHungGoesOnWithoutARestart() async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider(["timeout": "5"]).getCertificate(NoUserInteraction())
+        module.control.hold("C_Sign")
+        await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+            for _ in 0..<40 { tasks.addTask { await code { _ = try await identity.key.signsValidly() } } }
+            for await code in tasks { #expect(code == .timedOut) }
+        }
+        module.control.release()
+        #expect(try await identity.key.signsValidly())
+        #expect(module.control.shared_uses() == 0)
+    }
+
+    @Test func aModuleThatDidNotStartIsTriedAgain() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider()
+        module.fail("C_Initialize", CKR_DEVICE_ERROR)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .unavailable)
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+
+    /// A reader that fails hides no token in another one.
+    @Test(arguments: ["C_GetSlotInfo", "C_GetTokenInfo"]) func aBrokenReaderHidesNoOther(function: String) async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_token(1, "beta", "0002", FaultyModule.pin)
+        module.control.insert(0, 1)
+        module.control.insert(1, 0)
+        let provider = try module.provider(["login": "never"])
+        module.fail(function, CKR_GENERAL_ERROR)
+        let list = await provider.listIdentities()
+        #expect(list.identities.count == 1)
+    }
+}

@@ -1,0 +1,145 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(5))) struct RemovalTests {
+    @Test func theTokenIsPulledOutAndPutBack() async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        for _ in 0..<3 {
+            module.control.insert(0, -1)
+            #expect(await code { _ = try await identity.key.signsValidly() } == .tokenNotPresent)
+            module.control.insert(0, 0)
+            #expect(try await identity.key.signsValidly())
+        }
+        #expect(module.control.tries_left(0) == 3)
+    }
+
+    @Test func theSlotsAreNumberedAnewAndTheReaderIsAnotherOne() async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        module.control.number_slots(77)
+        #expect(try await identity.key.signsValidly())
+        module.control.insert(0, -1)
+        module.control.insert(1, 0)
+        #expect(try await identity.key.signsValidly())
+    }
+
+    /// The slots shift before the first login on a connection that was made before.
+    @Test func theSlotsAreNumberedAnewBeforeTheLogin() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider(pin: nil)
+        _ = await provider.listIdentities()
+        module.control.number_slots(77)
+        _ = await code { _ = try await provider.getCertificate(Person(FaultyModule.pin)) }
+        #expect(try await provider.getCertificate(Person(FaultyModule.pin)).key.signsValidly())
+    }
+
+    @Test func anotherTokenWithTheSameLabelSignsNothing() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_token(1, "alpha", "0002", FaultyModule.pin)
+        try module.add(FaultyModule.authority.get().issue("impostor"), to: 1)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        let pins = module.control.pins()
+        let signatures = module.calls("C_Sign")
+        module.control.insert(0, 1)
+        for _ in 0..<3 { #expect(await code { _ = try await identity.key.signsValidly() } == .tokenNotPresent) }
+        // The one attempt may have gone to the handle as it was.
+        #expect(module.calls("C_Sign") <= signatures + 1)
+        #expect(module.control.pins() == pins)
+        module.control.insert(0, 0)
+        #expect(try await identity.key.signsValidly())
+    }
+
+    /// The same token with another key under the same id and the same handle.
+    @Test func anotherKeyInItsPlaceIsNoticed() async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        module.control.insert(0, -1)
+        module.control.clear(0)
+        try module.add(FaultyModule.authority.get().issue("another"), to: 0)
+        module.control.insert(0, 0)
+        for _ in 0..<2 { #expect(await code { _ = try await identity.key.signsValidly() } == .keyMismatch) }
+    }
+
+    @Test func theKeyIsGone() async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        module.control.insert(0, -1)
+        module.control.clear(0)
+        module.control.insert(0, 0)
+        #expect(await code { _ = try await identity.key.signsValidly() } == .notFound)
+    }
+
+    @Test func tokensThatNothingTellsApartAreRefused() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_token(0, "", "", FaultyModule.pin)
+        module.control.set_token(1, "", "", FaultyModule.pin)
+        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
+        let provider = try module.provider()
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+        module.control.insert(1, 1)
+        let another = try module.provider()
+        #expect(await code { _ = try await another.getCertificate(NoUserInteraction()) } == .configurationInvalid)
+    }
+
+    @Test(arguments: [
+        CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_SESSION_HANDLE_INVALID, CKR_SESSION_CLOSED,
+        CKR_KEY_HANDLE_INVALID, CKR_USER_NOT_LOGGED_IN, CKR_DEVICE_ERROR, CKR_OPERATION_ACTIVE,
+    ])
+    func oneFailureIsMended(result: CK_RV) async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        for function in ["C_SignInit", "C_Sign"] {
+            module.fail(function, result)
+            #expect(try await identity.key.signsValidly())
+        }
+        #expect(module.control.open_sessions() <= 4)
+    }
+
+    @Test(arguments: [
+        (CKR_DEVICE_REMOVED, CertificateProviderError.Code.tokenNotPresent), (CKR_TOKEN_NOT_PRESENT, .tokenNotPresent),
+        (CKR_TOKEN_NOT_RECOGNIZED, .tokenNotPresent), (CKR_SESSION_HANDLE_INVALID, .tokenNotPresent),
+        (CKR_SESSION_CLOSED, .tokenNotPresent), (CKR_KEY_HANDLE_INVALID, .tokenNotPresent),
+        (CKR_DEVICE_ERROR, .unavailable), (CKR_GENERAL_ERROR, .unavailable), (CKR_HOST_MEMORY, .unavailable),
+        (CKR_FUNCTION_FAILED, .unavailable), (CKR_MECHANISM_INVALID, .unsupportedAlgorithm),
+        (CKR_FUNCTION_CANCELED, .userCancelled),
+    ])
+    func aLastingFailureEnds(result: CK_RV, expected: CertificateProviderError.Code) async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        let before = module.calls("C_Sign")
+        module.fail("C_Sign", result, times: .max)
+        #expect(await code { _ = try await identity.key.signsValidly() } == expected)
+        #expect(module.calls("C_Sign") - before <= 2)
+        module.fail("C_Sign", result, times: 0)
+        #expect(try await identity.key.signsValidly())
+    }
+
+    /// Forty tasks sign while the token comes and goes.
+    @Test func pulledOutUnderLoad() async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        let codes = try await withThrowingTaskGroup(of: [CertificateProviderError.Code?].self) { tasks in
+            for _ in 0..<40 {
+                tasks.addTask {
+                    try await (0..<10).map { $0 }.asyncMap { _ in
+                        await code { try #require(await identity.key.signsValidly()) }
+                    }
+                }
+            }
+            for round in 0..<20 {
+                module.control.insert(0, round % 2 == 0 ? -1 : 0)
+                await Task.yield()
+            }
+            return try await tasks.reduce(into: []) { $0 += $1 }
+        }
+        #expect(codes.allSatisfy { $0 == nil || $0 == .tokenNotPresent }, "\(Set(codes))")
+        #expect(try await identity.key.signsValidly())
+        #expect(module.control.tries_left(0) == 3)
+        #expect(module.control.shared_uses() == 0)
+    }
+}

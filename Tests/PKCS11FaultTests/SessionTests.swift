@@ -1,0 +1,76 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(5))) struct SessionTests {
+    private func sign(_ count: Int, with key: any IdentityKey) async throws -> Int {
+        try await withThrowingTaskGroup(of: Bool.self) { tasks in
+            for _ in 0..<count { tasks.addTask { try await key.signsValidly() } }
+            return try await tasks.reduce(0) { $0 + ($1 ? 1 : 0) }
+        }
+    }
+
+    /// 0 and "not said" are what modules without a maximum report.
+    @Test(arguments: [(CK_ULONG(1), CK_ULONG(1)), (2, 2), (3, 3), (0, 64), (.max, 64)])
+    func theMaximumIsKept(reported: CK_ULONG, available: CK_ULONG) async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_sessions(0, reported, available)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        let openings = module.calls("C_OpenSession")
+        #expect(try await sign(200, with: identity.key) == 200)
+        #expect(module.control.most_sessions() <= min(available, 17))
+        #expect(module.control.shared_uses() == 0)
+        // They are kept, and none was asked for that there is not.
+        #expect(module.calls("C_OpenSession") - openings <= 16)
+    }
+
+    /// The module reports no maximum; other programs have most of what there is.
+    @Test(arguments: [CK_ULONG(1), 2, 3]) func otherProgramsHoldTheRest(available: CK_ULONG) async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_sessions(0, 0, available)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        #expect(try await sign(200, with: identity.key) == 200)
+        #expect(module.control.most_sessions() == available)
+        #expect(module.control.shared_uses() == 0)
+    }
+
+    @Test func noSessionAtAll() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_sessions(0, 0, 0)
+        let provider = try module.provider()
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .unavailable)
+        #expect(module.control.pins() == 0)
+        module.control.set_sessions(0, 0, 2)
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+
+    /// With one session, an operation that fails must not leave it stuck.
+    @Test(arguments: [CKR_GENERAL_ERROR, CKR_DEVICE_ERROR, CKR_SESSION_HANDLE_INVALID])
+    func theOnlySessionSurvivesAFailure(result: CK_RV) async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_sessions(0, 1, 2)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        module.fail("C_Sign", result)
+        _ = await code { _ = try await identity.key.signsValidly() }
+        #expect(try await sign(20, with: identity.key) == 20)
+    }
+
+    /// Who waits for a session while another one fails to open is not forgotten.
+    @Test func aFailedOpeningWakesWhoWaits() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_sessions(0, 2, 2)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        module.fail("C_Sign", CKR_FUNCTION_FAILED)
+        #expect(await code { _ = try await identity.key.signsValidly() } == .unavailable)
+        module.fail("C_OpenSession", CKR_GENERAL_ERROR)
+        let codes = await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+            for _ in 0..<8 { tasks.addTask { await code { _ = try await identity.key.signsValidly() } } }
+            return await tasks.reduce(into: []) { $0.append($1) }
+        }
+        #expect(codes.count { $0 == .unavailable } == 1)
+        #expect(codes.count { $0 == nil } == 7)
+    }
+}
