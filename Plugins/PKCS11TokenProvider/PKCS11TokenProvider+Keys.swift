@@ -38,7 +38,7 @@ extension PKCS11TokenProvider: KeyGenerating {
             let key = try await tokenKey(key, interaction)
             let identity = try Identity(
                 certificateChain: certificateChain, key: key,
-                provenance: .init(provider: id, alias: nil, source: key.uri))
+                provenance: .init(provider: id, alias: key.label, source: key.uri))
             let token = key.token
             let written = try await token.calls.run(
                 "writing the certificate", undo: { try? token.remove($0) },

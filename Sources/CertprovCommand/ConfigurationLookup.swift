@@ -14,7 +14,7 @@ struct ConfigurationLookup {
         guard let provider = try requestedProvider() else { return try load() }
         let overrides = try parameters(of: provider)
         // The file that the environment names is for those who say nothing; parameters of it must not slip in here.
-        if options.config == nil && !options.parameters.isEmpty {
+        if options.config == nil && !options.drivenParameters.isEmpty {
             return LogonConfiguration(providers: [ConfiguredProvider(id: provider, parameters: overrides)])
         }
         var configuration = try load()
@@ -39,7 +39,7 @@ struct ConfigurationLookup {
     }
 
     private func requestedProvider() throws(CertificateProviderError) -> ProviderID? {
-        guard let name = options.provider else { return nil }
+        guard let name = options.drivenProvider else { return nil }
         guard let id = ProviderID(rawValue: name), registry[id] != nil else {
             let installed = registry.descriptors.map(\.id.rawValue).joined(separator: ", ")
             throw CertificateProviderError(
@@ -51,7 +51,7 @@ struct ConfigurationLookup {
 
     private func parameters(of provider: ProviderID) throws(CertificateProviderError) -> ProviderParameters {
         var parameters = ProviderParameters()
-        for option in options.parameters {
+        for option in options.drivenParameters {
             let parts = option.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             let name = String(parts[0])
             guard parameters[name] == nil else {

@@ -1,5 +1,6 @@
 public import ArgumentParser
 import CertificateProviding
+import PKCS11TokenProvider
 
 /// The options that every subcommand has.
 public struct GlobalOptions: ParsableArguments, Sendable {
@@ -29,6 +30,11 @@ public struct GlobalOptions: ParsableArguments, Sendable {
             valueName: "name=value"))
     public var parameters: [String] = []
 
+    @Option(
+        help: ArgumentHelp(
+            "The PKCS#11 URI of an identity or a token: short for --provider pkcs11 --set uri=URI.", valueName: "uri"))
+    public var uri: String?
+
     @Flag(help: "Write the result as one JSON document, and errors as JSON on stderr.")
     public var json = false
 
@@ -42,19 +48,24 @@ public struct GlobalOptions: ParsableArguments, Sendable {
             // Not shown: what was written in the wrong form may hold a secret.
             throw ValidationError("--set takes NAME=VALUE; there is one without '='.")
         }
-        if !parameters.isEmpty && provider == nil {
+        if !parameters.isEmpty && drivenProvider == nil {
             throw ValidationError("--set belongs to a provider: name it with --provider.")
         }
     }
 }
 
 extension GlobalOptions {
+    /// The provider that the options name; by ``uri`` too.
+    var drivenProvider: String? { provider ?? uri.map { _ in PKCS11TokenProvider.id.rawValue } }
+    /// What the options say to it.
+    var drivenParameters: [String] { parameters + (uri.map { ["uri=\($0)"] } ?? []) }
+
     /// Reads the options in their plainest form: each a word of its own, its value the next one. Returns `nil` for
     /// anything else, for the parser to read or to refuse.
     ///
     /// The parser looks at its types by reflection, which takes a tenth of the time of listing a file.
     init?(plain arguments: some Sequence<String>) {
-        (config, provider, parameters, json, verbose) = (nil, nil, [], false, 0)
+        (config, provider, parameters, uri, json, verbose) = (nil, nil, [], nil, false, 0)
         var words = arguments.makeIterator()
         while let word = words.next() {
             if word == "--json" {
@@ -66,6 +77,7 @@ extension GlobalOptions {
             case "--config": config = value
             case "--provider": provider = value
             case "--set": parameters.append(value)
+            case "--uri": uri = value
             default: return nil
             }
         }

@@ -9,6 +9,8 @@ struct TokenKey: IdentityKey {
     /// The `CKA_ID` that the key shares with its certificate.
     let id: [UInt8]
     let token: Token
+    /// What people call it, where it was made or looked for by itself.
+    var label: String?
 
     var location: KeyLocation { .token }
     var signatureSchemes: [SignatureScheme] { ways.map(\.scheme) }

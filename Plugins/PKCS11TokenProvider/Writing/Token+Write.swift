@@ -54,7 +54,7 @@ extension Token {
             uri: TokenURI.text(of: connection.slot.token, class: CKO_PRIVATE_KEY, id: key.id, label: key.label),
             ways: SigningMechanism.all(
                 for: publicKey, mechanisms: connection.mechanisms, allowed: key.allowedMechanisms),
-            id: key.id, token: self)
+            id: key.id, token: self, label: String(validating: key.label, as: UTF8.self))
     }
 
     /// Whether a private key is that of a public key, which for most kinds only a signature tells. A `CKA_ID` does not:

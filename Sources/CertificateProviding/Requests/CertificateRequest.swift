@@ -6,32 +6,59 @@ public struct CertificateRequest: Sendable {
     /// DER.
     public let derRepresentation: [UInt8]
 
+    /// The names that a certificate is wanted for, as they are read before there is a key.
+    public struct Names: Sendable {
+        let subject: DistinguishedName
+        let alternatives: [GeneralName]
+
+        /// - Parameters:
+        ///   - subject: An RFC 4514 string, such as `CN=client,O=Example`; may be empty where there are other names.
+        ///   - subjectAlternativeNames: `dns:host.example`, `ip:192.0.2.1`, `email:…`, `uri:…`.
+        /// - Throws: `malformedData` for a name that cannot be read.
+        public init(
+            subject: String, subjectAlternativeNames: [String] = []
+        ) throws(CertificateProviderError) {
+            self.subject = try DistinguishedName(rfc4514: subject)
+            alternatives = try subjectAlternativeNames.map { text throws(CertificateProviderError) in
+                try GeneralName(displayName: text)
+            }
+        }
+
+        /// - Throws: As ``init(subject:subjectAlternativeNames:)``.
+        public init(
+            commonName: String, subjectAlternativeNames: [String] = []
+        ) throws(CertificateProviderError) {
+            let type = ASN1ObjectIdentifier.RDNAttributeType.commonName
+            let empty = try Names(subject: "", subjectAlternativeNames: subjectAlternativeNames)
+            alternatives = empty.alternatives
+            subject = DistinguishedName([.init(.init(type: type, utf8String: commonName))])
+        }
+
+        /// The subject's most specific common name, if it has one.
+        public var commonName: String? {
+            subject.reversed().lazy.flatMap { $0 }
+                .first { $0.type == ASN1ObjectIdentifier.RDNAttributeType.commonName }.flatMap { String($0.value) }
+        }
+    }
+
     /// Signs a request, and verifies the signature as a certificate authority would.
     ///
-    /// - Parameters:
-    ///   - subject: An RFC 4514 string, such as `CN=client,O=Example`; may be empty where there are other names.
-    ///   - subjectAlternativeNames: `dns:host.example`, `ip:192.0.2.1`, `email:…`, `uri:…`.
-    ///   - attributes: Further ones, such as a challenge password.
-    /// - Throws: `malformedData` for a name that cannot be read, `unsupportedAlgorithm`, `keyMismatch` when the signature
-    ///   does not verify, and what the key says.
+    /// - Parameter attributes: Further ones, such as a challenge password.
+    /// - Throws: `unsupportedAlgorithm`, `keyMismatch` when the signature does not verify, and what the key says.
     public init(
-        subject: String, subjectAlternativeNames: [String] = [],
-        attributes: [CertificateSigningRequest.Attribute] = [], key: any IdentityKey
+        _ names: Names, attributes: [CertificateSigningRequest.Attribute] = [], key: any IdentityKey
     ) async throws(CertificateProviderError) {
-        let name = try DistinguishedName(rfc4514: subject)
-        var names: [GeneralName] = []
-        for text in subjectAlternativeNames { names.append(try GeneralName(displayName: text)) }
         let privateKey = try IdentityPrivateKey(key)
         do {
             var all = attributes
-            if !names.isEmpty {
+            if !names.alternatives.isEmpty {
                 // Critical where there is no other name (RFC 5280, section 4.2.1.6).
                 let alternatives = try Certificate.Extension(
-                    SubjectAlternativeNames(names), critical: name.isEmpty)
+                    SubjectAlternativeNames(names.alternatives), critical: names.subject.isEmpty)
                 all.append(try .init(ExtensionRequest(extensions: Certificate.Extensions([alternatives]))))
             }
             let request = try await CertificateSigningRequest(
-                version: .v1, subject: name, asyncPrivateKey: Certificate.PrivateKey(privateKey),
+                version: .v1, subject: names.subject, asyncPrivateKey: Certificate.PrivateKey(privateKey),
                 attributes: CertificateSigningRequest.Attributes(all),
                 signatureAlgorithm: privateKey.defaultSignatureAlgorithm)
             guard privateKey.publicKey.isValidSignature(request.signature, for: request) else {

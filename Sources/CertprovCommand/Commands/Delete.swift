@@ -6,7 +6,10 @@ import LogonCore
 struct Delete: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "delete", _superCommandName: "certprov",
-        abstract: "Forget the stored identity. What it was obtained from stays untouched.")
+        abstract: "Forget the stored identity. What it was obtained from stays untouched.",
+        discussion: """
+            Only a token whose provider has the parameter delete-objects=true loses its keys and certificate, for good.
+            """)
 
     @OptionGroup var options: GlobalOptions
 
@@ -24,7 +27,9 @@ struct Delete: AsyncParsableCommand {
                         "Deleting the stored identity of \(names) needs a confirmation: use --yes where nobody can be "
                             + "asked.")
                 }
-                guard try await TerminalInteraction().confirm("Delete the stored identity of \(names)?") else {
+                let destroyed = try await Self.announcement(manager)
+                guard try await TerminalInteraction().confirm("Delete the stored identity of \(names)?\(destroyed)")
+                else {
                     throw CertificateProviderError(.userCancelled, "Nothing was deleted.")
                 }
             }
@@ -32,5 +37,14 @@ struct Delete: AsyncParsableCommand {
             try await manager.deleteStoredCertificates()
             return .done
         }
+    }
+
+    /// What goes besides what is stored on this host.
+    private static func announcement(_ manager: LogonManager) async throws(CertificateProviderError) -> String {
+        var objects: [String] = []
+        for provider in manager.providers {
+            if let provider = provider as? any DeletionAnnouncing { objects += try await provider.announcedDeletions() }
+        }
+        return objects.isEmpty ? "" : " This destroys for good: \(objects.joined(separator: "; "))."
     }
 }

@@ -24,6 +24,15 @@ public struct IdentityDocument: Encodable {
         let location: String
         let exportable: Bool
         let uri: Nullable<String>
+
+        init(_ key: PublicKeyInfo, in location: KeyLocation, isExportable: Bool, uri: String?) {
+            algorithm = key.algorithm.rawValue
+            parameters = Nullable(key.curve)
+            bits = key.bits
+            self.location = location.rawValue
+            exportable = isExportable
+            self.uri = Nullable(uri)
+        }
     }
 
     /// - Parameter now: What `status` is judged by.
@@ -41,9 +50,7 @@ public struct IdentityDocument: Encodable {
         sha256Fingerprint = leaf.sha256Fingerprint.hexEncoded
         subjectAlternativeNames = leaf.subjectAlternativeNames
         key = Key(
-            algorithm: leaf.publicKey.algorithm.rawValue, parameters: Nullable(leaf.publicKey.curve),
-            bits: leaf.publicKey.bits, location: listed.keyLocation.rawValue, exportable: listed.isKeyExportable,
-            uri: Nullable(listed.keyURI))
+            leaf.publicKey, in: listed.keyLocation, isExportable: listed.isKeyExportable, uri: listed.keyURI)
         chainLength = listed.certificateChain.count
     }
 }

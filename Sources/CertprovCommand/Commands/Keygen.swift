@@ -1,0 +1,138 @@
+public import ArgumentParser
+public import CertificateProviding
+import LogonCore
+
+struct Keygen: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "keygen", _superCommandName: "certprov",
+        abstract: "Make a key pair on a token, and a certificate request for it.",
+        discussion: """
+            The private key never leaves the token. The request (PKCS#10, PEM) goes to stdout or into a file; what a \
+            certificate authority makes of it is put beside the key by 'certprov store-certificate'.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+
+    @Option(
+        help: ArgumentHelp(
+            "The kind of key: \(KeyType.allCases.map(\.rawValue).joined(separator: ", ")).", valueName: "type"))
+    var keyType = KeyType.p256
+
+    @Option(help: ArgumentHelp("What people call the key. Default: the request's subject.", valueName: "text"))
+    var label: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "The subject of the request, as in RFC 4514: CN=client,O=Example. Default: CN and the label.",
+            valueName: "name"))
+    var subject: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "A further name in the request: dns:host.example, ip:192.0.2.1, email:… or uri:…; may be repeated.",
+            valueName: "name"))
+    var san: [String] = []
+
+    @Option(
+        help: ArgumentHelp("Write the request to this file instead of stdout.", valueName: "file"),
+        completion: .file())
+    var out: String?
+
+    @Flag(help: "Replace the file of --out if it is there.")
+    var force = false
+
+    func validate() throws {
+        if subject == nil && label == nil { throw ValidationError("Say what the key is for: --subject or --label.") }
+        if subject?.isEmpty == true && san.isEmpty { throw ValidationError("An empty --subject needs a --san.") }
+        if label?.isEmpty == true { throw ValidationError("--label needs a text.") }
+        if out?.isEmpty == true { throw ValidationError("--out needs the name of a file.") }
+        if force && out == nil { throw ValidationError("--force belongs to --out.") }
+    }
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let provider = try context.keyGenerator()
+            // Whatever is wrong with these is found before there is a key.
+            let names =
+                if let subject {
+                    try CertificateRequest.Names(subject: subject, subjectAlternativeNames: san)
+                } else {
+                    try CertificateRequest.Names(commonName: label ?? "", subjectAlternativeNames: san)
+                }
+            let file = out.map { OutputFile(path: $0, replacing: force) }
+            try file?.check()
+            let interaction = TerminalInteraction()
+            let label = label ?? names.commonName ?? subject ?? ""
+            let key = try await provider.generateKey(keyType, label: label, interaction)
+            let document: KeyPairDocument
+            do throws(CertificateProviderError) {
+                let request = try await CertificateRequest(names, key: key)
+                document = KeyPairDocument(key, provider.id, request, file: out)
+                if let file {
+                    try file.write(request.pemRepresentation)
+                } else {
+                    try context.show(document) { request.pemRepresentation }
+                }
+            } catch {
+                throw await Self.withdraw(key, from: provider, after: error, interaction)
+            }
+            if file != nil {
+                try context.show(document) { (key.uri ?? "the key has no URI") + "\n" }
+            } else {
+                context.remark("the private key is \(key.uri ?? "on the token")")
+            }
+            return .done
+        }
+    }
+
+    /// Destroys a key whose request nobody got: it would stay on the token for ever.
+    /// - Returns: The error to report.
+    private static func withdraw(
+        _ key: any IdentityKey, from provider: any KeyGenerating, after error: CertificateProviderError,
+        _ interaction: any UserInteraction
+    ) async -> CertificateProviderError {
+        do throws(CertificateProviderError) {
+            try await provider.discard(key, interaction)
+            return error
+        } catch let second {
+            var error = error
+            error.message += " The new key \(key.uri ?? "") is still on the token: \(second.message)"
+            return error
+        }
+    }
+}
+
+extension KeyType: ExpressibleByArgument {}
+
+extension CommandContext {
+    /// The one configured provider that makes keys where they stay.
+    func keyGenerator() throws(CertificateProviderError) -> any KeyGenerating {
+        let providers = try manager(try configuration()).providers.compactMap { $0 as? any KeyGenerating }
+        guard let provider = providers.first, providers.count == 1 else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                providers.isEmpty
+                    ? "No configured provider can make keys; name a token with --uri pkcs11:…."
+                    : "Several configured providers make keys; choose one with --provider.")
+        }
+        return provider
+    }
+}
+
+/// The result of `keygen`.
+private struct KeyPairDocument: Document {
+    static let kind = "KeyPair"
+
+    let provider: String
+    let key: IdentityDocument.Key
+    let certificateRequest: String
+    let file: Nullable<String>
+
+    init(_ key: any IdentityKey, _ provider: ProviderID, _ request: CertificateRequest, file: String?) {
+        self.provider = provider.rawValue
+        self.key = IdentityDocument.Key(
+            key.publicKey, in: key.location, isExportable: key is any ExportableIdentityKey, uri: key.uri)
+        self.certificateRequest = request.pemRepresentation
+        self.file = Nullable(file)
+    }
+}

@@ -1,0 +1,60 @@
+import ArgumentParser
+import CertificateProviding
+import FoundationEssentials
+
+struct StoreCertificate: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "store-certificate", _superCommandName: "certprov",
+        abstract: "Put an issued certificate beside its private key on a token.",
+        discussion: """
+            The file has the certificate, and the intermediates in any order, as PEM, or one certificate as DER. The \
+            private key is found by the certificate's public key, and signs a probe.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+
+    @Argument(help: ArgumentHelp("The issued certificate.", valueName: "file"), completion: .file())
+    var file: String
+
+    @Flag(help: "Destroy other certificates for the same key on the token, once the new one has worked.")
+    var replace = false
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let provider = try context.keyGenerator()
+            let certificates = try CertificateFile.read(file)
+            let interaction = TerminalInteraction()
+            let (leaf, key) = try await Self.leaf(of: certificates, provider, interaction)
+            let chain = CertificateChain.build(from: leaf, among: certificates)
+            let identity = try await provider.store(certificateChain: chain, for: key, interaction)
+            if replace { try await provider.removeReplacedCertificates(of: identity, interaction) }
+            let now = Date()
+            let listed = ListedIdentity(identity, isStored: false)
+            guard let document = IdentityDocument(listed, now: now) else {
+                throw CertificateProviderError(.internal, "The identity has no certificate.")
+            }
+            try context.show(StoredCertificateDocument(identity: document)) { List.table([listed], now: now) }
+            return .done
+        }
+    }
+
+    /// The certificate whose private key is on the token. Authorities often put theirs first.
+    private static func leaf(
+        of certificates: [X509Certificate], _ provider: any KeyGenerating, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (X509Certificate, any IdentityKey) {
+        for certificate in certificates.filter({ !$0.isAuthority }) + certificates.filter(\.isAuthority) {
+            if let key = try await provider.key(for: certificate.publicKey, interaction) { return (certificate, key) }
+        }
+        throw CertificateProviderError(
+            .notFound,
+            "The token has no private key for '\(certificates.first?.subject ?? "")'; was the request made on another one?",
+            provider: provider.id)
+    }
+}
+
+/// The result of `store-certificate`.
+private struct StoredCertificateDocument: Document {
+    static let kind = "Identity"
+
+    let identity: IdentityDocument
+}
