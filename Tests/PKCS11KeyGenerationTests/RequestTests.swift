@@ -15,10 +15,11 @@ import Testing
         let provider = try tokens.provider(.types)
         let key = try await provider.generateKey(type, label: "request", NoUserInteraction())
         let request = try await CertificateRequest(
-            subject: "CN=a\\, b,OU=x+L=y,O=\u{e9}xample,C=DE",
-            subjectAlternativeNames: [
-                "dns:host.example", "ip:192.0.2.1", "ip:2001:db8::7", "email:me@example.org", "uri:urn:x:y",
-            ], key: key)
+            CertificateRequest.Names(
+                subject: "CN=a\\, b,OU=x+L=y,O=\u{e9}xample,C=DE",
+                subjectAlternativeNames: [
+                    "dns:host.example", "ip:192.0.2.1", "ip:2001:db8::7", "email:me@example.org", "uri:urn:x:y",
+                ]), key: key)
         let folder = try TemporaryDirectory()
         let file = try folder.write(request.pemRepresentation.utf8, to: "request.pem")
         let text = String(

@@ -12,7 +12,7 @@ final class EmptyTokens: Sendable {
 
     /// A token is known by its label.
     enum Name: String, CaseIterable {
-        case types, tools, request, enrolment, renewal, samekey, discard, delete, chosen, several, faults, late, restart
+        case types, tools, request, enrolment, renewal, samekey, delete, chosen, several, faults
     }
 
     private let folder: TemporaryDirectory

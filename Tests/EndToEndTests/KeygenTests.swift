@@ -1,0 +1,134 @@
+import Foundation
+import Glibc
+import Testing
+
+/// Keys made on a token, from the command line.
+@Suite(.enabled(if: access("/usr/lib/softhsm/libsofthsm2.so", R_OK) == 0)) struct KeygenTests {
+    private let sandbox: Sandbox
+    private let variables: [String: String]
+    private let options = [
+        "--uri", "pkcs11:token=demo", "--set", "module-path=/usr/lib/softhsm/libsofthsm2.so", "--set",
+        "pin-source=env:PIN",
+    ]
+
+    init() throws {
+        sandbox = try Sandbox()
+        try #require(mkdir(sandbox.path + "/tokens", 0o700) == 0)
+        let configuration = try sandbox.write(
+            "directories.tokendir = \(sandbox.path)/tokens\nlog.level = ERROR\n", to: "softhsm2.conf")
+        variables = ["SOFTHSM2_CONF": configuration, "PIN": "123456"]
+        let output = try sandbox.run(
+            ["softhsm2-util", "--init-token", "--free", "--label", "demo", "--pin", "123456", "--so-pin", "12345678"],
+            with: variables)
+        try #require(output.status == 0, "\(output)")
+    }
+
+    private func certprov(_ command: String, _ more: String...) throws -> Output {
+        try sandbox.certprov([command] + options + more, with: variables)
+    }
+
+    /// The number of objects on the token, as OpenSC's tool sees them.
+    private func count() throws -> Int {
+        let output = try sandbox.run(
+            [
+                "pkcs11-tool", "--module", "/usr/lib/softhsm/libsofthsm2.so", "--token-label", "demo", "--login",
+                "--pin",
+                "123456", "-O",
+            ], with: variables)
+        try #require(output.status == 0, "\(output)")
+        return output.stdout.split(separator: "\n").count { $0.contains(" Object; ") }
+    }
+
+    /// Has the fixtures' authority issue a certificate for a request.
+    private func issue(_ request: String, to name: String, serial: Int) throws -> String {
+        let file = sandbox.path + "/" + name
+        let output = try sandbox.shell(
+            #"""
+            printf 'keyUsage=critical,digitalSignature\nextendedKeyUsage=clientAuth\n' >"$2.ext" &&
+            openssl x509 -req -in "$1" -CA "$3" -CAkey "$4" -set_serial "$5" -days 30 -extfile "$2.ext" -out "$2" &&
+            cat "$3" >>"$2"
+            """#, request, file, Fixtures.path("intermediate.pem"), Fixtures.path("intermediate.key"), String(serial))
+        try #require(output.status == 0, "\(output)")
+        return file
+    }
+
+    @Test func aTokenIsEnrolledByHand() throws {
+        let request = sandbox.path + "/client.csr"
+        let made = try certprov(
+            "keygen", "--subject", "CN=client,O=Example", "--san", "dns:client.example", "--out", request)
+        #expect(made.status == 0 && made.stderr.isEmpty, "\(made)")
+        #expect(made.stdout.hasPrefix("pkcs11:") && made.stdout.contains("object=client;type=private\n"), "\(made)")
+        #expect(mode(request) == 0o644)
+        let verified = try sandbox.run(["openssl", "req", "-verify", "-noout", "-text", "-in", request])
+        #expect(verified.status == 0 && verified.stdout.contains("DNS:client.example"), "\(verified)")
+
+        let stored = try certprov("store-certificate", try issue(request, to: "client.pem", serial: 91))
+        #expect(stored.status == 0 && stored.stdout.contains("CN=client,O=Example"), "\(stored)")
+        let listed = try certprov("list", "--json")
+        let item = try listed.document("IdentityList")["items"][0]
+        #expect(item["subject"].string == "CN=client,O=Example" && item["chainLength"].int == 2)
+        #expect(item["key"]["uri"].string == made.stdout.trimmingCharacters(in: .newlines))
+        #expect(try certprov("fetch").status == 0)
+        #expect(try count() == 4)
+
+        // A renewed certificate for the same key takes the old one's place when that is asked for.
+        let renewed = try issue(request, to: "renewed.pem", serial: 92)
+        let replaced = try certprov("store-certificate", "--replace", "--json", renewed)
+        #expect(try replaced.document("Identity")["identity"]["serialNumber"].string == "5c", "\(replaced)")
+        #expect(try count() == 4)
+
+        let kept = try certprov("delete", "--yes")
+        #expect(try kept.status == 0 && count() == 4, "\(kept)")
+        let destroyed = try certprov("delete", "--yes", "--set", "delete-objects=true")
+        #expect(try destroyed.status == 0 && count() == 1, "\(destroyed)")
+    }
+
+    @Test func theDocumentHasRequestAndKey() throws {
+        let output = try certprov("keygen", "--json", "--label", "a+b", "--key-type", "rsa2048")
+        let document = try output.document("KeyPair")
+        #expect(document["provider"].string == "pkcs11")
+        #expect(document["key"]["algorithm"].string == "RSA" && document["key"]["location"].string == "token")
+        let pem = try #require(document["certificateRequest"].string)
+        let file = try sandbox.write(pem, to: "request.pem")
+        let subject = try sandbox.run(["openssl", "req", "-noout", "-subject", "-nameopt", "RFC2253", "-in", file])
+        #expect(subject.stdout == "subject=CN=a\\+b\n", "\(subject)")
+
+        let plain = try certprov("keygen", "--label", "x")
+        #expect(plain.stdout.hasPrefix("-----BEGIN CERTIFICATE REQUEST-----\n"))
+        #expect(plain.stderr.contains("pkcs11:"), "\(plain)")
+    }
+
+    @Test func whatIsWrongIsFoundBeforeThereIsAKey() throws {
+        let existing = try sandbox.write("mine", to: "existing.csr")
+        for (status, arguments) in [
+            (64, []), (64, ["--label", "x", "--key-type", "dsa"]), (64, ["--label", "x", "--force"]),
+            (65, ["--subject", "client"]), (65, ["--label", "x", "--san", "host.example"]),
+            (73, ["--label", "x", "--out", existing]), (73, ["--label", "x", "--out", sandbox.path + "/none/x"]),
+            (73, ["--label", "x", "--force", "--out", "/dev/null"]),
+        ] {
+            let output = try sandbox.certprov(["keygen"] + options + arguments, with: variables)
+            #expect(output.status == Int32(status) && output.stdout.isEmpty, "\(arguments): \(output)")
+        }
+        #expect(try contents(existing) == Array("mine".utf8) && count() == 0)
+        #expect(try certprov("keygen", "--label", "x", "--force", "--out", existing).status == 0)
+        #expect(try contents(existing) != Array("mine".utf8) && mode(existing) == 0o644)
+    }
+
+    @Test func aRequestThatNobodyGetsLeavesNoKey() throws {
+        let output = try sandbox.shell(
+            #""$CERTPROV" keygen "$@" >/dev/full"#, options[0], options[1], options[2], options[3], options[4],
+            options[5],
+            "--label", "x", with: variables)
+        #expect(try output.status == 73 && count() == 0, "\(output)")
+    }
+
+    @Test func certificatesOfOthersAreRefused() throws {
+        let foreign = try certprov("store-certificate", Fixtures.path("ec.pem"))
+        #expect(foreign.status == 66, "\(foreign)")
+        let damaged = try certprov("store-certificate", try sandbox.write("x", to: "damaged.pem"))
+        #expect(damaged.status == 65, "\(damaged)")
+        let missing = try certprov("store-certificate", sandbox.path + "/missing.pem")
+        #expect(missing.status == 66, "\(missing)")
+        #expect(try count() == 0)
+    }
+}

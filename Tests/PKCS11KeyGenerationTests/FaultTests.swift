@@ -1,0 +1,200 @@
+import CP11Kit
+@testable import PKCS11TokenProvider
+import CertificateProviding
+import Foundation
+import Glibc
+import Logging
+import Synchronization
+import TestSupport
+import Testing
+
+/// Tokens that fail in the middle of something must have nothing more on them than before.
+@Suite(.enabled(if: EmptyTokens.arePossible), .serialized) struct FaultTests {
+    private let tokens: EmptyTokens
+    private let authority: TestAuthority
+
+    init() throws {
+        tokens = try EmptyTokens.shared.get()
+        authority = try TestAuthority()
+        Faults.plan.withLock { $0 = Faults.Plan() }
+    }
+
+    /// A token whose module fails as ``Faults`` says.
+    private func token(timeout: Duration = .seconds(20)) throws -> (Token, ModuleCalls) {
+        let module = try Faults.module(tokens.module)
+        let uri = try TokenURI("pkcs11:token=faults")
+        let slot = try #require(try Slot.all(of: module, matching: uri).first)
+        let policy = PINPolicy(
+            rejected: RejectedPINs(storage: InMemoryStorage()),
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        let supply = PINSupply(
+            source: .environment("PIN"), value: nil, secrets: SecretReader { _ in EmptyTokens.pin }, policy: policy)
+        let calls = ModuleCalls(timeout: timeout)
+        return (Token(slot, calls: calls, pins: supply), calls)
+    }
+
+    @Test(arguments: [
+        (CKR_DEVICE_MEMORY, CertificateProviderError.Code.storeWriteFailed),
+        (CKR_TOKEN_WRITE_PROTECTED, .storeWriteFailed), (CKR_SESSION_READ_ONLY, .storeWriteFailed),
+        (CKR_GENERAL_ERROR, .storeWriteFailed), (CKR_MECHANISM_INVALID, .unsupportedAlgorithm),
+        (CKR_TEMPLATE_INCONSISTENT, .unsupportedAlgorithm), (CKR_DEVICE_REMOVED, .tokenNotPresent),
+        (CKR_PIN_EXPIRED, .rejected),
+    ])
+    func generationFails(code: CK_RV, expected: CertificateProviderError.Code) async throws {
+        let (token, _) = try token()
+        Faults.plan.withLock { $0.generation = code }
+        let error = await expect(code: expected) {
+            _ = try token.generate(.p256, label: "x", id: Token.freshID())
+        }
+        #expect(error?.nativeCode == Int(code) && error?.message.contains("C_GenerateKeyPair") == true)
+        #expect(try tokens.count(.faults) == 0)
+    }
+
+    /// The pair is made, and then cannot be read.
+    @Test func aPairThatCannotBeReadIsDestroyed() async throws {
+        let (token, _) = try token()
+        Faults.plan.withLock { $0.readingPoints = CKR_FUNCTION_FAILED }
+        await expect(code: .storeWriteFailed) { _ = try token.generate(.p256, label: "x", id: Token.freshID()) }
+        #expect(try tokens.count(.faults) == 0)
+    }
+
+    @Test func aModuleThatKnowsFewAttributesIsAskedForLess() async throws {
+        let (token, _) = try token()
+        Faults.plan.withLock { $0.refusesUsage = true }
+        let key = try token.generate(.p256, label: "x", id: Token.freshID())
+        #expect(try tokens.count(.faults) == 2)
+        try token.discard(key)
+    }
+
+    /// The leaf is written, the intermediate not.
+    @Test(arguments: [CKR_DEVICE_MEMORY, CKR_TOKEN_WRITE_PROTECTED])
+    func aChainIsWrittenWholeOrNotAtAll(code: CK_RV) async throws {
+        let (token, _) = try token()
+        let key = try token.generate(.p256, label: "x", id: Token.freshID())
+        let leaf = try authority.certify(key.publicKey.derRepresentation, as: "leaf")
+        for working in 0...1 {
+            Faults.plan.withLock { $0.creation = (working, code) }
+            let error = await expect(code: .storeWriteFailed) {
+                _ = try token.store([leaf, authority.intermediate], for: key)
+            }
+            #expect(error?.nativeCode == Int(code))
+            #expect(try tokens.count(.faults) == 2)
+        }
+        // With room again, the same key gets its certificate.
+        Faults.plan.withLock { $0 = Faults.Plan() }
+        #expect(try token.store([leaf, authority.intermediate], for: key)?.count == 2)
+        try token.discard(key)
+        try token.remove([authority.intermediate])
+        #expect(try tokens.count(.faults) == 0)
+    }
+
+    @Test func whatCannotBeDestroyedIsNamed() async throws {
+        let (token, _) = try token()
+        let key = try token.generate(.p256, label: "x", id: Token.freshID())
+        Faults.plan.withLock { $0.destruction = (1, CKR_ACTION_PROHIBITED) }
+        let error = await expect(code: .deleteFailed) { try token.discard(key) }
+        #expect(error?.message.contains("the public key (C_DestroyObject: CKR_ACTION_PROHIBITED)") == true)
+        #expect(error?.message.contains(key.id.hexEncoded) == true)
+        Faults.plan.withLock { $0 = Faults.Plan() }
+        try token.write { _, session throws(CryptokiError) in try session.destroyAll(id: key.id) }
+    }
+
+    /// The key is ready only after its caller has given up.
+    @Test func aLateKeyIsDestroyed() async throws {
+        let (token, calls) = try token(timeout: .milliseconds(300))
+        try token.open(pin: nil)
+        let (release, undone) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        await expect(code: .timedOut) {
+            _ = try await calls.run(
+                "making a key pair",
+                undo: { key in
+                    try? token.discard(key)
+                    undone.signal()
+                },
+                { () throws(CertificateProviderError) in
+                    let key = try token.generate(.p256, label: "late", id: Token.freshID())
+                    release.wait()
+                    return key
+                })
+        }
+        release.signal()
+        let end = await BlockingExecutor.threads().wait(for: undone)
+        #expect(end == .success)
+        #expect(try tokens.count(.faults) == 0)
+    }
+}
+
+extension BlockingExecutor {
+    fileprivate func wait(for semaphore: DispatchSemaphore) async -> DispatchTimeoutResult {
+        await withCheckedContinuation { continuation in
+            submit { continuation.resume(returning: semaphore.wait(timeout: .now() + 30)) }
+        }
+    }
+}
+
+/// SoftHSM's functions, some of which fail when a test says so.
+enum Faults {
+    struct Plan {
+        var generation: CK_RV?
+        /// Refuses a private key's template that forbids something.
+        var refusesUsage = false
+        var readingPoints: CK_RV?
+        /// After so many that work.
+        var creation: (working: Int, code: CK_RV)?
+        var destruction: (working: Int, code: CK_RV)?
+    }
+
+    static let plan = Mutex(Plan())
+    private static let real = Mutex<[CK_FUNCTION_LIST]>([])
+    private static var functions: CK_FUNCTION_LIST? { real.withLock { $0.first } }
+
+    static func module(_ path: String) throws -> Module {
+        guard let loaded = p11_kit_module_load(path, 0) else { throw EmptyTokens.Failure(description: path) }
+        // Initialised as p11-kit knows it; the copy of the library's own functions never leaves the test.
+        let initialised = p11_kit_module_initialize(loaded)
+        guard initialised == CKR_OK else { throw CryptokiError(function: "C_Initialize", code: initialised) }
+        typealias Getter = @convention(c) (UnsafeMutablePointer<UnsafeMutablePointer<CK_FUNCTION_LIST>?>) -> CK_RV
+        var list: UnsafeMutablePointer<CK_FUNCTION_LIST>?
+        guard let library = dlopen(path, RTLD_NOW), let symbol = dlsym(library, "C_GetFunctionList"),
+            unsafeBitCast(symbol, to: Getter.self)(&list) == CKR_OK, let list
+        else { throw EmptyTokens.Failure(description: "no functions") }
+        real.withLock { $0 = [list.pointee] }
+        let copy = UnsafeMutablePointer<CK_FUNCTION_LIST>.allocate(capacity: 1)
+        copy.initialize(to: list.pointee)
+        copy.pointee.C_Initialize = { _ in CKR_OK }
+        copy.pointee.C_Finalize = { _ in CKR_OK }
+        copy.pointee.C_GenerateKeyPair = { session, mechanism, publicKey, publicCount, privateKey, privateCount, a, b in
+            let plan = Faults.plan.withLock { $0 }
+            if let code = plan.generation { return code }
+            let types = (0..<Int(privateCount)).compactMap { privateKey?[$0].type }
+            if plan.refusesUsage, types.contains(CKA_UNWRAP) { return CKR_ATTRIBUTE_TYPE_INVALID }
+            return Faults.functions?.C_GenerateKeyPair?(
+                session, mechanism, publicKey, publicCount, privateKey, privateCount, a, b) ?? CKR_GENERAL_ERROR
+        }
+        copy.pointee.C_GetAttributeValue = { session, object, template, count in
+            if let code = Faults.plan.withLock({ $0.readingPoints }), template?.pointee.type == CKA_EC_POINT {
+                return code
+            }
+            return Faults.functions?.C_GetAttributeValue?(session, object, template, count) ?? CKR_GENERAL_ERROR
+        }
+        copy.pointee.C_CreateObject = { session, template, count, object in
+            if let code = Faults.plan.withLock({ Faults.next(&$0.creation) }) { return code }
+            return Faults.functions?.C_CreateObject?(session, template, count, object) ?? CKR_GENERAL_ERROR
+        }
+        copy.pointee.C_DestroyObject = { session, object in
+            if let code = Faults.plan.withLock({ Faults.next(&$0.destruction) }) { return code }
+            return Faults.functions?.C_DestroyObject?(session, object) ?? CKR_GENERAL_ERROR
+        }
+        return try Module(copy, name: "faulty", owner: ModuleHandles(single: loaded))
+    }
+
+    /// The code of a call that is to fail.
+    private static func next(_ fault: inout (working: Int, code: CK_RV)?) -> CK_RV? {
+        guard let now = fault else { return nil }
+        if now.working > 0 {
+            fault = (now.working - 1, now.code)
+            return nil
+        }
+        return now.code
+    }
+}
