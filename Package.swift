@@ -138,6 +138,7 @@ let package = Package(
             name: "CertificateProvidingTests",
             dependencies: [
                 "CertificateProviding", "TestSupport", .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "X509", package: "swift-certificates"),
             ]),
         .testTarget(
             name: "IdentityStoreTests",
