@@ -22,11 +22,7 @@ extension Tokens {
         provider: ProviderID, stored: X509Certificate?
     ) throws(CertificateProviderError) -> IdentityList {
         var list = IdentityList()
-        if settings.pinValue != nil {
-            list.remarks.append(
-                "The URI holds a PIN ('pin-value'), which everybody sees who reads the configuration; use 'pin-source'."
-            )
-        }
+        if settings.pinValue != nil { list.remarks.append(Settings.pinValueIsUnsafe) }
         let present = try present(&list.failures)
         open(present, &list)
         var all: [Found] = []

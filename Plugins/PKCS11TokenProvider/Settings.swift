@@ -18,6 +18,10 @@ struct Settings: Sendable {
 
     static let defaultTimeout = 20
 
+    static let pinValueIsUnsafe =
+        "The PIN stands in the URI ('pin-value'), where everybody who sees the configuration reads it; name a file that "
+        + "only you can read with 'pin-source' instead."
+
     init(_ parameters: ProviderParameters, provider: ProviderID) throws(CertificateProviderError) {
         try parameters.refuseUnknown(knowing: Self.parameters, provider: provider)
         uri = try TokenURI(parameters.string(Parameter.uri) ?? "pkcs11:")

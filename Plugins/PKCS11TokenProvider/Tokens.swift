@@ -1,5 +1,6 @@
 import CP11Kit
 import CertificateProviding
+import Logging
 import Synchronization
 
 /// The tokens that the settings lead to, and the identity among what is on them. Everything here blocks.
@@ -21,6 +22,7 @@ final class Tokens: Sendable {
         self.environment = environment
         self.calls = ModuleCalls(timeout: settings.timeout)
         self.policy = PINPolicy(rejected: RejectedPINs(storage: environment.storage), logger: environment.logger)
+        if settings.pinValue != nil { environment.logger.warning("\(Settings.pinValueIsUnsafe)") }
     }
 
     /// Returns the tokens that are there now and that the URI matches.
@@ -180,7 +182,8 @@ final class Tokens: Sendable {
         state.withLock { state in
             if let known = state.tokens[slot.identity] { return known }
             let supply = PINSupply(
-                source: settings.pinSource, value: settings.pinValue, secrets: environment.secrets, policy: policy)
+                source: settings.pinSource, value: settings.pinValue, secrets: environment.secrets, policy: policy,
+                isPermitted: settings.login != .never)
             let token = Token(slot, calls: calls, pins: supply)
             state.tokens[slot.identity] = token
             return token

@@ -19,35 +19,6 @@ import Testing
         #expect(try setup.provider().getStoredCertificate()?.certificate == identity.certificate)
     }
 
-    /// A login belongs to the process, so that all of it is one test.
-    @Test(arguments: TestModule.installed) func getsItWithThePINOfAPerson(module: TestModule) async throws {
-        let setup = try TokenSetup(module, .person, pin: .none)
-        let provider = try setup.provider()
-        // Nothing prompts here.
-        #expect(try provider.getStoredCertificate() == nil)
-        #expect(await failure { _ = try await provider.getCertificate(NoUserInteraction()) }?.code == .interactionRequired)
-
-        let person = Person(TokenFarm.pin)
-        let identity = try await provider.getCertificate(person)
-        #expect(person.questions == ["PIN for the token '\(module.label(.person))'"])
-        try await identity.verifyPossession()
-        // The PIN is known now.
-        #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
-        _ = try await provider.getCertificate(person)
-        #expect(person.questions.count == 1)
-
-        try provider.deleteStoredCertificate()
-        #expect(try provider.getStoredCertificate() == nil)
-        let error = await failure { try await identity.verifyPossession() }
-        #expect(error?.code == .interactionRequired, "\(String(describing: error))")
-        // Nothing on the token is gone.
-        _ = try await provider.getCertificate(person)
-        #expect(person.questions.count == 2)
-        try await identity.verifyPossession()
-        try provider.deleteStoredCertificate()
-        try provider.deleteStoredCertificate()
-    }
-
     @Test(arguments: TestModule.installed) func aPersonMayGiveUp(module: TestModule) async throws {
         struct Refusal: UserInteraction {
             func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {

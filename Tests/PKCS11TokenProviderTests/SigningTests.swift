@@ -10,7 +10,8 @@ import Testing
         #expect(identity.key.location == .token && !(identity.key is any ExportableIdentityKey))
         #expect(identity.key.signatureSchemes == test.schemes)
         for scheme in identity.key.signatureSchemes {
-            for message in [[], Array("drawer".utf8), [UInt8](repeating: 7, count: 5000)] {
+            // OpenSSL's command reads no empty file for Ed25519.
+            for message in [scheme == .ed25519 ? [0] : [], Array("drawer".utf8), [UInt8](repeating: 7, count: 5000)] {
                 let signature = try await identity.key.signature(for: message, using: scheme)
                 #expect(identity.key.publicKey.isValidSignature(signature, for: message, using: scheme), "\(scheme)")
                 try OpenSSLVerifier.verify(signature, of: message, scheme, by: identity.key.publicKey)

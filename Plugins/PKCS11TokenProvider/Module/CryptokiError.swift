@@ -21,9 +21,12 @@ struct CryptokiError: Error, CustomStringConvertible {
             CKR_SESSION_CLOSED, CKR_OBJECT_HANDLE_INVALID, CKR_KEY_HANDLE_INVALID, CKR_SLOT_ID_INVALID,
             CKR_CRYPTOKI_NOT_INITIALIZED, CKR_USER_NOT_LOGGED_IN, CKR_DEVICE_ERROR, CKR_OPERATION_ACTIVE:
             true
-        default: false
+        default: isUnspecific
         }
     }
+
+    /// Whether the module does not say what is wrong. SoftHSM has nothing else to say of a token whose files are gone.
+    var isUnspecific: Bool { code == CKR_GENERAL_ERROR || code == CKR_FUNCTION_FAILED }
 
     private static let names: [CK_RV: String] = [
         CKR_CANCEL: "CKR_CANCEL", CKR_HOST_MEMORY: "CKR_HOST_MEMORY", CKR_SLOT_ID_INVALID: "CKR_SLOT_ID_INVALID",

@@ -16,6 +16,13 @@ final class TokenURI: Sendable {
         guard let uri = p11_kit_uri_new() else { throw CertificateProviderError(.internal, "Out of memory.") }
         self.uri = uri
         self.text = text.split(separator: "?", maxSplits: 1).first.map(String.init) ?? text
+        // p11-kit takes it there, from which it would get into everything that shows the URI.
+        guard !self.text.contains("pin-value") && !self.text.contains("pinfile") else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "A PKCS#11 URI has a PIN before its '?'; put it into a file that only you can read, and name that with "
+                    + "'pin-source'.")
+        }
         let result = p11_kit_uri_parse(text, P11KitUriType(P11_KIT_URI_FOR_ANY.rawValue), uri)
         guard result == P11_KIT_URI_OK.rawValue else {
             let reason = p11_kit_uri_message(result).map { String(cString: $0) } ?? "it is no PKCS#11 URI"

@@ -8,6 +8,7 @@ final class PINSupply: Sendable {
     private let value: SecretBytes?
     private let secrets: SecretReader
     private let policy: PINPolicy
+    private let isPermitted: Bool
     private let state = Mutex(State())
     private let confirming = Mutex(())
 
@@ -20,18 +21,20 @@ final class PINSupply: Sendable {
     /// - Parameters:
     ///   - source: The configured one; `nil` or `prompt` where only a person knows the PIN.
     ///   - value: A PIN that stands in the URI.
-    init(source: SecretSource?, value: SecretBytes?, secrets: SecretReader, policy: PINPolicy) {
+    ///   - isPermitted: Whether anybody may log in at all.
+    init(source: SecretSource?, value: SecretBytes?, secrets: SecretReader, policy: PINPolicy, isPermitted: Bool) {
         self.source = source
         self.value = value
         self.secrets = secrets
         self.policy = policy
+        self.isPermitted = isPermitted
     }
 
     /// The PIN that the token has accepted.
     var known: SecretBytes? { state.withLock { $0.accepted } }
 
     /// Whether a login needs nobody: the PIN is known or configured.
-    var isAtHand: Bool { known != nil || value != nil || (source != nil && source != .prompt) }
+    var isAtHand: Bool { isPermitted && (known != nil || value != nil || (source != nil && source != .prompt)) }
 
     func forget() { state.withLock { $0.accepted = nil } }
 
@@ -45,6 +48,12 @@ final class PINSupply: Sendable {
         _ slot: Slot, given: SecretBytes?, now: () -> Slot?,
         _ login: (SecretBytes?) throws(CryptokiError) -> Bool
     ) throws(CertificateProviderError) {
+        guard isPermitted else {
+            throw CertificateProviderError(
+                .interactionRequired,
+                "The key on the token '\(slot.displayName)' works only after a login, which 'login' forbids; set it to "
+                    + "'auto'.")
+        }
         let origin: PINPolicy.Origin = given == nil ? .configuration : .person
         let pin = try pin(for: slot, given: given)
         try policy.check(pin, from: origin, for: slot)

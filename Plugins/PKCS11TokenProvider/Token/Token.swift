@@ -128,7 +128,8 @@ final class Token: Sendable {
     private func present() throws(CertificateProviderError) -> Slot {
         let slots: [Slot]
         do throws(CryptokiError) { slots = try Slot.all(of: module).filter { $0.identity == identity } } catch {
-            throw describe(error)
+            // Not described by looking whether the token is there, which is what has just failed.
+            throw CertificateProviderError(error, token: displayName)
         }
         guard let slot = slots.first else {
             throw describe(CryptokiError(function: "C_GetSlotList", code: CKR_TOKEN_NOT_PRESENT))
@@ -161,7 +162,8 @@ final class Token: Sendable {
                 guard !connection.isOpen else { return }
                 // The flags as they are now: the PIN may have been tried elsewhere meanwhile.
                 try pins.login(try present(), given: pin, now: { try? self.present() }) {
-                    pin throws(CryptokiError) in try connection.login(pin)
+                    pin throws(CryptokiError) in
+                    do throws(CryptokiError) { return try connection.login(pin) } catch { throw specific(error) }
                 }
             }
         } catch {
@@ -172,6 +174,12 @@ final class Token: Sendable {
     }
 
     func describe(_ error: CryptokiError) -> CertificateProviderError {
-        CertificateProviderError(error, token: displayName)
+        CertificateProviderError(specific(error), token: displayName)
+    }
+
+    /// Looks whether the token is there, where the module does not say what is wrong.
+    private func specific(_ error: CryptokiError) -> CryptokiError {
+        guard error.isUnspecific, (try? present()) == nil else { return error }
+        return CryptokiError(function: error.function, code: CKR_TOKEN_NOT_PRESENT)
     }
 }

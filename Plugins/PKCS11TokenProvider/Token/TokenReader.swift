@@ -12,6 +12,8 @@ struct TokenReader {
         let id, label: [UInt8]
         /// RSA keys show it; others do not (PKCS#11, section 2.3.4).
         let modulus: [UInt8]?
+        /// `CKA_EC_POINT` of the public keys with the same id, as far as there are any.
+        let points: [[UInt8]]
         /// Whether each signature wants the PIN anew (`CKA_ALWAYS_AUTHENTICATE`).
         let needsPINEachTime: Bool
         /// `CKA_ALLOWED_MECHANISMS`; `nil` when the key has none.
@@ -37,16 +39,27 @@ struct TokenReader {
             // Asked of the object and not of the search: some modules do not search for it.
             guard try session.flag(CKA_SIGN, of: handle) ?? false else { continue }
             let mechanisms = try session.attribute(CKA_ALLOWED_MECHANISMS, of: handle)
+            let id = try session.attribute(CKA_ID, of: handle) ?? []
+            let isRSA = try session.number(CKA_KEY_TYPE, of: handle) == CKK_RSA
             keys.append(
                 PrivateKey(
-                    handle: handle, id: try session.attribute(CKA_ID, of: handle) ?? [],
+                    handle: handle, id: id,
                     label: try session.attribute(CKA_LABEL, of: handle) ?? [],
-                    modulus: try session.number(CKA_KEY_TYPE, of: handle) == CKK_RSA
-                        ? session.attribute(CKA_MODULUS, of: handle) : nil,
+                    modulus: isRSA ? try session.attribute(CKA_MODULUS, of: handle) : nil,
+                    points: isRSA ? [] : try points(id: id),
                     needsPINEachTime: try session.flag(CKA_ALWAYS_AUTHENTICATE, of: handle) ?? false,
                     allowedMechanisms: mechanisms.flatMap { $0.isEmpty ? nil : Set(Self.numbers($0)) }))
         }
         return keys
+    }
+
+    private func points(id: [UInt8]) throws(CryptokiError) -> [[UInt8]] {
+        let attributes = [Attribute(CKA_CLASS, CKO_PUBLIC_KEY), Attribute(CKA_ID, id)]
+        var points: [[UInt8]] = []
+        for handle in try session.objects(with: attributes).prefix(8) {
+            if let point = try session.attribute(CKA_EC_POINT, of: handle) { points.append(point) }
+        }
+        return points
     }
 
     /// Calls `body` with each certificate that has a key, or may have one: the keys are hidden before login.
@@ -135,10 +148,11 @@ struct TokenReader {
 }
 
 extension TokenReader.PrivateKey {
-    /// Whether this may be the private half of a public key. Told for RSA; of others only a signature tells.
+    /// Whether this may be the private half of a public key. Where no public key lies beside it, only a signature tells.
     func mayBe(_ publicKey: PublicKeyInfo) -> Bool {
-        guard let modulus else { return true }
-        return publicKey.rsaModulus == Array(modulus.drop { $0 == 0 })
+        if let modulus { return publicKey.rsaModulus == Array(modulus.drop { $0 == 0 }) }
+        // Wrapped into an OCTET STRING as the standard says, or not.
+        return points.isEmpty || points.contains { $0.suffix(publicKey.keyBits.count) == publicKey.keyBits[...] }
     }
 }
 

@@ -15,8 +15,9 @@ public struct PublicKeyInfo: Sendable, Hashable {
     public let bits: Int
 
     private let algorithmIdentifier: ASN1ObjectIdentifier
-    /// The content of the BIT STRING; of an EC key on a known curve always the uncompressed point.
-    let keyBits: [UInt8]
+    /// The content of the BIT STRING (RFC 5280, section 4.1.2.7); of an EC key on a known curve always the uncompressed
+    /// point.
+    public let keyBits: [UInt8]
 
     public struct Algorithm: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
         public let rawValue: String

@@ -1,5 +1,4 @@
 import CertificateProviding
-import Foundation
 import Glibc
 import TestSupport
 
@@ -133,10 +132,15 @@ extension TokenFarm {
                 let (id, name) = ("0\(index + 1)", "\(label)-\(kind.rawValue)")
                 try pkcs11Tool(
                     .tpm, label, "--keypairgen", "--key-type", kind.toolName, "--id", id, "--label", kind.rawValue)
-                let publicKey = file(name + ".pub")
-                try pkcs11Tool(.tpm, label, "--read-object", "--type", "pubkey", "--id", id, "--output-file", publicKey)
-                let certificate = try authority.certify(
-                    Array(try Data(contentsOf: URL(filePath: publicKey))), as: kind.rawValue)
+                // pkcs11-tool cannot read a P-384 key from it.
+                try Subprocess.run([
+                    "GNUTLS_PIN=" + Self.pin, "p11tool", "--provider", TestModule.tpm.library, "--outfile",
+                    file(name + ".pub"), "--export-pubkey", "pkcs11:token=\(label);object=\(kind.rawValue);type=public",
+                ])
+                let publicKey = try Subprocess.run([
+                    "openssl", "pkey", "-pubin", "-in", file(name + ".pub"), "-outform", "der",
+                ])
+                let certificate = try authority.certify(publicKey, as: kind.rawValue)
                 try write(certificate.derRepresentation, to: name + ".der")
                 try pkcs11Tool(
                     .tpm, label, "--write-object", file(name + ".der"), "--type", "cert", "--id", id, "--label",

@@ -1,0 +1,169 @@
+import Foundation
+import Glibc
+import Testing
+
+/// The command with an identity on a token of SoftHSM.
+@Suite struct TokenTests {
+    static let library = "/usr/lib/softhsm/libsofthsm2.so"
+    private let pin = "tok3n-PIN-58"
+    private let sandbox: Sandbox
+
+    init() throws {
+        sandbox = try Sandbox()
+        mkdir(sandbox.path + "/tokens", 0o700)
+        try sandbox.write("directories.tokendir = \(sandbox.path)/tokens\nlog.level = ERROR\n", to: "softhsm2.conf")
+        try sandbox.write(pin + "\n", to: "pin")
+        let made = try sandbox.shell(
+            """
+            set -eu; fixtures=$1; pin=$2; library=$3
+            softhsm2-util --init-token --free --label service --pin "$pin" --so-pin 12345678
+            for name in ec rsa; do
+                id=$(printf %s $name | od -An -tx1 | tr -d ' ')
+                openssl pkey -in $fixtures/$name.key -out "$HOME/$name.key"
+                softhsm2-util --import "$HOME/$name.key" --token service --label $name --id $id --pin "$pin"
+                openssl x509 -in $fixtures/$name.pem -outform der -out "$HOME/$name.der"
+                pkcs11-tool --module $library --token-label service --login --pin "$pin" \\
+                    --write-object "$HOME/$name.der" --type cert --label $name --id $id
+            done
+            openssl x509 -in $fixtures/intermediate.pem -outform der -out "$HOME/issuer.der"
+            pkcs11-tool --module $library --token-label service --login --pin "$pin" \\
+                --write-object "$HOME/issuer.der" --type cert --label issuer --id f0
+            """, Fixtures.path(""), pin, Self.library, with: variables)
+        try #require(made.status == 0, "\(made)")
+    }
+
+    private var variables: [String: String] { ["SOFTHSM2_CONF": sandbox.path + "/softhsm2.conf"] }
+
+    private func options(_ object: String? = "ec", pin: String? = "pin") -> [String] {
+        options(uri: "pkcs11:token=service" + (object.map { ";object=\($0)" } ?? ""), pin: pin)
+    }
+
+    private func options(uri: String, pin: String? = nil, module: String = library) -> [String] {
+        ["--provider", "pkcs11", "--set", "uri=\(uri)", "--set", "module-path=\(module)"]
+            + (pin.map { ["--set", "pin-source=file:\(sandbox.path)/\($0)"] } ?? [])
+    }
+
+    private func certprov(_ arguments: String..., options: [String]) throws -> Output {
+        try sandbox.certprov(arguments + options, with: variables)
+    }
+
+    @Test func listShowsKeysWithTheirURIs() throws {
+        let output = try certprov("list", "--json", options: options(nil))
+        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        let list = try output.document("IdentityList")
+        #expect(Set(list["items"].array.map { $0["alias"].string }) == ["ec", "rsa"])
+        for item in list["items"].array {
+            #expect(item["key"]["location"].string == "token" && item["key"]["exportable"].bool == false, "\(item)")
+            #expect(item["key"]["uri"].string?.contains("token=service") == true, "\(item)")
+        }
+        let table = try certprov("list", options: options(nil))
+        #expect(table.stdout.split(separator: "\n").count == 3 && table.stdout.contains(" token "), "\(table)")
+    }
+
+    @Test func listWithoutPINSaysWhatALoginWouldAdd() throws {
+        let output = try certprov("list", options: options(nil, pin: nil))
+        #expect(output.status == 0 && output.stdout.split(separator: "\n").count == 3, "\(output)")
+        #expect(output.stderr.contains("'service'") && output.stderr.contains("'pin-source'"), "\(output)")
+    }
+
+    @Test func fetchWritesTheChainAndNeverTheKey() throws {
+        let out = sandbox.path + "/out"
+        let output = try certprov("fetch", "--json", "--out", out, options: options())
+        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        #expect(try output.document("Identity")["identity"]["key"]["location"].string == "token")
+        let files = try FileManager.default.contentsOfDirectory(atPath: out + "/current")
+        #expect(Set(files) == ["certificate.pem", "chain.pem"])
+
+        let refused = try certprov("fetch", "--json", "--export-key", "--out", out, options: options())
+        let message = try refused.expectFailure("unsupportedAlgorithm", status: 65)
+        #expect(message.contains("cannot leave"), "\(message)")
+        #expect(Set(try FileManager.default.contentsOfDirectory(atPath: out + "/current")) == Set(files))
+    }
+
+    @Test(arguments: ["-tls1_2", "-tls1_3"], ["ec", "rsa"]) func connect(version: String, object: String) throws {
+        let log = sandbox.path + "/server.log"
+        let server = try sandbox.shell(
+            """
+            cd "$1" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout server.key \\
+                -out server.pem -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost
+            """, sandbox.path)
+        try #require(server.status == 0, "\(server)")
+        let process = try sandbox.start([
+            "/bin/sh", "-c",
+            """
+            cd "$1" && exec openssl s_server -accept 127.0.0.1:0 -cert server.pem -key server.key -www -Verify 3 \\
+                -verify_return_error -CAfile "$2" "$3" >server.log 2>&1
+            """, "sh", sandbox.path, Fixtures.path("ca.pem"), version,
+        ])
+        defer {
+            process.kill()
+            _ = process.wait()
+        }
+        var port: Substring?
+        while port == nil && !process.hasEnded {
+            usleep(2000)
+            let text = (try? String(contentsOfFile: log, encoding: .utf8)) ?? ""
+            port = text.split(separator: "\n").first { $0.hasPrefix("ACCEPT") }?.split(separator: ":").last
+        }
+        let output = try certprov(
+            "connect", "localhost:\(try #require(port))", "--trust-anchors", sandbox.path + "/server.pem", "--json",
+            options: options(object))
+        #expect(output.status == 0, "\(output)")
+        let document = try output.document("Connection")
+        #expect(document["tlsVersion"].string == (version == "-tls1_2" ? "TLS 1.2" : "TLS 1.3"))
+        #expect(["accepted", "unopposed"].contains(document["clientAuthentication"].string))
+        #expect(document["identity"]["key"]["location"].string == "token")
+    }
+
+    @Test func explainSaysWhichProvider() throws {
+        let output = try certprov("explain", options: options())
+        #expect(output.status == 0 && output.stdout.contains("pkcs11"), "\(output)")
+    }
+
+    @Test func providersDocumentsTheParameters() throws {
+        let output = try sandbox.certprov("providers")
+        for name in ["uri", "module-path", "pin-source", "login", "delete-objects", "timeout"] {
+            #expect(output.stdout.contains(name), "\(name): \(output)")
+        }
+    }
+
+    @Test func eachTroubleHasItsStatus() throws {
+        try sandbox.write("tok3n-PIN-59\n", to: "wrong")
+        func status(_ code: String, _ status: Int32, _ options: [String]) throws {
+            try certprov("fetch", "--json", options: options).expectFailure(code, status: status)
+        }
+        try status("configurationInvalid", 78, options(nil))
+        try status("notFound", 66, options("nothing"))
+        try status("interactionRequired", 77, options(pin: nil))
+        try status("fileNotFound", 66, options(pin: "absent"))
+        try status("pinIncorrect", 77, options(pin: "wrong"))
+        try status("tokenNotPresent", 69, options(uri: "pkcs11:token=absent", pin: "pin"))
+        try status("fileNotFound", 66, options(uri: "pkcs11:", module: "/nonexistent.so"))
+        try status("unavailable", 69, options(uri: "pkcs11:", module: "/etc/passwd"))
+        try status("configurationInvalid", 78, options(uri: "pkcs11:slot-id=0"))
+        try status("configurationInvalid", 78, options(uri: "pkcs11:?pin-source=|/bin/true"))
+    }
+
+    @Test func thePINIsNowhere() throws {
+        try sandbox.write("tok3n-PIN-59\n", to: "wrong")
+        let inURI = options(uri: "pkcs11:token=service;object=ec?pin-value=\(pin)")
+        let misplaced = ["pkcs11:pin-value=\(pin)", "pkcs11:?pin-value=\(pin)%zz"].map { options(uri: $0) }
+        for command in [["list"], ["fetch"], ["fetch", "--force"], ["explain"], ["delete", "--yes"]] {
+            for options in [options(), options(pin: "wrong"), inURI] + misplaced {
+                for more in [["-v", "-v"], ["--json", "-v", "-v"]] {
+                    let output = try sandbox.certprov(command + options + more, with: variables)
+                    #expect(output.status != nil && !output.description.contains("tok3n"), "\(command): \(output)")
+                }
+            }
+        }
+        for name in try FileManager.default.subpathsOfDirectory(atPath: sandbox.store) {
+            guard let bytes = FileManager.default.contents(atPath: sandbox.store + "/" + name) else { continue }
+            #expect(bytes.range(of: Data("tok3n".utf8)) == nil, "\(name)")
+        }
+    }
+
+    @Test func aPINInTheURIIsReported() throws {
+        let output = try certprov("list", options: options(uri: "pkcs11:token=service;object=ec?pin-value=\(pin)"))
+        #expect(output.status == 0 && output.stderr.contains("pin-value"), "\(output)")
+    }
+}
