@@ -12,7 +12,8 @@ import Testing
         let provider = try setup.provider()
         // Nothing prompts here.
         #expect(try provider.getStoredCertificate() == nil)
-        #expect(await failure { _ = try await provider.getCertificate(NoUserInteraction()) }?.code == .interactionRequired)
+        #expect(
+            await failure { _ = try await provider.getCertificate(NoUserInteraction()) }?.code == .interactionRequired)
 
         let person = Person(TokenFarm.pin)
         let identity = try await provider.getCertificate(person)
@@ -68,7 +69,8 @@ import Testing
     /// What the token says of itself to another process.
     private func hasSeenAWrongPIN(_ module: TestModule) throws -> Bool {
         let slots = String(
-            decoding: try Subprocess.run(["pkcs11-tool", "--module", module.library, "--list-token-slots"]), as: UTF8.self)
+            decoding: try Subprocess.run(["pkcs11-tool", "--module", module.library, "--list-token-slots"]),
+            as: UTF8.self)
         let slot = try #require(
             slots.components(separatedBy: "Slot ").first { $0.contains(": \(module.label(.pins))\n") }, "\(slots)")
         return slot.contains("user PIN count low")

@@ -33,7 +33,9 @@ import Testing
         var setup = try TokenSetup(.softhsm, pin: .none)
         setup.uri = uri
         let error = #expect(throws: CertificateProviderError.self) { try setup.provider() }
-        #expect(error?.code == .configurationInvalid && error?.message.contains("1234") == false, "\(String(describing: error))")
+        #expect(
+            error?.code == .configurationInvalid && error?.message.contains("1234") == false,
+            "\(String(describing: error))")
     }
 
     @Test(arguments: [("login", "perhaps"), ("timeout", "0"), ("delete-objects", "2"), ("pin-source", "1234")])

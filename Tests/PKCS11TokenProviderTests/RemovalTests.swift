@@ -56,7 +56,7 @@ import Testing
     }
 
     private static func firstSignature(of key: any IdentityKey) async throws {
-        let end = ContinuousClock.now + .seconds(30)
+        let end = ContinuousClock.now + .seconds(15)
         while true {
             do {
                 _ = try await key.signature(for: [1], using: .ecdsaP256SHA256)
@@ -91,5 +91,12 @@ private struct SoftHSMDirectory {
     }
 
     func remove() throws { try #require(rename(path, elsewhere) == 0) }
-    func putBack() throws { try #require(rename(elsewhere, path) == 0) }
+    /// SoftHSM reads again only what has changed: a wrong PIN and a right one from another process do that.
+    func putBack() throws {
+        try #require(rename(elsewhere, path) == 0)
+        let token = TokenFarm.SoftHSMToken.moving.rawValue
+        let tool = ["pkcs11-tool", "--module", TestModule.softhsm.library, "--token-label", token, "--login", "--pin"]
+        #expect(throws: (any Error).self) { try Subprocess.run(tool + [TokenFarm.wrongPIN, "--list-objects"]) }
+        try Subprocess.run(tool + [TokenFarm.pin, "--list-objects"])
+    }
 }

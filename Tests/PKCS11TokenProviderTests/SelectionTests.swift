@@ -60,6 +60,7 @@ import Testing
         #expect(Set(both.identities.compactMap(\.alias)) == ["p256", "renewed"], "\(both)")
         let error = await failure { _ = try await TokenSetup(token: Content.renewed.rawValue).identity() }
         #expect(error?.code == .configurationInvalid, "\(String(describing: error))")
+        #expect(error?.message.contains("object=renewed") == true, "\(String(describing: error))")
         for alias in ["p256", "renewed"] {
             let identity = try await TokenSetup(token: Content.renewed.rawValue, alias).identity()
             #expect(identity.provenance.alias == alias)

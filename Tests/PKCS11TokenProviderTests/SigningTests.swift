@@ -86,7 +86,9 @@ enum OpenSSLVerifier {
             ])
             return
         }
-        let hash = scheme.description.hasSuffix("256") ? "-sha256" : scheme.description.hasSuffix("384") ? "-sha384" : "-sha512"
+        let hash =
+            scheme.description.hasSuffix("256")
+            ? "-sha256" : scheme.description.hasSuffix("384") ? "-sha384" : "-sha512"
         let pss = ["-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:digest"]
         try Subprocess.run(
             ["openssl", "dgst", hash, "-verify", publicKey, "-signature", signature]

@@ -25,8 +25,9 @@ struct CryptokiError: Error, CustomStringConvertible {
         }
     }
 
-    /// Whether the module does not say what is wrong. SoftHSM has nothing else to say of a token whose files are gone.
-    var isUnspecific: Bool { code == CKR_GENERAL_ERROR || code == CKR_FUNCTION_FAILED }
+    /// Whether the module does not say what is wrong. SoftHSM has nothing else to say of a token whose files are gone,
+    /// and NSS runs out of memory with a key that a logout has hidden.
+    var isUnspecific: Bool { [CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_HOST_MEMORY].contains(code) }
 
     private static let names: [CK_RV: String] = [
         CKR_CANCEL: "CKR_CANCEL", CKR_HOST_MEMORY: "CKR_HOST_MEMORY", CKR_SLOT_ID_INVALID: "CKR_SLOT_ID_INVALID",

@@ -50,9 +50,10 @@ final class Token: Sendable {
             let connection = try connected()
             if opening { try open(connection, nil) }
             do throws(CryptokiError) { return try body(connection) } catch {
-                if error.endsConnection { forget(connection) }
+                let isOver = error.endsConnection || (opening && connection.hasLostLogin)
+                if isOver { forget(connection) }
                 attempts += 1
-                guard error.endsConnection, attempts < 2 else { throw describe(error) }
+                guard isOver, attempts < 2 else { throw describe(error) }
             }
         }
     }

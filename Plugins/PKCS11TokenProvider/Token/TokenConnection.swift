@@ -50,6 +50,16 @@ final class TokenConnection: Sendable {
         return isProven
     }
 
+    /// Whether somebody else in this process has logged out. Modules call that many things when they are to sign.
+    var hasLostLogin: Bool {
+        var info = CK_SESSION_INFO()
+        let isKnown: Void? = try? sessions.withSession { session throws(CryptokiError) in
+            try slot.module.call("C_GetSessionInfo") { $0.C_GetSessionInfo?(session.handle, &info) }
+        }
+        return isKnown != nil && state.withLock(\.isLoggedIn)
+            && [CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION].contains(info.state)
+    }
+
     /// Logs the user out, where this connection logged them in.
     func logout() {
         guard

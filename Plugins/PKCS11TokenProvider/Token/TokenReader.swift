@@ -25,8 +25,8 @@ struct TokenReader {
         let certificate: X509Certificate
         let id, label: [UInt8]
         let key: PrivateKey?
-        /// The key's URI; the certificate's while the key is hidden.
-        let uri: String
+        /// The key's URI; the certificate's while the key is hidden, and where the key has more certificates.
+        var uri: String
     }
 
     /// Returns the private keys that may sign.
@@ -94,14 +94,30 @@ struct TokenReader {
                 candidates.append(
                     Candidate(
                         certificate: certificate, id: id, label: label, key: key,
-                        uri: TokenURI.text(
-                            of: slot.token, class: key == nil ? CKO_CERTIFICATE : CKO_PRIVATE_KEY, id: id,
-                            label: key?.label ?? label) ?? uri.text))
+                        uri: self.uri(of: key == nil ? CKO_CERTIFICATE : CKO_PRIVATE_KEY, id, key?.label ?? label, uri))
+                )
             } catch {
                 failures.append(error.in(slot, id))
             }
         }
-        return candidates
+        // A key's label is that of all its certificates; one that has the label itself is meant more than the others.
+        let named = candidates.filter { $0.label == uri.objectLabel }
+        return distinct(named.isEmpty ? candidates : named, uri)
+    }
+
+    /// Gives certificates of one key the URIs of certificates, which tell them apart.
+    private func distinct(_ candidates: [Candidate], _ uri: TokenURI) -> [Candidate] {
+        let counts = Dictionary(candidates.map { ($0.uri, 1) }, uniquingKeysWith: +)
+        return candidates.map { candidate in
+            guard counts[candidate.uri] != 1 else { return candidate }
+            var copy = candidate
+            copy.uri = self.uri(of: CKO_CERTIFICATE, candidate.id, candidate.label, uri)
+            return copy
+        }
+    }
+
+    private func uri(of kind: CK_OBJECT_CLASS, _ id: [UInt8], _ label: [UInt8], _ asked: TokenURI) -> String {
+        TokenURI.text(of: slot.token, class: kind, id: id, label: label) ?? asked.text
     }
 
     /// Returns the chain of a leaf, as far as its issuers are on the token too.

@@ -43,7 +43,8 @@ enum TestModule: String, CaseIterable, Sendable, CustomTestStringConvertible {
 
     private static func systemLibrary(_ name: String) -> String {
         let directories = ["x86_64-linux-gnu", "aarch64-linux-gnu"].map { "/usr/lib/\($0)/" }
-        return directories.map { $0 + name }.first { FileManager.default.fileExists(atPath: $0) } ?? directories[0] + name
+        return directories.map { $0 + name }.first { FileManager.default.fileExists(atPath: $0) } ?? directories[0]
+            + name
     }
 }
 

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Foundation
 import Glibc
 import TestSupport
 
@@ -77,14 +78,16 @@ extension TokenFarm {
     private func importCertificate(
         _ name: String, id: String, on token: String, of module: TestModule = .softhsm
     ) throws {
-        try pkcs11Tool(module, token, "--write-object", file(name + ".der"), "--type", "cert", "--id", id, "--label", name)
+        try pkcs11Tool(
+            module, token, "--write-object", file(name + ".der"), "--type", "cert", "--id", id, "--label", name)
     }
 
     /// Runs OpenSC's tool, logged in.
     @discardableResult
     func pkcs11Tool(_ module: TestModule, _ token: String, _ arguments: String...) throws -> [UInt8] {
         try Subprocess.run(
-            ["pkcs11-tool", "--module", module.library, "--token-label", token, "--login", "--pin", Self.pin] + arguments)
+            ["pkcs11-tool", "--module", module.library, "--token-label", token, "--login", "--pin", Self.pin]
+                + arguments)
     }
 }
 
@@ -109,7 +112,8 @@ extension TokenFarm {
                     "pk12util", "-i", archive, "-d", "sql:\(directory)", "-k", file("nss-pin"), "-w", file("transport"),
                 ])
             }
-            tokens.append("0x\(index + 4)=[configdir='sql:\(directory)' tokenDescription='\(TestModule.nss.label(token))']")
+            tokens.append(
+                "0x\(index + 4)=[configdir='sql:\(directory)' tokenDescription='\(TestModule.nss.label(token))']")
         }
         try configure(
             .nss, "module: \(TestModule.nss.library)",
@@ -132,15 +136,10 @@ extension TokenFarm {
                 let (id, name) = ("0\(index + 1)", "\(label)-\(kind.rawValue)")
                 try pkcs11Tool(
                     .tpm, label, "--keypairgen", "--key-type", kind.toolName, "--id", id, "--label", kind.rawValue)
-                // pkcs11-tool cannot read a P-384 key from it.
-                try Subprocess.run([
-                    "GNUTLS_PIN=" + Self.pin, "p11tool", "--provider", TestModule.tpm.library, "--outfile",
-                    file(name + ".pub"), "--export-pubkey", "pkcs11:token=\(label);object=\(kind.rawValue);type=public",
-                ])
-                let publicKey = try Subprocess.run([
-                    "openssl", "pkey", "-pubin", "-in", file(name + ".pub"), "-outform", "der",
-                ])
-                let certificate = try authority.certify(publicKey, as: kind.rawValue)
+                let publicKey = file(name + ".pub")
+                try pkcs11Tool(.tpm, label, "--read-object", "--type", "pubkey", "--id", id, "--output-file", publicKey)
+                let certificate = try authority.certify(
+                    Array(try Data(contentsOf: URL(filePath: publicKey))), as: kind.rawValue)
                 try write(certificate.derRepresentation, to: name + ".der")
                 try pkcs11Tool(
                     .tpm, label, "--write-object", file(name + ".der"), "--type", "cert", "--id", id, "--label",
@@ -148,21 +147,33 @@ extension TokenFarm {
             }
             try importCertificate("intermediate", id: "f0", on: label, of: .tpm)
         }
+        // Some of the tools have left objects and sessions in it, for which it has little room.
+        if let pid = tpmProcess { kill(pid, SIGKILL) }
+        setenv("TPM2_PKCS11_TCTI", "swtpm:port=\(try startTPM())", 1)
+    }
+
+    var tpmProcess: pid_t? {
+        let text = try? String(contentsOfFile: file("swtpm.pid"), encoding: .utf8)
+        return text.flatMap { pid_t($0.trimmingCharacters(in: .whitespacesAndNewlines)) }
     }
 
     private func startTPM() throws -> Int {
-        for _ in 0..<20 {
+        var reason: (any Error)?
+        for _ in 0..<50 {
             let port = Int.random(in: 20_000..<30_000)
             // Through Python, which passes on no descriptors: Foundation takes a program for running as long as a
             // child of its own has those that it was given.
-            let started = try? Subprocess.run([
-                "python3", "-c", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))", "swtpm", "socket", "--tpm2", "--tpmstate", "dir=" + file("swtpm"), "--server",
-                "type=tcp,port=\(port),disconnect", "--ctrl", "type=tcp,port=\(port + 1)", "--flags",
-                "not-need-init,startup-clear", "--daemon", "--pid", "file=" + file("swtpm.pid"),
-            ])
-            if started != nil { return port }
+            do {
+                try Subprocess.run([
+                    "python3", "-c", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))", "swtpm",
+                    "socket", "--tpm2", "--tpmstate", "dir=" + file("swtpm"), "--server",
+                    "type=tcp,port=\(port),disconnect", "--ctrl", "type=tcp,port=\(port + 1)", "--flags",
+                    "not-need-init,startup-clear", "--daemon", "--pid", "file=" + file("swtpm.pid"),
+                ])
+                return port
+            } catch { reason = error }
         }
-        throw Failure(description: "swtpm does not start")
+        throw Failure(description: "swtpm does not start: \(String(describing: reason))")
     }
 }
 

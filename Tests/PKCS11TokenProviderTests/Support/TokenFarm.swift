@@ -70,10 +70,11 @@ struct TokenFarm: Sendable {
     /// Makes p11-kit read this directory. Its own configuration would lead to the modules of this host, and that of the
     /// user is not read by root.
     private func overrideConfiguration() throws {
-        typealias Override = @convention(c) (
-            UnsafePointer<CChar>?, UnsafePointer<CChar>?, UnsafePointer<CChar>?, UnsafePointer<CChar>?,
-            UnsafePointer<CChar>?
-        ) -> Void
+        typealias Override =
+            @convention(c) (
+                UnsafePointer<CChar>?, UnsafePointer<CChar>?, UnsafePointer<CChar>?, UnsafePointer<CChar>?,
+                UnsafePointer<CChar>?
+            ) -> Void
         // In the library for tests like these; its header keeps it from everybody else.
         guard let symbol = dlsym(nil, "p11_kit_override_system_files") else {
             throw Failure(description: "this p11-kit cannot be configured for a test")
