@@ -45,7 +45,8 @@ import Testing
     }
 
     /// A reader that fails hides no token in another one.
-    @Test(arguments: ["C_GetSlotInfo", "C_GetTokenInfo"]) func aBrokenReaderHidesNoOther(function: String) async throws {
+    @Test(arguments: ["C_GetSlotInfo", "C_GetTokenInfo"])
+    func aBrokenReaderHidesNoOther(function: String) async throws {
         let module = try FaultyModule.withIdentity()
         module.control.set_token(1, "beta", "0002", FaultyModule.pin)
         module.control.insert(0, 1)

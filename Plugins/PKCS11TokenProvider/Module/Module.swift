@@ -1,5 +1,7 @@
 import CP11Kit
 import CertificateProviding
+import Glibc
+import Synchronization
 
 /// A PKCS#11 module that p11-kit has loaded: one vendor's library, or one that runs in another process (`remote:`).
 ///
@@ -11,6 +13,7 @@ final class Module: Sendable {
     /// Valid as long as `owner`.
     nonisolated(unsafe) private let functions: UnsafeMutablePointer<CK_FUNCTION_LIST>
     private let owner: ModuleHandles
+    private let starts = Mutex(0)
 
     /// - Throws: When the module does not initialise.
     init(_ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>, name: String, owner: ModuleHandles) throws(CryptokiError)
@@ -23,6 +26,33 @@ final class Module: Sendable {
     }
 
     deinit { _ = p11_kit_module_finalize(functions) }
+
+    /// How often the module was started again. What was got of it before is worthless afterwards.
+    var generation: Int { starts.withLock { $0 } }
+
+    /// Starts the module again where that can help: one that runs in another process does not come back by itself when
+    /// that process ends, and one that somebody else has finalised does not either.
+    ///
+    /// - Parameters:
+    ///   - error: What a call that concerns no token ended with.
+    ///   - generation: As it was before that call: of several threads that saw it fail one starts it.
+    /// - Throws: `error`, where it is of another kind; what the start ends with.
+    func restart(after error: CryptokiError, in generation: Int) throws(CryptokiError) {
+        guard error.endsConnection, isRemote || error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
+        try starts.withLock { starts throws(CryptokiError) in
+            guard starts == generation else { return }
+            _ = p11_kit_module_finalize(functions)
+            let result = p11_kit_module_initialize(functions)
+            guard result == CKR_OK else { throw CryptokiError(function: "C_Initialize", code: result) }
+            starts += 1
+        }
+    }
+
+    private var isRemote: Bool {
+        guard let command = p11_kit_config_option(functions, "remote") else { return false }
+        free(command)
+        return true
+    }
 
     /// Calls a function of the module. Blocks for as long as the module likes.
     ///

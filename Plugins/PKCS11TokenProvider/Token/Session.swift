@@ -7,23 +7,30 @@ import CertificateProviding
 final class Session: @unchecked Sendable {
     let module: Module
     let handle: CK_SESSION_HANDLE
+    private let generation: Int
     private var isOpen = true
 
     /// Opens a session. Blocks.
     init(slot: Slot, readWrite: Bool = false) throws(CryptokiError) {
         var handle: CK_SESSION_HANDLE = 0
+        let generation = slot.module.generation
         let flags = CK_FLAGS(CKF_SERIAL_SESSION) | (readWrite ? CK_FLAGS(CKF_RW_SESSION) : 0)
         try slot.module.call("C_OpenSession") { $0.C_OpenSession?(slot.id, flags, nil, nil, &handle) }
         self.module = slot.module
+        self.generation = generation
         self.handle = handle
     }
 
     deinit { close() }
 
+    /// Whether the module that has given the handle is still the one that runs.
+    var isOfThisModule: Bool { module.generation == generation }
+
     /// Closes the session, once. Blocks.
     func close() {
         guard isOpen else { return }
         isOpen = false
+        guard isOfThisModule else { return }
         try? module.call("C_CloseSession") { $0.C_CloseSession?(handle) }
     }
 

@@ -74,7 +74,7 @@ final class SessionPool: Sendable {
     private func take() throws(CryptokiError) -> Session {
         while true {
             let turn: Turn = state.withLock { state in
-                if state.isEnded { return .stop }
+                if state.isEnded || !keeper.isOfThisModule { return .stop }
                 if let session = state.idle.popLast() { return .use(session) }
                 if state.open < state.maximum {
                     state.open += 1

@@ -34,7 +34,13 @@ struct Slot: Sendable {
     static func all(of module: Module, matching uri: TokenURI? = nil) throws(CryptokiError) -> [Slot] {
         var slots: [Slot] = []
         var failure: CryptokiError?
-        for id in try presentSlots(of: module) {
+        let ids: [CK_SLOT_ID]
+        let generation = module.generation
+        do throws(CryptokiError) { ids = try presentSlots(of: module) } catch {
+            try module.restart(after: error, in: generation)
+            ids = try presentSlots(of: module)
+        }
+        for id in ids {
             var slot = CK_SLOT_INFO()
             var token = CK_TOKEN_INFO()
             do throws(CryptokiError) {

@@ -1,0 +1,97 @@
+import CertificateProviding
+import CertificateTLS
+import FaultyModuleControl
+import NIOCore
+import NIOPosix
+import NIOSSL
+import NIOTLS
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(5))) struct EventLoopTests {
+    private static let handshakes = 300
+
+    /// Hundreds of handshakes wait for a token on both event loops of a server, which go on with everything else.
+    @Test func aSlowTokenBlocksNoEventLoop() async throws {
+        let module = try FaultyModule.withIdentity()
+        defer { module.control.release() }
+        let authority = try FaultyModule.authority.get()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        let server = try NIOSSLContext(
+            configuration: .makeServerConfiguration(
+                presenting: TLSCredentials(identity), demandingClientCertificatesFrom: .certificates([authority.root])))
+        let client = try NIOSSLContext(
+            configuration: .makeClientConfiguration(
+                presenting: TLSCredentials(authority.issue("caller")), trusting: .certificates([authority.root])))
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        do {
+            let listener = try await ServerBootstrap(group: group)
+                .serverChannelOption(.backlog, value: 1024)
+                .childChannelInitializer { channel in
+                    channel.eventLoop.makeCompletedFuture {
+                        try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: server))
+                    }
+                }
+                .bind(host: "127.0.0.1", port: 0).get()
+            module.control.hold("C_Sign")
+            let handshakes = (0..<Self.handshakes).map { _ in
+                Self.handshake(client, port: listener.localAddress?.port ?? 0, on: group)
+            }
+            // As many as a token is ever given at once.
+            try await module.waitUntilHeld(16)
+            for loop in group.makeIterator() { #expect(try await loop.submit { true }.get()) }
+            module.control.release()
+            for handshake in handshakes { try await handshake.get() }
+            try await listener.close()
+        } catch {
+            module.control.release()
+            try await group.shutdownGracefully()
+            throw error
+        }
+        try await group.shutdownGracefully()
+        #expect(module.control.shared_uses() == 0)
+    }
+
+    private static func handshake(
+        _ context: NIOSSLContext, port: Int, on group: MultiThreadedEventLoopGroup
+    ) -> EventLoopFuture<Void> {
+        let promise = group.any().makePromise(of: Void.self)
+        ClientBootstrap(group: group)
+            .connectTimeout(.minutes(2))
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    let sync = channel.pipeline.syncOperations
+                    try sync.addHandler(NIOSSLClientHandler(context: context, serverHostname: "localhost"))
+                    try sync.addHandler(HandshakeWaiter(promise))
+                }
+            }
+            .connect(host: "127.0.0.1", port: port).whenFailure { promise.fail($0) }
+        return promise.futureResult
+    }
+}
+
+private final class HandshakeWaiter: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+    private let promise: EventLoopPromise<Void>
+
+    private var isComplete = false
+
+    init(_ promise: EventLoopPromise<Void>) { self.promise = promise }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        guard case .some(.handshakeCompleted) = event as? TLSUserEvent else { return }
+        isComplete = true
+        context.close(promise: nil)
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        promise.fail(error)
+        context.close(promise: nil)
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        // Not before: the event loops end when all handshakes have.
+        if isComplete { promise.succeed() } else { promise.fail(ChannelError.eof) }
+    }
+}

@@ -1,0 +1,65 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// A module that p11-kit runs in another process, which ends in the middle of a call.
+///
+/// p11-kit has one configuration for a process, so this runs again in a process of its own.
+@Suite(.timeLimit(.minutes(5))) struct RemoteCrashTests {
+    private static let remote = "/usr/libexec/p11-kit/p11-kit-remote"
+    /// Where p11-kit's configuration is, in the process within.
+    private static let modules = ProcessInfo.processInfo.environment["CERTPROV_TEST_MODULES"]
+
+    @Test(.enabled(if: modules == nil && FileManager.default.isExecutableFile(atPath: remote)))
+    func theRemoteProcessEnds() async throws {
+        let directory = try TemporaryDirectory()
+        let identity = try FaultyModule.authority.get().issue("remote")
+        guard let key = identity.key as? any ExportableIdentityKey else { return }
+        try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "key")
+        try directory.write(identity.certificate.derRepresentation, to: "certificate")
+        // The first process ends at its first signature, the next ones live.
+        let helper = """
+            #!/bin/sh
+            export FAULTY_MODULE_TOKEN=\(directory.path)
+            [ -e \(directory["starts"]) ] || export FAULTY_MODULE_CRASH=C_Sign
+            echo >> \(directory["starts"])
+            exec \(Self.remote) \(FaultyModule.library)
+            """
+        try directory.write(helper.utf8, to: "helper", mode: 0o700)
+        let modules = directory["modules"]
+        try FileManager.default.createDirectory(atPath: modules, withIntermediateDirectories: true)
+        try directory.write("remote: |\(directory["helper"])\n".utf8, to: "modules/faulty.module", mode: 0o644)
+        let arguments = ["--testing-library", "swift-testing", "--filter", "RemoteCrashTests"]
+        try await BlockingExecutor.threads().run { () throws(CertificateProviderError) in
+            do {
+                try Subprocess.run(["CERTPROV_TEST_MODULES=\(modules)", CommandLine.arguments[0]] + arguments)
+            } catch {
+                throw CertificateProviderError(.internal, "\(error)")
+            }
+        }
+        #expect(try directory.read("starts").count == 2)
+    }
+
+    /// Of p11-kit's interface for tests, which its header hides.
+    private typealias OverrideSystemFiles =
+        @convention(c) (
+            UnsafePointer<CChar>?, UnsafePointer<CChar>?, UnsafePointer<CChar>?, UnsafePointer<CChar>?,
+            UnsafePointer<CChar>?
+        ) -> Void
+
+    @Test(.enabled(if: modules != nil)) func aCrashIsMended() async throws {
+        let symbol = try #require(dlsym(nil, "p11_kit_override_system_files"))
+        // Kept by p11-kit.
+        let modules = strdup(try #require(Self.modules))
+        unsafeBitCast(symbol, to: OverrideSystemFiles.self)(nil, nil, modules, modules, modules)
+        let provider = PKCS11TokenProvider(environment: .testing(variables: ["PIN": FaultyModule.pin]))
+        try provider.setParameters(
+            ProviderParameters(["uri": .init("pkcs11:?module-name=faulty"), "pin-source": .init("env:PIN")]))
+        // The process ends in the middle of this, and another one goes on.
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        #expect(try await identity.key.signsValidly())
+    }
+}
