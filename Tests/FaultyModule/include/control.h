@@ -31,11 +31,11 @@ struct faulty_control {
     void (*release)(void);
     /// Waits until so many calls are held; false after a minute.
     int (*wait_held)(unsigned count);
-    /// The length of an attribute, when it is asked for and when it is read. `CK_UNAVAILABLE_INFORMATION` works too.
+    /// What is reported as the length of an attribute, when it is asked for and when it is read.
     void (*distort)(CK_ATTRIBUTE_TYPE type, CK_ULONG asked, CK_ULONG read);
 
     unsigned (*calls)(const char *function);
-    /// Calls of `C_Login`, and those of them with a PIN.
+    /// How many PINs were sent, right and wrong.
     unsigned (*pins)(void);
     unsigned (*tries_left)(unsigned token);
     /// Context-specific logins that a key demanded and got.
