@@ -39,14 +39,4 @@ import Testing
     @Test(arguments: TestModule.installed) func loginAlwaysSignsToo(module: TestModule) async throws {
         try await TokenSetup(module).with("login", "always").identity().verifyPossession()
     }
-
-    /// One thread's logout takes the login from all; the next signature takes it back where a PIN is configured.
-    @Test(arguments: TestModule.installed) func aLogoutElsewhereDoesNotStopAService(module: TestModule) async throws {
-        let (service, other) = (try TokenSetup(module), try TokenSetup(module))
-        let identity = try await service.identity()
-        let provider = try other.provider()
-        _ = try await provider.getCertificate(NoUserInteraction())
-        try provider.deleteStoredCertificate()
-        try await identity.verifyPossession()
-    }
 }

@@ -75,4 +75,16 @@ import Testing
             slots.components(separatedBy: "Slot ").first { $0.contains(": \(module.label(.pins))\n") }, "\(slots)")
         return slot.contains("user PIN count low")
     }
+
+    /// One thread's logout takes the login from all; the next signature takes it back where a PIN is configured.
+    @Test(arguments: TestModule.installed) func aLogoutElsewhereDoesNotStopAService(module: TestModule) async throws {
+        let (service, other) = (try TokenSetup(module, .person), try TokenSetup(module, .person))
+        let first = try service.provider()
+        let identity = try await first.getCertificate(NoUserInteraction())
+        let provider = try other.provider()
+        _ = try await provider.getCertificate(NoUserInteraction())
+        try provider.deleteStoredCertificate()
+        try await identity.verifyPossession()
+        try first.deleteStoredCertificate()
+    }
 }

@@ -82,7 +82,11 @@ final class Token: Sendable {
         _ message: [UInt8], with key: TokenKey, by way: SigningMechanism
     ) throws(CertificateProviderError) -> [UInt8] {
         let result = try withOpenConnection { connection throws(CryptokiError) -> (TokenConnection, [UInt8])? in
-            guard let found = try connection.key(for: key.publicKey, id: key.id) else { return nil }
+            guard let found = try connection.key(for: key.publicKey, id: key.id) else {
+                // A logout elsewhere in the process hides it.
+                guard connection.hasLostLogin else { return nil }
+                throw CryptokiError(function: "C_FindObjects", code: CKR_USER_NOT_LOGGED_IN)
+            }
             let signature = try connection.sessions.withSession { session throws(CryptokiError) in
                 try session.sign(
                     message, with: found.handle, by: way, modulusBits: key.publicKey.bits,
