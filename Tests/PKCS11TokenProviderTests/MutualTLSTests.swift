@@ -4,7 +4,6 @@ import NIOCore
 import NIOPosix
 import NIOSSL
 import NIOTLS
-import Synchronization
 import TestSupport
 import Testing
 
@@ -36,7 +35,7 @@ import Testing
             let report = try await probe.run()
             #expect(report.tlsVersion == test.version)
             #expect(report.serverCertificate == identity.certificate)
-            #expect(server.peers == [identity.certificate.derRepresentation])
+            #expect(await server.firstPeer() == identity.certificate.derRepresentation)
         } catch {
             try await server.close()
             throw error
@@ -48,14 +47,17 @@ import Testing
 /// A server that notes whom it has met.
 private final class PeerRecorder: Sendable {
     private let channel: any Channel
-    private let met: Met
+    private let peers: AsyncStream<[UInt8]>
 
     var port: Int { channel.localAddress?.port ?? 0 }
-    var peers: [[UInt8]] { met.peers.withLock { $0 } }
+
+    /// The client may be through with the handshake before the server is.
+    func firstPeer() async -> [UInt8]? { await peers.first { _ in true } }
 
     init(_ configuration: TLSConfiguration) async throws {
-        let (context, met) = (try NIOSSLContext(configuration: configuration), Met())
-        self.met = met
+        let context = try NIOSSLContext(configuration: configuration)
+        let (peers, met) = AsyncStream<[UInt8]>.makeStream()
+        self.peers = peers
         channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
@@ -69,22 +71,18 @@ private final class PeerRecorder: Sendable {
 
     func close() async throws { try await channel.close() }
 
-    final class Met: Sendable {
-        let peers = Mutex<[[UInt8]]>([])
-    }
-
     private final class Recorder: ChannelInboundHandler {
         typealias InboundIn = ByteBuffer
-        private let met: Met
+        private let met: AsyncStream<[UInt8]>.Continuation
 
-        init(_ met: Met) { self.met = met }
+        init(_ met: AsyncStream<[UInt8]>.Continuation) { self.met = met }
 
         func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
             guard case .some(.handshakeCompleted) = event as? TLSUserEvent,
                 let leaf = try? context.pipeline.syncOperations.nioSSL_peerCertificate(),
                 let bytes = try? leaf.toDERBytes()
             else { return }
-            met.peers.withLock { $0.append(bytes) }
+            met.yield(bytes)
         }
 
         func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }

@@ -148,13 +148,8 @@ extension TokenFarm {
             try importCertificate("intermediate", id: "f0", on: label, of: .tpm)
         }
         // Some of the tools have left objects and sessions in it, for which it has little room.
-        if let pid = tpmProcess { kill(pid, SIGKILL) }
+        if let pid = Self.process(named: file("swtpm.pid")) { kill(pid, SIGKILL) }
         setenv("TPM2_PKCS11_TCTI", "swtpm:port=\(try startTPM())", 1)
-    }
-
-    var tpmProcess: pid_t? {
-        let text = try? String(contentsOfFile: file("swtpm.pid"), encoding: .utf8)
-        return text.flatMap { pid_t($0.trimmingCharacters(in: .whitespacesAndNewlines)) }
     }
 
     private func startTPM() throws -> Int {

@@ -101,13 +101,16 @@ struct TokenFarm: Sendable {
         try write(authority.intermediate.pemRepresentation, to: "intermediate.pem")
     }
 
+    /// The process that has written its id into a file.
+    static func process(named path: String) -> pid_t? {
+        let text = try? String(contentsOfFile: path, encoding: .utf8)
+        return text.flatMap { pid_t($0.trimmingCharacters(in: .whitespacesAndNewlines)) }.flatMap { $0 > 1 ? $0 : nil }
+    }
+
     private static func remove() {
         guard let path = getenv("CERTPROV_TEST_TOKENS").map({ String(cString: $0) }) else { return }
-        if let text = try? String(contentsOfFile: path + "/swtpm.pid", encoding: .utf8),
-            let pid = pid_t(text.trimmingCharacters(in: .whitespacesAndNewlines)), pid > 1
-        {
-            kill(pid, SIGTERM)
-        }
+        // It has inherited a mask that keeps gentler signals away.
+        if let pid = process(named: path + "/swtpm.pid") { kill(pid, SIGKILL) }
         try? FileManager.default.removeItem(atPath: path)
     }
 }
