@@ -28,7 +28,8 @@ import Testing
             rejected: RejectedPINs(storage: InMemoryStorage()),
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         let supply = PINSupply(
-            source: .environment("PIN"), value: nil, secrets: SecretReader { _ in EmptyTokens.pin }, policy: policy)
+            source: .environment("PIN"), value: nil, secrets: SecretReader { _ in EmptyTokens.pin }, policy: policy,
+            isPermitted: true)
         let calls = ModuleCalls(timeout: timeout)
         return (Token(slot, calls: calls, pins: supply), calls)
     }
