@@ -93,14 +93,16 @@ final class Tokens: Sendable {
     /// - Throws: `configurationInvalid` where several tokens may hold the identity.
     func tokenToOpen(of present: [(Token, Slot)]) throws(CertificateProviderError) -> (Token, Slot)? {
         guard settings.login != .never else { return nil }
-        let closed = present.filter { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) && !$0.0.isOpen }
-        guard closed.count > 1 else { return closed.first }
-        // Certificates can be seen without a login, mostly.
+        let guarded = present.filter { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) }
+        guard guarded.count > 1 else { return guarded.first { !$0.0.isOpen } }
+        // Certificates can be seen without a login, mostly. Tokens that are open already count as well: the identity may
+        // be on one of them, and then none of the others is to get its PIN.
         var holders: [(Token, Slot)] = []
         var failures: [CertificateProviderError] = []
-        for (token, slot) in closed where try !read(token, slot, &failures).isEmpty { holders.append((token, slot)) }
-        if holders.count == 1 { return holders[0] }
-        let uris = (holders.isEmpty ? closed : holders).compactMap { _, slot in
+        for (token, slot) in guarded where try !read(token, slot, &failures).isEmpty { holders.append((token, slot)) }
+        if holders.isEmpty { holders = guarded }
+        if holders.count == 1 || holders.allSatisfy({ $0.0.isOpen }) { return holders.first { !$0.0.isOpen } }
+        let uris = holders.compactMap { _, slot in
             TokenURI.text(of: slot.token, class: nil, id: [], label: []).map { "'\($0)'" }
         }
         throw CertificateProviderError(

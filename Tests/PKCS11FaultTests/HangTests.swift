@@ -40,7 +40,7 @@ import Testing
         let module = try FaultyModule.withIdentity()
         let provider = try module.provider()
         module.fail("C_Initialize", CKR_DEVICE_ERROR)
-        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .unavailable)
+        #expect(await provider.listIdentities().failures.map(\.code) == [.unavailable])
         #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
     }
 

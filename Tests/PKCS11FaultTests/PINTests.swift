@@ -155,9 +155,9 @@ import Testing
         module.control.set_token(1, "beta", "0002", "5678")
         module.control.insert(1, 1)
         let provider = try module.provider()
-        _ = await provider.listIdentities()
-        #expect(module.control.pins() == 0)
         // The certificates say which token it is on.
+        _ = await provider.listIdentities()
+        #expect(module.control.pins() == 1 && module.control.tries_left(1) == 3)
         #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
         try module.add(FaultyModule.authority.get().issue("other"), to: 1)
         let ambiguous = try module.provider()

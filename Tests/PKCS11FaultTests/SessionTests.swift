@@ -63,9 +63,10 @@ import Testing
         let module = try FaultyModule.withIdentity()
         module.control.set_sessions(0, 2, 2)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
-        module.fail("C_Sign", CKR_FUNCTION_FAILED)
+        // Neither is an error after which the token is connected to anew.
+        module.fail("C_Sign", CKR_DATA_INVALID)
         #expect(await code { _ = try await identity.key.signsValidly() } == .unavailable)
-        module.fail("C_OpenSession", CKR_GENERAL_ERROR)
+        module.fail("C_OpenSession", CKR_DEVICE_MEMORY)
         let codes = await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
             for _ in 0..<8 { tasks.addTask { await code { _ = try await identity.key.signsValidly() } } }
             return await tasks.reduce(into: []) { $0.append($1) }

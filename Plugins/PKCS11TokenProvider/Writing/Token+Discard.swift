@@ -27,7 +27,9 @@ extension Token {
             var failures: [String] = []
             for object in objects {
                 do throws(CryptokiError) { try session.destroy(object.handle) } catch {
-                    if error.endsConnection, error.code != CKR_OBJECT_HANDLE_INVALID { throw error }
+                    if error.endsConnection, !error.isUnspecific, error.code != CKR_OBJECT_HANDLE_INVALID {
+                        throw error
+                    }
                     // Some modules destroy both halves of a pair at once.
                     if error.code != CKR_OBJECT_HANDLE_INVALID { failures.append("\(object.name) (\(error))") }
                 }

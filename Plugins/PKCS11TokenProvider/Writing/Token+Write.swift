@@ -17,7 +17,7 @@ extension Token {
                     })
             } catch {
                 // Anything else is for this function's caller, and not for a new connection.
-                if error.endsConnection, error.code != CKR_DEVICE_ERROR { throw error }
+                if error.endsConnection, !error.isUnspecific, error.code != CKR_DEVICE_ERROR { throw error }
                 return .failure(error)
             }
         }
