@@ -8,9 +8,9 @@ FUZZ_SECONDS ?= 600
 # What the build needs, what the demonstration and the tests run against, and what only the benchmarks need.
 BUILD_PACKAGES := libp11-kit-dev libssl-dev pkg-config g++ zlib1g-dev
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
-TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 strace util-linux $(TOKEN_PACKAGES)
 # PKCS#11 modules that the tests use, and the tools that fill their tokens.
 TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtpm2-pkcs11-1 libtss2-tcti-swtpm0 swtpm
+TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 strace util-linux $(TOKEN_PACKAGES)
 BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time
 
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
