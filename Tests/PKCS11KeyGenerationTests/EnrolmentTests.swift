@@ -4,7 +4,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-@Suite(.enabled(if: EmptyTokens.arePossible)) struct EnrolmentTests {
+@Suite struct EnrolmentTests {
     private let tokens: EmptyTokens
     private let authority: TestAuthority
 

@@ -9,7 +9,7 @@ import TestSupport
 import Testing
 
 /// Tokens that fail in the middle of something must have nothing more on them than before.
-@Suite(.enabled(if: EmptyTokens.arePossible), .serialized) struct FaultTests {
+@Suite(.serialized) struct FaultTests {
     private let tokens: EmptyTokens
     private let authority: TestAuthority
 

@@ -43,9 +43,6 @@ final class EmptyTokens: Sendable {
     }
 
     private static let library = "/usr/lib/softhsm/libsofthsm2.so"
-    /// Whether SoftHSM is installed.
-    static let arePossible = access(library, R_OK) == 0
-
     struct Failure: Error, CustomStringConvertible { var description: String }
 
     /// Runs a tool on these tokens.
