@@ -106,11 +106,11 @@ public final class PKCS12FileProvider: CertificateProvider {
 
     public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
         do throws(CertificateProviderError) {
-            let name = try settings().entryName
+            let (known, cached) = state.withLock { ($0.settings?.entryName, $0.cached) }
+            // Asked for once more only to say what is missing.
+            let name = if let known { known } else { try settings().entryName }
             guard let version = try environment.storage.version(ofEntryNamed: name) else { return nil }
-            if let cached = state.withLock({ $0.cached }), cached.name == name, cached.version == version {
-                return cached.identity
-            }
+            if let cached, cached.name == name, cached.version == version { return cached.identity }
             guard let entry = try environment.storage.entry(named: name) else { return nil }
             let identity = try Self.identity(of: entry)
             // The entry may have been replaced since its version was read: then the next call reads it again.

@@ -16,6 +16,7 @@ public final class IdentityStore: Sendable {
     let path: String
     let files: FileSystem
     let lockPatience: Duration
+    let now: @Sendable () -> ContinuousClock.Instant
     private let keySource: any SealingKeySource
     private let openedKey = Mutex<SealingKey?>(nil)
 
@@ -28,11 +29,13 @@ public final class IdentityStore: Sendable {
 
     init(
         path: String, keySource: (any SealingKeySource)?, files: FileSystem,
-        lockPatience: Duration = StoreLock.patience
+        lockPatience: Duration = StoreLock.patience,
+        now: @escaping @Sendable () -> ContinuousClock.Instant = { .now }
     ) {
         self.path = path.hasPrefix("/") ? path : "\(FileManager.default.currentDirectoryPath)/\(path)"
         self.files = files
         self.lockPatience = lockPatience
+        self.now = now
         self.keySource = keySource ?? KeyFile(path: self.path, files: files)
     }
 

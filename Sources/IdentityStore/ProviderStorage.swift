@@ -7,21 +7,23 @@ final class ProviderStorage: IdentityStorage {
     private static let parent = "identities"
     private static let records = "records"
     private let store: IdentityStore
-    private let provider: ProviderID
+    let provider: ProviderID
     /// Of this provider's directory, with a slash at its end.
-    private let path: String
+    let path: String
+    private let watch: EntryWatch
 
     init(store: IdentityStore, provider: ProviderID) {
         self.store = store
+        self.watch = EntryWatch(now: store.now)
         self.provider = provider
         self.path = "\(store.path)/\(Self.parent)/\(provider)/"
     }
 
     func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
+        if let version = watch.version(ofUnchanged: name) { return version }
         guard Self.isPermitted(name) else { throw readFailure(Self.nameRule) }
-        // One system call where there is an entry, and by its path: a descriptor that is kept open would go on to see a
-        // store that was moved aside. Whether the path is safe is looked at before anything is read.
-        if let version = Self.version(of: path + name, in: AT_FDCWD) { return version }
+        if let version = watch.look(at: path + name, name: name) { return version }
+        // There is none, or the way to it is not safe, which is an error. What is there is read with the same care.
         return try reading { () throws(SafeDirectory.Refusal) in
             try openDirectory(Self.parent).flatMap { Self.version(of: name, in: $0.descriptor) }
         }
@@ -53,6 +55,7 @@ final class ProviderStorage: IdentityStorage {
         var isGone = false
         do throws(SafeDirectory.Refusal) {
             guard Self.isPermitted(name) else { throw SafeDirectory.Refusal(reason: Self.nameRule) }
+            watch.end()
             guard let root = try SafeDirectory.open(store.path), let directory = try openDirectory(Self.parent) else {
                 return
             }
@@ -133,7 +136,6 @@ extension ProviderStorage {
     /// Whether a provider may call an entry so. The name is a file's: it must not lead to the key or to another
     /// provider's entries, nor look like a temporary file.
     private static func isPermitted(_ name: String) -> Bool {
-        // In bytes: this is a good part of what looking up a version costs beside its system call.
         let bytes = name.utf8
         return (1...128).contains(bytes.count) && bytes.first != UInt8(ascii: ".")
             && !bytes.contains { $0 == UInt8(ascii: "/") || $0 == 0 }
@@ -153,14 +155,7 @@ extension ProviderStorage {
 
     private static func version(of name: String, in directory: Int32) -> EntryVersion? {
         var raw = CInterop.Stat()
-        guard fstatat(directory, name, &raw, AT_SYMLINK_NOFOLLOW) == 0 else { return nil }
-        let status = Stat(rawValue: raw)
-        let (modified, changed) = (status.st_mtim, status.st_ctim)
-        return EntryVersion(
-            SIMD8(
-                Int64(bitPattern: UInt64(status.deviceID.rawValue)), Int64(bitPattern: UInt64(status.inode.rawValue)),
-                status.size, Int64(modified.tv_sec), Int64(modified.tv_nsec), Int64(changed.tv_sec),
-                Int64(changed.tv_nsec), 0))
+        return fstatat(directory, name, &raw, AT_SYMLINK_NOFOLLOW) == 0 ? EntryVersion(raw) : nil
     }
 
     private func open(_ file: [UInt8], _ name: String, in parent: String) throws -> SecretBytes {
@@ -191,43 +186,6 @@ extension ProviderStorage {
             .storeReadFailed,
             "The identity was not stored: the key that seals the store is gone, and \(store.path)/\(Self.parent)/\(other) "
                 + "has identities that only that key opens. Bring the key back, or delete those and fetch them anew.",
-            provider: provider)
-    }
-
-    private func reading<T>(
-        _ body: () throws(SafeDirectory.Refusal) -> T
-    ) throws(CertificateProviderError) -> T {
-        do throws(SafeDirectory.Refusal) { return try body() } catch {
-            throw readFailure(error.reason)
-        }
-    }
-
-    private func describe(_ error: any Error, _ name: String, in parent: String) -> CertificateProviderError {
-        switch error {
-        // What the source of the key says. Only a content that is no identity calls for another one.
-        case let error as CertificateProviderError where error.code != .malformedData:
-            error.attributed(to: provider)
-        case SealedEnvelope.Failure.otherKey:
-            readFailure("it was sealed with another key; bring that key back, or delete the identity and fetch it anew")
-        case SealedEnvelope.Failure.newerVersion(let version):
-            readFailure("it was written by a newer certprov (format \(version)); update this one")
-        case SealedEnvelope.Failure.notSealed, SealedEnvelope.Failure.damaged:
-            readFailure(
-                "the file \(path)\(name) is damaged; delete the identity and fetch it anew"
-            )
-        default:
-            readFailure("its content cannot be read; delete the identity and fetch it anew")
-        }
-    }
-
-    private func readFailure(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(
-            .storeReadFailed, "The stored identity cannot be read: \(reason).", provider: provider)
-    }
-
-    private func writeFailure(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(
-            .storeWriteFailed, "The identity was not stored; what was stored before is still there: \(reason).",
             provider: provider)
     }
 }

@@ -161,21 +161,6 @@ import Testing
         #expect(try running.entry(named: "entry") != nil)
     }
 
-    @Test(arguments: ["state", "state/identities", "state/identities/test"])
-    func aDirectoryThatIsMovedAside(folder: String) throws {
-        let fixture = try StoreFixture()
-        let (first, second) = (try Samples.stored("first"), try Samples.stored("second"))
-        let running = fixture.storage()
-        try running.setEntry(first, named: "entry")
-        let version = try #require(try running.version(ofEntryNamed: "entry"))
-        try #require(rename(fixture.directory[folder], fixture.directory["old"]) == 0)
-        #expect(try running.version(ofEntryNamed: "entry") == nil)
-        try fixture.storage().setEntry(second, named: "entry")
-        let later = try #require(try running.version(ofEntryNamed: "entry"))
-        #expect(later != version)
-        #expect(try running.entry(named: "entry") == second)
-    }
-
     @Test func whatCouldNotBeReadIsNotStored() throws {
         let fixture = try StoreFixture()
         let identity = try Samples.stored("x")

@@ -1,0 +1,40 @@
+import CertificateProviding
+
+extension ProviderStorage {
+    func reading<T>(
+        _ body: () throws(SafeDirectory.Refusal) -> T
+    ) throws(CertificateProviderError) -> T {
+        do throws(SafeDirectory.Refusal) { return try body() } catch {
+            throw readFailure(error.reason)
+        }
+    }
+
+    func describe(_ error: any Error, _ name: String, in parent: String) -> CertificateProviderError {
+        switch error {
+        // What the source of the key says. Only a content that is no identity calls for another one.
+        case let error as CertificateProviderError where error.code != .malformedData:
+            error.attributed(to: provider)
+        case SealedEnvelope.Failure.otherKey:
+            readFailure("it was sealed with another key; bring that key back, or delete the identity and fetch it anew")
+        case SealedEnvelope.Failure.newerVersion(let version):
+            readFailure("it was written by a newer certprov (format \(version)); update this one")
+        case SealedEnvelope.Failure.notSealed, SealedEnvelope.Failure.damaged:
+            readFailure(
+                "the file \(path)\(name) is damaged; delete the identity and fetch it anew"
+            )
+        default:
+            readFailure("its content cannot be read; delete the identity and fetch it anew")
+        }
+    }
+
+    func readFailure(_ reason: String) -> CertificateProviderError {
+        CertificateProviderError(
+            .storeReadFailed, "The stored identity cannot be read: \(reason).", provider: provider)
+    }
+
+    func writeFailure(_ reason: String) -> CertificateProviderError {
+        CertificateProviderError(
+            .storeWriteFailed, "The identity was not stored; what was stored before is still there: \(reason).",
+            provider: provider)
+    }
+}
