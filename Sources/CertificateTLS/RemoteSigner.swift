@@ -14,16 +14,24 @@ final class RemoteSigner: NIOSSLCustomPrivateKey {
         self.signatureAlgorithms = algorithms
     }
 
-    /// Called on the channel's event loop, which goes on with other work until the key answers. The task is cancelled
-    /// when the connection goes away first. A failure surfaces in the pipeline as the key's own error.
+    /// Called on the channel's event loop, which goes on with other work until the key answers. A failure surfaces in the
+    /// pipeline as the key's own error.
     func sign(
         channel: any Channel, algorithm: SignatureAlgorithm, data: ByteBuffer
     ) -> EventLoopFuture<ByteBuffer> {
         let promise = channel.eventLoop.makePromise(of: ByteBuffer.self)
-        // A peer is waiting, and may give up: before other work of the cooperative pool.
+        let message = Array(buffer: data)
+        if let key = key as? any CallbackIdentityKey {
+            key.sign(message, using: algorithm.scheme) { result in
+                promise.completeWith(result.map { ByteBuffer(bytes: $0) }.mapError { $0 })
+            }
+            return promise.futureResult
+        }
+        // A peer is waiting, and may give up: before other work of the cooperative pool. The task is cancelled when the
+        // connection goes away first.
         let task = Task(priority: .high) { [key] in
             do {
-                let signature = try await key.signature(for: Array(buffer: data), using: algorithm.scheme)
+                let signature = try await key.signature(for: message, using: algorithm.scheme)
                 promise.succeed(ByteBuffer(bytes: signature))
             } catch {
                 promise.fail(error)

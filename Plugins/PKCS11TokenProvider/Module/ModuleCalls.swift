@@ -12,14 +12,36 @@ final class ModuleCalls: Sendable {
     private let waiting = Mutex(Waiting())
 
     private struct Waiting {
-        var calls: [UInt64: Call] = [:]
-        var next: UInt64 = 0
+        /// Those that are over are thrown out when there are too many of them: looking for each one as it ends would cost
+        /// more.
+        var calls: [Call] = []
+        var maximum = 64
         var isWatched = false
 
-        struct Call {
-            let deadline: ContinuousClock.Instant
-            let giveUp: @Sendable () -> Void
+        mutating func append(_ call: Call) {
+            if calls.count >= maximum {
+                calls.removeAll { $0.isOver }
+                maximum = max(64, 2 * calls.count)
+            }
+            calls.append(call)
         }
+    }
+
+    /// One that somebody waits for.
+    private final class Call: Sendable {
+        let deadline: ContinuousClock.Instant
+        let giveUp: @Sendable () -> Void
+        private let end = Atomic(false)
+
+        init(deadline: ContinuousClock.Instant, giveUp: @escaping @Sendable () -> Void) {
+            self.deadline = deadline
+            self.giveUp = giveUp
+        }
+
+        var isOver: Bool { end.load(ordering: .acquiring) }
+
+        /// Returns true to the first who asks: that one tells the caller how it went.
+        func finish() -> Bool { !end.exchange(true, ordering: .acquiringAndReleasing) }
     }
 
     init(timeout: Duration, threads: Int = SessionPool.maximum) {
@@ -59,17 +81,18 @@ final class ModuleCalls: Sendable {
 
     typealias Outcome<T> = Result<T, CertificateProviderError>
 
-    /// Calls `completion` once: with what came of `work`, or at the deadline.
-    private func start<T: Sendable>(
+    /// Runs `work` on another thread, and calls `completion` there once: with what came of it, or at the deadline.
+    func start<T: Sendable>(
         _ purpose: String, _ work: @escaping @Sendable () throws(CertificateProviderError) -> T,
         undo: (@Sendable (T) -> Void)? = nil, completion: @escaping @Sendable (Outcome<T>) -> Void
     ) {
-        let number = register { [self] in completion(.failure(timedOut(purpose))) }
-        executor.submit { [self] in
+        let call = Call(deadline: .now + timeout) { [self] in completion(.failure(timedOut(purpose))) }
+        watch(call)
+        executor.submit {
             // Its caller has given up while it waited for a thread.
-            guard isAwaited(number) else { return }
+            guard !call.isOver else { return }
             let outcome = Outcome { () throws(CertificateProviderError) -> T in try work() }
-            if take(number) != nil {
+            if call.finish() {
                 completion(outcome)
             } else if case .success(let late) = outcome {
                 undo?(late)
@@ -77,21 +100,13 @@ final class ModuleCalls: Sendable {
         }
     }
 
-    private func isAwaited(_ number: UInt64) -> Bool { waiting.withLock { $0.calls[number] != nil } }
-
-    private func take(_ number: UInt64) -> Waiting.Call? { waiting.withLock { $0.calls.removeValue(forKey: number) } }
-
-    private func register(_ giveUp: @escaping @Sendable () -> Void) -> UInt64 {
-        let deadline = ContinuousClock.now + timeout
-        let (number, startsWatch) = waiting.withLock { waiting in
-            let number = waiting.next
-            waiting.next += 1
-            waiting.calls[number] = .init(deadline: deadline, giveUp: giveUp)
+    private func watch(_ call: Call) {
+        let startsWatch = waiting.withLock { waiting in
+            waiting.append(call)
             defer { waiting.isWatched = true }
-            return (number, !waiting.isWatched)
+            return !waiting.isWatched
         }
-        if startsWatch { watch(until: deadline) }
-        return number
+        if startsWatch { watch(until: call.deadline) }
     }
 
     /// Looks after the calls at `instant`. One timer for all of them: one for each would cost as much as a signature.
@@ -106,13 +121,14 @@ final class ModuleCalls: Sendable {
     private func giveUpOverdue() {
         let now = ContinuousClock.now
         let (overdue, next) = waiting.withLock { waiting in
-            let overdue = waiting.calls.filter { $0.value.deadline <= now }
-            for number in overdue.keys { waiting.calls[number] = nil }
-            let next = waiting.calls.values.map(\.deadline).min()
+            waiting.calls.removeAll { $0.isOver }
+            let overdue = waiting.calls.filter { $0.deadline <= now }
+            waiting.calls.removeAll { $0.deadline <= now }
+            let next = waiting.calls.map(\.deadline).min()
             waiting.isWatched = next != nil
-            return (overdue.values.map(\.giveUp), next)
+            return (overdue, next)
         }
-        overdue.forEach { $0() }
+        for call in overdue where call.finish() { call.giveUp() }
         if let next { watch(until: next) }
     }
 

@@ -1,7 +1,7 @@
 import CertificateProviding
 
 /// A private key that signs inside its token and never leaves it.
-struct TokenKey: IdentityKey {
+struct TokenKey: CallbackIdentityKey {
     let publicKey: PublicKeyInfo
     let uri: String?
     /// What the token can do with the key.
@@ -15,18 +15,21 @@ struct TokenKey: IdentityKey {
     var location: KeyLocation { .token }
     var signatureSchemes: [SignatureScheme] { ways.map(\.scheme) }
 
-    /// Suspends while the token works, for at most the provider's `timeout`.
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
+    /// The token works for at most the provider's `timeout`.
+    func sign(
+        _ message: [UInt8], using scheme: SignatureScheme,
+        completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void
+    ) {
         guard let way = ways.first(where: { $0.scheme == scheme }) else {
-            throw CertificateProviderError(
-                .unsupportedAlgorithm,
-                "The token '\(token.displayName)' cannot sign with \(scheme); with this key it can do "
-                    + "\(signatureSchemes.map(\.description).joined(separator: ", ")).")
+            return completion(
+                .failure(
+                    CertificateProviderError(
+                        .unsupportedAlgorithm,
+                        "The token '\(token.displayName)' cannot sign with \(scheme); with this key it can do "
+                            + "\(signatureSchemes.map(\.description).joined(separator: ", ")).")))
         }
-        return try await token.calls.run("signing") { () throws(CertificateProviderError) in
-            try token.sign(message, with: self, by: way)
-        }
+        token.calls.start(
+            "signing", { () throws(CertificateProviderError) in try token.sign(message, with: self, by: way) },
+            completion: completion)
     }
 }

@@ -81,38 +81,49 @@ final class Token: Sendable {
     func sign(
         _ message: [UInt8], with key: TokenKey, by way: SigningMechanism
     ) throws(CertificateProviderError) -> [UInt8] {
-        let result = try withOpenConnection { connection throws(CryptokiError) -> (TokenConnection, [UInt8])? in
-            guard let found = try connection.key(for: key.publicKey, id: key.id) else {
+        while true {
+            guard let result = try attempt(message, with: key, by: way) else {
+                throw CertificateProviderError(
+                    .notFound, "The token '\(displayName)' no longer has the private key of the certificate.")
+            }
+            let signature = try way.encoded(result.signature, token: displayName)
+            if result.key.isProven { return signature }
+            if key.publicKey.isValidSignature(signature, for: message, using: way.scheme) {
+                result.connection.hasProven(result.key, for: key.publicKey)
+                return signature
+            }
+            guard result.connection.rulesOut(result.key, for: key.publicKey) else {
+                throw CertificateProviderError(
+                    .keyMismatch,
+                    "The key on the token '\(displayName)' is no longer that of the certificate; obtain the identity anew."
+                )
+            }
+        }
+    }
+
+    /// Signs with what is taken for the key; `nil` when there is none.
+    private func attempt(
+        _ message: [UInt8], with key: TokenKey, by way: SigningMechanism
+    ) throws(CertificateProviderError) -> (signature: [UInt8], key: TokenConnection.Key, connection: TokenConnection)?
+    {
+        try withOpenConnection { connection throws(CryptokiError) in
+            guard let known = try connection.key(for: key.publicKey, id: key.id) else {
                 // A logout elsewhere in the process hides it.
                 guard connection.hasLostLogin else { return nil }
                 throw CryptokiError(function: "C_FindObjects", code: CKR_USER_NOT_LOGGED_IN)
             }
             let signature = try connection.sessions.withSession { session throws(CryptokiError) in
                 try session.sign(
-                    message, with: found.handle, by: way, modulusBits: key.publicKey.bits,
-                    authenticate: found.needsPINEachTime
+                    message, with: known.found.handle, by: way, modulusBits: key.publicKey.bits,
+                    authenticate: known.found.needsPINEachTime
                         ? { session throws(CryptokiError) in
                             try self.pins.confirm(connection.slot) { pin throws(CryptokiError) in
                                 try session.login(pin, as: CK_USER_TYPE(CKU_CONTEXT_SPECIFIC))
                             }
                         } : nil)
             }
-            return (connection, signature)
+            return (signature, known, connection)
         }
-        guard let (connection, raw) = result else {
-            throw CertificateProviderError(
-                .notFound, "The token '\(displayName)' no longer has the private key of the certificate.")
-        }
-        let signature = try way.encoded(raw, token: displayName)
-        let isRight = connection.proves(key.publicKey) {
-            key.publicKey.isValidSignature(signature, for: message, using: way.scheme)
-        }
-        guard isRight else {
-            throw CertificateProviderError(
-                .keyMismatch,
-                "The key on the token '\(displayName)' is no longer that of the certificate; obtain the identity anew.")
-        }
-        return signature
     }
 
     private func connected() throws(CertificateProviderError) -> TokenConnection {

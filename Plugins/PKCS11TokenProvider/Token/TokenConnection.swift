@@ -14,9 +14,16 @@ final class TokenConnection: Sendable {
     private struct State {
         var isLoggedIn = false
         /// By the public key, and after login: the same handle may later mean another key.
-        var keys: [PublicKeyInfo: TokenReader.PrivateKey] = [:]
-        /// Those whose signature has been verified.
-        var proven: Set<PublicKeyInfo> = []
+        var keys: [PublicKeyInfo: Key] = [:]
+    }
+
+    /// A private key as this connection knows it.
+    struct Key: Sendable {
+        let found: TokenReader.PrivateKey
+        /// Others that may be the one: the `CKA_ID` can be the same, and most kinds of key show nothing else.
+        fileprivate var others: ArraySlice<TokenReader.PrivateKey>
+        /// Whether a signature of it has been verified.
+        fileprivate(set) var isProven = false
     }
 
     /// Opens the first session. Blocks.
@@ -73,26 +80,41 @@ final class TokenConnection: Sendable {
         }
     }
 
-    /// Returns the private key that belongs to a public key; `nil` when there is none on the token.
+    /// Returns the private key that may belong to a public key; `nil` when there is none on the token.
     ///
     /// - Parameter id: The `CKA_ID` of its certificate, which is where it is looked for.
-    func key(for publicKey: PublicKeyInfo, id: [UInt8]) throws(CryptokiError) -> TokenReader.PrivateKey? {
+    func key(for publicKey: PublicKeyInfo, id: [UInt8]) throws(CryptokiError) -> Key? {
         if let known = state.withLock({ $0.keys[publicKey] }) { return known }
         let found = try sessions.withSession { session throws(CryptokiError) in
             try TokenReader(session: session, slot: slot).privateKeys(id: id)
         }
-        guard let key = found.first(where: { $0.mayBe(publicKey) }) else { return nil }
+        let candidates = found.filter { $0.mayBe(publicKey) }
+        guard let first = candidates.first else { return nil }
+        let key = Key(found: first, others: candidates.dropFirst())
         state.withLock { $0.keys[publicKey] = key }
         return key
     }
 
-    /// Makes sure that a signature of the key that was found is one of the key that was looked for: the `CKA_ID` of another
-    /// key may be the same, and most kinds of key show nothing else. Once for each connection.
-    func proves(_ publicKey: PublicKeyInfo, by isValid: () -> Bool) -> Bool {
-        if state.withLock({ $0.proven.contains(publicKey) }) { return true }
-        guard isValid() else { return false }
-        state.withLock { _ = $0.proven.insert(publicKey) }
+    /// Notes that a signature of `key` is one of the key that was looked for.
+    func hasProven(_ key: Key, for publicKey: PublicKeyInfo) {
+        update(key, for: publicKey) { $0.isProven = true }
+    }
+
+    /// Passes on to the next key that may be the one that was looked for, since `key` is not.
+    /// - Returns: Whether there is another one.
+    func rulesOut(_ key: Key, for publicKey: PublicKeyInfo) -> Bool {
+        guard let next = key.others.first else { return false }
+        update(key, for: publicKey) { $0 = Key(found: next, others: key.others.dropFirst()) }
         return true
+    }
+
+    /// Only where no other thread has, meanwhile.
+    private func update(_ key: Key, for publicKey: PublicKeyInfo, _ change: (inout Key) -> Void) {
+        state.withLock { state in
+            guard var known = state.keys[publicKey], known.found.handle == key.found.handle else { return }
+            change(&known)
+            state.keys[publicKey] = known
+        }
     }
 }
 

@@ -11,7 +11,7 @@ extension Token {
         _ chain: [X509Certificate], for key: TokenKey
     ) throws(CertificateProviderError) -> [X509Certificate]? {
         try write { connection, session throws(CryptokiError) in
-            guard let privateKey = try connection.key(for: key.publicKey, id: key.id) else { return nil }
+            guard let privateKey = try connection.key(for: key.publicKey, id: key.id)?.found else { return nil }
             let reader = TokenReader(session: session, slot: connection.slot)
             var made: [(handle: CK_OBJECT_HANDLE, certificate: X509Certificate)] = []
             do throws(CryptokiError) {

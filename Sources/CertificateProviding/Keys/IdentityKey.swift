@@ -28,6 +28,29 @@ extension IdentityKey {
     public var uri: String? { nil }
 }
 
+/// A key that signs on threads of its own, and tells there when it is done.
+///
+/// An event loop that only passes the signature on is spared a task, and a change of thread in each direction.
+public protocol CallbackIdentityKey: IdentityKey {
+    /// Signs like ``IdentityKey/signature(for:using:)``. Returns at once.
+    ///
+    /// - Parameter completion: Called once, on any thread, which it must not block.
+    func sign(
+        _ message: [UInt8], using scheme: SignatureScheme,
+        completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void)
+}
+
+extension CallbackIdentityKey {
+    public func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        let result = await withCheckedContinuation { continuation in
+            sign(message, using: scheme) { continuation.resume(returning: $0) }
+        }
+        return try result.get()
+    }
+}
+
 /// A key that may leave its home.
 public protocol ExportableIdentityKey: IdentityKey {
     /// Returns the key as an unencrypted PKCS#8 `PrivateKeyInfo` (RFC 5208), DER.

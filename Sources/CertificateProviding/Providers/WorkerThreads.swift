@@ -10,18 +10,21 @@ final class WorkerThreads: Sendable {
     typealias Job = @Sendable () -> Void
 
     private struct State {
-        var jobs: [Job] = []
+        /// Those that no thread has taken yet.
+        var jobs = Queue()
         var threads = 0
-        var idle = 0
+        /// The last one became idle last: it may not have gone to sleep yet, and what it needs is in the caches.
+        var idle: [Semaphore] = []
     }
 
     private let maximum: Int
     /// Lets a thread of its own run ``work()``; false where there is no thread to be had.
     private let start: @Sendable (WorkerThreads) -> Bool
     private let state = Mutex(State())
-    /// Counts the jobs that no thread has taken yet, for idle threads to wait on.
-    private let signal = Semaphore()
     private static let idleSeconds = 5
+    /// For how long a thread that has just worked looks out for the next job before it sleeps. Work often comes one call
+    /// after the other, and waking a thread takes as long as a token's software needs for a signature.
+    private static let lookout = sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1 ? Duration.microseconds(20) : .zero
 
     init(maximum: Int, start: @escaping @Sendable (WorkerThreads) -> Bool = WorkerThreads.startThread) {
         self.maximum = maximum
@@ -29,23 +32,23 @@ final class WorkerThreads: Sendable {
     }
 
     func submit(_ job: @escaping Job) {
-        let needsThread = state.withLock { state in
+        let (idle, needsThread) = state.withLock { state -> (Semaphore?, Bool) in
             state.jobs.append(job)
-            guard state.jobs.count > state.idle, state.threads < maximum else { return false }
+            if let idle = state.idle.popLast() { return (idle, false) }
+            guard state.threads < maximum else { return (nil, false) }
             state.threads += 1
-            return true
+            return (nil, true)
         }
-        if needsThread && !start(self) {
-            state.withLock { $0.threads -= 1 }
-            // Another thread will take the job; without any, it runs here, late rather than never. All there are: a
-            // submitter that failed at the same time has left its job to the thread that this one hoped for.
-            while let job = takeOrphan() { job() }
-        }
-        signal.post()
+        idle?.post()
+        guard needsThread && !start(self) else { return }
+        state.withLock { $0.threads -= 1 }
+        // Another thread will take the job; without any, it runs here, late rather than never. All there are: a submitter
+        // that failed at the same time has left its job to the thread that this one hoped for.
+        while let job = takeOrphan() { job() }
     }
 
     private func takeOrphan() -> Job? {
-        state.withLock { $0.threads == 0 && !$0.jobs.isEmpty ? $0.jobs.removeFirst() : nil }
+        state.withLock { $0.threads == 0 ? $0.jobs.popFirst() : nil }
     }
 
     @Sendable static func startThread(_ threads: WorkerThreads) -> Bool {
@@ -66,28 +69,55 @@ final class WorkerThreads: Sendable {
         return true
     }
 
+    private enum Turn {
+        case run(Job)
+        case wait(isOnlyOne: Bool)
+        case end
+    }
+
     func work() {
+        let wakeUp = Semaphore()
+        var isOverdue = false
         while true {
-            let job: Job? = state.withLock { state in
-                if state.jobs.isEmpty {
-                    state.idle += 1
-                    return nil
+            let turn: Turn = state.withLock { state in
+                // Whoever wakes it takes it out. It is still in after a wait in vain, and after one that a late wake-up
+                // has cut short.
+                let place = state.idle.firstIndex { $0 === wakeUp }
+                if let place { state.idle.remove(at: place) }
+                if let job = state.jobs.popFirst() { return .run(job) }
+                if isOverdue && place != nil {
+                    state.threads -= 1
+                    return .end
                 }
-                return state.jobs.removeFirst()
+                state.idle.append(wakeUp)
+                return .wait(isOnlyOne: state.idle.count == 1)
             }
-            if let job {
-                job()
-                continue
+            isOverdue = false
+            switch turn {
+            case .run(let job): job()
+            case .wait(let isOnlyOne):
+                let isWoken = isOnlyOne && wakeUp.look(for: Self.lookout) || wakeUp.wait(seconds: Self.idleSeconds)
+                isOverdue = !isWoken
+            case .end: return
             }
-            let isSignalled = signal.wait(seconds: Self.idleSeconds)
-            let isFinished = state.withLock { state in
-                state.idle -= 1
-                guard !isSignalled && state.jobs.isEmpty else { return false }
-                state.threads -= 1
-                return true
-            }
-            if isFinished { return }
         }
+    }
+}
+
+/// First in, first out.
+private struct Queue {
+    private var incoming: [WorkerThreads.Job] = []
+    /// The next one last.
+    private var outgoing: [WorkerThreads.Job] = []
+
+    mutating func append(_ job: @escaping WorkerThreads.Job) { incoming.append(job) }
+
+    mutating func popFirst() -> WorkerThreads.Job? {
+        if outgoing.isEmpty {
+            outgoing = incoming.reversed()
+            incoming.removeAll(keepingCapacity: true)
+        }
+        return outgoing.popLast()
     }
 }
 
@@ -106,6 +136,15 @@ private final class Semaphore: @unchecked Sendable {
     }
 
     func post() { sem_post(semaphore) }
+
+    /// Waits without sleeping. Returns false when nothing was posted in time.
+    func look(for duration: Duration) -> Bool {
+        let end = ContinuousClock.now + duration
+        repeat {
+            if sem_trywait(semaphore) == 0 { return true }
+        } while ContinuousClock.now < end
+        return false
+    }
 
     /// Returns false when nothing was posted in time.
     func wait(seconds: Int) -> Bool {
