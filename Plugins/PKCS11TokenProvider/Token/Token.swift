@@ -104,8 +104,7 @@ final class Token: Sendable {
     /// Signs with what is taken for the key; `nil` when there is none.
     private func attempt(
         _ message: [UInt8], with key: TokenKey, by way: SigningMechanism
-    ) throws(CertificateProviderError) -> (signature: [UInt8], key: TokenConnection.Key, connection: TokenConnection)?
-    {
+    ) throws(CertificateProviderError) -> (signature: [UInt8], key: TokenConnection.Key, connection: TokenConnection)? {
         try withOpenConnection { connection throws(CryptokiError) in
             guard let known = try connection.key(for: key.publicKey, id: key.id) else {
                 // A logout elsewhere in the process hides it.
