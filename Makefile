@@ -6,32 +6,35 @@ DESTDIR ?=
 FUZZ_SECONDS ?= 600
 
 # What the build needs, what the demonstration and the tests run against, and what only the benchmarks need.
-BUILD_PACKAGES := libp11-kit-dev libssl-dev pkg-config g++ zlib1g-dev
+# What the toolchain itself is linked with, and fetches packages with.
+TOOLCHAIN_PACKAGES := git ca-certificates libcurl4 libncurses6 libsqlite3-0 libxml2
+BUILD_PACKAGES := $(TOOLCHAIN_PACKAGES) libp11-kit-dev libssl-dev pkg-config g++ zlib1g-dev
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 # PKCS#11 modules that the tests use, and the tools that fill their tokens.
 TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtpm2-pkcs11-1 libtss2-tcti-swtpm0 swtpm
 TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 strace util-linux $(TOKEN_PACKAGES)
-BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time
+INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
+BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev
 
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
 # library it finds, and in this directory there is only the static one.
 STATIC := .build/static
 RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC)
 
-.PHONY: help demo example test lint build install uninstall fuzz bench clean packages-%
+.PHONY: help demo example test lint build install uninstall fuzz bench clean toolchain
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-demo: toolchain packages-DEMO ## Build, make a throw-away identity, and use it for a mutual-TLS request
+demo: packages-DEMO toolchain ## Build, make a throw-away identity, and use it for a mutual-TLS request
 	$(SWIFT) build --product certprov
 	$(SWIFT) build --product certprov-full
 	@Scripts/demo "$$($(SWIFT) build --show-bin-path)"
 
-example: toolchain packages-DEMO ## Run the example service: two processes, mutual TLS, a renewal
+example: packages-DEMO toolchain ## Run the example service: two processes, mutual TLS, a renewal
 	@SWIFT="$(SWIFT)" Examples/MutualTLSService/run
 
-test: toolchain packages-TEST ## Build and run all tests
+test: packages-TEST toolchain ## Build and run all tests
 	$(SWIFT) build --build-tests
 	$(SWIFT) test --skip-build --skip 'EndToEndTests|PKCS11'
 	# In a process for each: PKCS#11 modules find their tokens by environment variables, which they read once.
@@ -44,18 +47,18 @@ test: toolchain packages-TEST ## Build and run all tests
 lint: toolchain ## Check the formatting
 	$(SWIFT) format lint --strict --recursive Package.swift Sources Plugins Tests Examples Benchmarks
 
-build: toolchain packages-BUILD ## Build the release
+build: packages-BUILD toolchain ## Build the release
 	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
 	$(SWIFT) build $(RELEASE) --product certprov
 	$(SWIFT) build $(RELEASE) --product certprov-full
 
-install: build ## Install into PREFIX (default /usr/local)
+install: packages-INSTALL build ## Install into PREFIX (default /usr/local)
 	Scripts/install "$$($(SWIFT) build $(RELEASE) --show-bin-path)" "$(DESTDIR)$(PREFIX)"
 
 uninstall: ## Remove what install put into PREFIX
 	Scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
-fuzz: toolchain packages-TEST ## Feed mutated files to every reader, under the address sanitizer, for FUZZ_SECONDS
+fuzz: packages-TEST toolchain ## Feed mutated files to every reader, under the address sanitizer, for FUZZ_SECONDS
 	# Leaks are not what is looked for: XCTest itself has some.
 	ASAN_OPTIONS=detect_leaks=0 CERTPROV_FUZZ_SECONDS=$(FUZZ_SECONDS) $(SWIFT) test --scratch-path .build/fuzz --sanitize=address --filter Fuzz
 

@@ -18,11 +18,14 @@ public protocol CertificateProvider: Sendable {
 
     /// Returns the identity that is at hand: `nil` is "none stored", an error is "could not look".
     ///
-    /// Never uses the network and never prompts. It may read a few small files, so its time is bounded but not zero;
-    /// safe to call from any thread.
+    /// Never uses the network and never prompts. It may block for a bounded time: to read a small file, or to ask a token's
+    /// module. Safe to call from any thread.
     func getStoredCertificate() throws(CertificateProviderError) -> Identity?
 
-    /// Forgets the stored identity. Succeeds when there is none. What the identity was obtained from stays untouched.
+    /// Forgets the stored identity. Succeeds when there is none. What the identity was obtained from stays untouched,
+    /// unless a parameter of the provider says otherwise; then it conforms to ``DeletionAnnouncing``. May block.
+    ///
+    /// - Throws: `deleteFailed`, and what the identity's home reports.
     func deleteStoredCertificate() throws(CertificateProviderError)
 
     /// Replaces the provider's parameters, all or none of them.

@@ -62,20 +62,27 @@ extension CertificateProviderError.Code {
     public static let notFound = Self(rawValue: "notFound")
 
     // Unavailable
+    /// A server, device or service does not answer, or not as it should; it may later.
     public static let unavailable = Self(rawValue: "unavailable")
+    /// The token is not plugged in, or was pulled out.
     public static let tokenNotPresent = Self(rawValue: "tokenNotPresent")
 
     /// A fault in this software.
     public static let `internal` = Self(rawValue: "internal")
 
     // Storage
+    /// Nothing was written; what was there before still is.
     public static let storeWriteFailed = Self(rawValue: "storeWriteFailed")
+    /// Something is still there, which the message names.
     public static let deleteFailed = Self(rawValue: "deleteFailed")
+    /// What is stored cannot be read, or must not be trusted.
     public static let storeReadFailed = Self(rawValue: "storeReadFailed")
 
     // Try again
+    /// The request was accepted, and the answer is still to come.
     public static let pending = Self(rawValue: "pending")
     public static let timedOut = Self(rawValue: "timedOut")
+    /// Something else is going on that this one would disturb.
     public static let operationNotAllowed = Self(rawValue: "operationNotAllowed")
 
     /// A peer did not keep to its protocol.
@@ -85,17 +92,27 @@ extension CertificateProviderError.Code {
     /// The password is wrong, as far as can be told: a check that takes the password has failed. Damage makes some of
     /// these checks fail as well, such as the MAC of a PKCS#12 file, which covers the whole content.
     public static let wrongPassword = Self(rawValue: "wrongPassword")
+    /// The token has rejected the PIN, now or before.
     public static let pinIncorrect = Self(rawValue: "pinIncorrect")
+    /// One more wrong PIN would lock the token, so that none was sent.
     public static let pinFinalTry = Self(rawValue: "pinFinalTry")
     public static let pinLocked = Self(rawValue: "pinLocked")
+    /// A peer does not want the identity, the request or the credentials.
     public static let rejected = Self(rawValue: "rejected")
+    /// A person would have to be asked, and there is nobody.
     public static let interactionRequired = Self(rawValue: "interactionRequired")
+    /// A person, or whoever cancelled the task, did not want it.
     public static let userCancelled = Self(rawValue: "userCancelled")
+    /// The store is locked, and nothing can be read or written until it is unlocked.
     public static let vaultLocked = Self(rawValue: "vaultLocked")
 
     // Configuration
+    /// There is no property file.
     public static let configurationMissing = Self(rawValue: "configurationMissing")
+    /// A property file or parameter has a mistake, which the message names.
     public static let configurationInvalid = Self(rawValue: "configurationInvalid")
+    /// A parameter that the provider does not know.
     public static let unsupportedParameter = Self(rawValue: "unsupportedParameter")
+    /// None is configured, or the policy uses none.
     public static let noCertificateProvider = Self(rawValue: "noCertificateProvider")
 }

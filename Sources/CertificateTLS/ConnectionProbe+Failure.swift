@@ -7,7 +7,7 @@ import NIOSSL
 extension ConnectionProbe {
     /// Says what `error` means for the person who wants to connect.
     func failure(_ error: any Error, certificateRequested: Bool) -> CertificateProviderError {
-        let peer = "\(host):\(port)"
+        let peer = hostAndPort(host, port)
         if let alert = TLSAlert(receivedIn: error) {
             return failure(alert, from: peer, certificateRequested: certificateRequested, underlying: error)
         }

@@ -55,7 +55,7 @@ public struct ConnectionProbe: Sendable {
     public func run(
         on group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
     ) async throws(CertificateProviderError) -> ConnectionReport {
-        let request = CertificateRequest()
+        let request = RequestTime()
         do {
             let sni = try validatedServerName()
             let context = try await NIOThreadPool.singleton.runIfActive {
@@ -68,7 +68,7 @@ public struct ConnectionProbe: Sendable {
     }
 
     private func outcome(
-        context: NIOSSLContext, sni: String?, request: CertificateRequest, on eventLoop: any EventLoop
+        context: NIOSSLContext, sni: String?, request: RequestTime, on eventLoop: any EventLoop
     ) -> EventLoopFuture<ConnectionReport> {
         let limit = NIODeadline.now() + TimeAmount(deadline)
         let observed = eventLoop.makePromise(of: ConnectionReport.self)
@@ -97,7 +97,7 @@ public struct ConnectionProbe: Sendable {
     }
 
     private func configuration(
-        noting request: CertificateRequest
+        noting request: RequestTime
     ) throws(CertificateProviderError) -> TLSConfiguration {
         let nothing = NIOSSLContextConfigurationOverride.noChanges
         let override = credentials?.override ?? nothing

@@ -9,7 +9,7 @@ final class HandshakeObserver: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 
     private let result: EventLoopPromise<ConnectionReport>
-    private let request: CertificateRequest
+    private let request: RequestTime
     private let expectation: Expectation
     private var connectedAt: NIODeadline?
     private var session: Session?
@@ -30,8 +30,7 @@ final class HandshakeObserver: ChannelInboundHandler {
     }
 
     /// - Parameter result: Is completed when the first outcome shows; later ones are ignored.
-    init(_ result: EventLoopPromise<ConnectionReport>, request: CertificateRequest, expecting expectation: Expectation)
-    {
+    init(_ result: EventLoopPromise<ConnectionReport>, request: RequestTime, expecting expectation: Expectation) {
         self.result = result
         self.request = request
         self.expectation = expectation
@@ -112,7 +111,7 @@ final class HandshakeObserver: ChannelInboundHandler {
 }
 
 /// When the server asked for a certificate, if it did. Written on the event loop, read from anywhere.
-final class CertificateRequest: Sendable {
+final class RequestTime: Sendable {
     private let noted = Mutex<NIODeadline?>(nil)
     func note() { noted.withLock { $0 = .now() } }
     var time: NIODeadline? { noted.withLock { $0 } }

@@ -24,6 +24,7 @@ public struct CommandContext: Sendable {
     public let registry: ProviderRegistry
     public let secrets = SecretReader()
     public let logger: Logger
+    private let warnings: Warnings
 
     /// The providers of this build.
     private static var installed: [ProviderDescriptor] {
@@ -38,7 +39,12 @@ public struct CommandContext: Sendable {
         self.options = options
         self.registry = try ProviderRegistry(Self.installed)
         let level: Logger.Level = options.verbose == 0 ? .warning : .trace
-        var logger = Logger(label: "certprov") { StreamLogHandler.standardError(label: $0) }
+        let warnings = Warnings(collecting: options.json)
+        self.warnings = warnings
+        var logger = Logger(label: "certprov") { label in
+            let stream = StreamLogHandler.standardError(label: label)
+            return options.json ? WarningLogHandler(warnings: warnings, rest: stream) : stream
+        }
         logger.logLevel = level
         self.logger = logger
     }
@@ -77,11 +83,11 @@ public struct CommandContext: Sendable {
         }
     }
 
-    /// Shows a remark on stderr, where a person reads it.
-    public func remark(_ text: String) { if !options.json { Console.note("certprov: \(text)") } }
+    /// Says something that is worth knowing: on stderr, and with `--json` in the document that is shown next.
+    public func remark(_ text: String) { warnings.append(text) }
 
     /// Tells somebody who asked to hear more how the manager came to its result.
-    func log(_ decisions: [Decision]) { for decision in decisions { logger.debug("\(decision)") } }
+    package func log(_ decisions: [Decision]) { for decision in decisions { logger.debug("\(decision)") } }
 
     /// Writes a document, or what `text` makes where no JSON is asked for.
     public func show(
@@ -89,7 +95,7 @@ public struct CommandContext: Sendable {
     ) throws(CertificateProviderError) {
         guard options.json else { return try Console.print(text()) }
         let json: String
-        do { json = try document.json() } catch {
+        do { json = try document.json(warnings: warnings.texts) } catch {
             throw CertificateProviderError(.internal, "The result cannot be written as JSON.", underlying: error)
         }
         try Console.print(json + "\n")

@@ -1,6 +1,5 @@
 public import ArgumentParser
 import CertificateProviding
-import PKCS11TokenProvider
 
 /// The options that every subcommand has.
 public struct GlobalOptions: ParsableArguments, Sendable {
@@ -51,12 +50,16 @@ public struct GlobalOptions: ParsableArguments, Sendable {
         if !parameters.isEmpty && drivenProvider == nil {
             throw ValidationError("--set belongs to a provider: name it with --provider.")
         }
+        if drivenParameters.contains(where: { $0.hasPrefix("uri=") && $0.lowercased().contains("pin-value") }) {
+            throw ValidationError(
+                "A PIN on the command line is seen by everybody on this host: name its source with --set pin-source=….")
+        }
     }
 }
 
 extension GlobalOptions {
     /// The provider that the options name; by ``uri`` too.
-    var drivenProvider: String? { provider ?? uri.map { _ in PKCS11TokenProvider.id.rawValue } }
+    var drivenProvider: String? { provider ?? uri.map { _ in "pkcs11" } }
     /// What the options say to it.
     var drivenParameters: [String] { parameters + (uri.map { ["uri=\($0)"] } ?? []) }
 

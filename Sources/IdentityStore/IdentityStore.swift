@@ -41,6 +41,8 @@ public final class IdentityStore: Sendable {
 
     /// The store of this user on this host: in ``StateDirectory/path()``, sealed with the
     /// credential ``SystemdCredentialKey/credentialName`` where there is one.
+    ///
+    /// - Throws: `configurationInvalid` when the credential is there and is no key.
     public static func standard(secrets: SecretReader) throws(CertificateProviderError) -> IdentityStore {
         IdentityStore(path: StateDirectory.path(), keySource: try SystemdCredentialKey(secrets: secrets))
     }

@@ -43,12 +43,13 @@ struct ConnectionDocument: Document {
         self.identity = document
         let certificate = report.serverCertificate
         self.serverCertificate = ServerCertificate(
-            subject: certificate.subject, issuer: certificate.issuer, serialNumber: certificate.serialNumber.hexEncoded,
+            subject: certificate.subject, issuer: certificate.issuer, serialNumber: certificate.serialNumberText,
             notBefore: certificate.notValidBefore.rfc3339, notAfter: certificate.notValidAfter.rfc3339,
             sha256Fingerprint: certificate.sha256Fingerprint.hexEncoded,
             subjectAlternativeNames: certificate.subjectAlternativeNames,
             key: Key(
-                algorithm: certificate.publicKey.algorithm.rawValue, parameters: Nullable(certificate.publicKey.curve),
+                algorithm: certificate.publicKey.algorithm.rawValue,
+                parameters: Nullable(certificate.publicKey.namedCurve),
                 bits: certificate.publicKey.bits))
     }
 }

@@ -1,3 +1,4 @@
+import CertificateProviding
 import ArgumentParser
 import CertprovCommand
 

@@ -88,4 +88,35 @@ import Testing
         for _ in 1...2 { open.signal() }
         #expect(done.wait(timeout: .now() + 10) == .success)
     }
+
+    /// Short jobs are left to few threads, until they are short no longer.
+    @Test func jobsThatHangAfterManyShortOnesAreNotInTheWayOfOthers() {
+        let threads = WorkerThreads(maximum: 16)
+        let (open, done) = (DispatchSemaphore(value: 0), DispatchGroup())
+        for _ in 1...200 {
+            done.enter()
+            threads.submit { done.leave() }
+        }
+        #expect(done.wait(timeout: .now() + 10) == .success)
+        for _ in 1...15 { threads.submit { open.wait() } }
+        // The last thread there is.
+        for _ in 1...50 {
+            done.enter()
+            threads.submit { done.leave() }
+        }
+        #expect(done.wait(timeout: .now() + 10) == .success)
+        for _ in 1...15 { open.signal() }
+    }
+
+    /// Jobs that come while all threads are at work, or between looking and sleeping.
+    @Test func noJobIsLeftBehind() {
+        let threads = WorkerThreads(maximum: 4)
+        let done = DispatchGroup()
+        for round in 1...5000 {
+            done.enter()
+            threads.submit { done.leave() }
+            if round % 7 == 0 { #expect(done.wait(timeout: .now() + 10) == .success) }
+        }
+        #expect(done.wait(timeout: .now() + 10) == .success)
+    }
 }

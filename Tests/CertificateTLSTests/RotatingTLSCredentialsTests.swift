@@ -174,7 +174,7 @@ import Testing
     @Test func theProbeIsSignedAsInTLS() async throws {
         let pair = try Pair.of(.rsa2048)
         let credentials = RotatingTLSCredentials(try TLSCredentials(pair.server))
-        let key = Picky(inner: pair.client.key, signatureSchemes: [.rsaPSSPSSSHA256, .rsaPSSRSAESHA256])
+        let key = RestrictedKey(inner: pair.client.key, signatureSchemes: [.rsaPSSPSSSHA256, .rsaPSSRSAESHA256])
         let picky = try Identity(
             certificateChain: pair.client.certificateChain, key: key, provenance: pair.client.provenance)
         try await credentials.update(to: picky)
@@ -217,19 +217,6 @@ private struct Liar: IdentityKey {
     var publicKey: PublicKeyInfo
     var inner: any IdentityKey
     var signatureSchemes: [SignatureScheme] { inner.signatureSchemes }
-    var location: KeyLocation { .token }
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
-        try await inner.signature(for: message, using: scheme)
-    }
-}
-
-/// Has a scheme that it refuses to sign with.
-private struct Picky: IdentityKey {
-    var inner: any IdentityKey
-    var signatureSchemes: [SignatureScheme]
-    var publicKey: PublicKeyInfo { inner.publicKey }
     var location: KeyLocation { .token }
     func signature(
         for message: [UInt8], using scheme: SignatureScheme

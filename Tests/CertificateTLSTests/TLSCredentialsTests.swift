@@ -101,18 +101,6 @@ import Testing
     }
 }
 
-private struct RestrictedKey: IdentityKey {
-    var inner: any IdentityKey
-    var signatureSchemes: [SignatureScheme]
-    var publicKey: PublicKeyInfo { inner.publicKey }
-    var location: KeyLocation { .token }
-    func signature(
-        for message: [UInt8], using scheme: SignatureScheme
-    ) async throws(CertificateProviderError) -> [UInt8] {
-        try await inner.signature(for: message, using: scheme)
-    }
-}
-
 /// Shows one public key, and exports another key, or three bytes that are none.
 private struct Impostor: ExportableIdentityKey {
     var publicKey: PublicKeyInfo

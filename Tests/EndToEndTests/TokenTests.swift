@@ -146,10 +146,11 @@ import Testing
 
     @Test func thePINIsNowhere() throws {
         try sandbox.write("tok3n-PIN-59\n", to: "wrong")
-        let inURI = options(uri: "pkcs11:token=service;object=ec?pin-value=\(pin)")
+        let inURI = ["--config", try configuration(uri: "pkcs11:token=service;object=ec?pin-value=\(pin)")]
         let misplaced = ["pkcs11:pin-value=\(pin)", "pkcs11:?pin-value=\(pin)%zz"].map { options(uri: $0) }
+        let onTheCommandLine = [options(uri: "pkcs11:token=service?pin-value=\(pin)")]
         for command in [["list"], ["fetch"], ["fetch", "--force"], ["explain"], ["delete", "--yes"]] {
-            for options in [options(), options(pin: "wrong"), inURI] + misplaced {
+            for options in [options(), options(pin: "wrong"), inURI] + misplaced + onTheCommandLine {
                 for more in [["-v", "-v"], ["--json", "-v", "-v"]] {
                     let output = try sandbox.certprov(command + options + more, with: variables)
                     #expect(output.status != nil && !output.description.contains("tok3n"), "\(command): \(output)")
@@ -163,7 +164,31 @@ import Testing
     }
 
     @Test func aPINInTheURIIsReported() throws {
-        let output = try certprov("list", options: options(uri: "pkcs11:token=service;object=ec?pin-value=\(pin)"))
+        let options = ["--config", try configuration(uri: "pkcs11:token=service;object=ec?pin-value=\(pin)")]
+        let output = try certprov("list", options: options)
         #expect(output.status == 0 && output.stderr.contains("pin-value"), "\(output)")
+        let json = try certprov("list", "--json", options: options)
+        #expect(json.status == 0 && json.stderr.isEmpty, "\(json)")
+        let warnings = try json.document("IdentityList")["warnings"].array.compactMap(\.string)
+        #expect(warnings.contains { $0.contains("pin-value") }, "\(warnings)")
+    }
+
+    /// Everybody on the host could read it there.
+    @Test func aPINOnTheCommandLineIsRefused() throws {
+        let uri = "pkcs11:token=service;object=ec?pin-value=\(pin)"
+        for options in [options(uri: uri), ["--uri", uri, "--set", "module-path=\(Self.library)"]] {
+            let output = try certprov("list", options: options)
+            #expect(output.status == 64 && output.stderr.contains("pin-source"), "\(output)")
+        }
+    }
+
+    private func configuration(uri: String) throws -> String {
+        try sandbox.write(
+            """
+            CertificateProvider = pkcs11
+            CertificateProvider.pkcs11.uri = \(uri)
+            CertificateProvider.pkcs11.module-path = \(Self.library)
+
+            """, to: "token.properties")
     }
 }

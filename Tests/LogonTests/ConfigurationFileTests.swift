@@ -1,5 +1,6 @@
 import CertificateProviding
 import Glibc
+import TestSupport
 import Testing
 
 @testable import Logon

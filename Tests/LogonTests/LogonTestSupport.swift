@@ -37,44 +37,6 @@ func failure<T>(
     return nil
 }
 
-/// A directory that goes with its owner.
-final class TemporaryDirectory: Sendable {
-    let path: String
-
-    init() throws {
-        var template = Array("/tmp/logon-tests-XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw CertificateProviderError(.internal, "mkdtemp") }
-        path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    }
-
-    deinit {
-        for name in ["clienthub.properties", "clienthub.plist", "new", "file", "pipe", "sparse", "directory", "link"] {
-            let entry = path + "/" + name
-            if unlink(entry) != 0 { rmdir(entry) }
-        }
-        rmdir(path)
-    }
-
-    /// Writes a file in one step, so that no reader meets half of it, and returns its path.
-    func write(_ bytes: some Sequence<UInt8>, to name: String, modifiedAt seconds: Int? = nil) throws -> String {
-        let temporary = path + "/new"
-        let descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else { throw CertificateProviderError(.internal, "open") }
-        defer { close(descriptor) }
-        let bytes = Array(bytes)
-        guard Glibc.write(descriptor, bytes, bytes.count) == bytes.count else {
-            throw CertificateProviderError(.internal, "write")
-        }
-        if let seconds {
-            let time = timespec(tv_sec: seconds, tv_nsec: 0)
-            guard futimens(descriptor, [time, time]) == 0 else { throw CertificateProviderError(.internal, "futimens") }
-        }
-        let final = path + "/" + name
-        guard rename(temporary, final) == 0 else { throw CertificateProviderError(.internal, "rename") }
-        return final
-    }
-}
-
 /// A file of settings in one of the two forms.
 enum FileForm: String, CaseIterable, Sendable {
     case properties, plist

@@ -1,6 +1,7 @@
 import CertificateProviding
 import Configuration
 import SystemPackage
+import TestSupport
 import Testing
 
 @testable import Logon
@@ -77,7 +78,7 @@ import Testing
     /// The provider has no public way to look at the file now but its poll, whose result is awaited, not slept for.
     @Test(.timeLimit(.minutes(1))) func reloads() async throws {
         let directory = try TemporaryDirectory()
-        let path = try directory.write("server.port=1\n".utf8, to: "file", modifiedAt: 1_000_000)
+        let path = try directory.replace("file", with: "server.port=1\n".utf8, modifiedAt: 1_000_000)
         let provider = try await ReloadingFileProvider<PropertiesSnapshot>(
             filePath: FilePath(path), pollInterval: .milliseconds(2))
         let reader = ConfigReader(provider: provider)
@@ -91,7 +92,7 @@ import Testing
                         #expect(port == "2")
                         return
                     }
-                    _ = try directory.write("server.port=2\n".utf8, to: "file", modifiedAt: 2_000_000)
+                    _ = try directory.replace("file", with: "server.port=2\n".utf8, modifiedAt: 2_000_000)
                 }
             }
             group.cancelAll()

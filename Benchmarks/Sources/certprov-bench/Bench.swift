@@ -13,6 +13,8 @@ import PKCS12FileProvider
 ///
 ///     certprov-bench sign MODULE URI STATE CALLERS SECONDS
 ///                                       signatures per second with a token's key
+///     certprov-bench token-tls MODULE URI KEY CHAIN CA STATE
+///                                       handshakes per second with a token's key, and with the same key as a PEM file
 ///
 /// STATE is a directory for an identity store.
 /// The password of the file is in the environment variable PASSWORD.
@@ -30,13 +32,21 @@ struct Bench {
             try await HandshakeBenchmark(
                 identity: identity, key: arguments[2], chain: arguments[3], anchors: arguments[4]
             ).run()
+        case ("token-tls", 7):
+            try await HandshakeBenchmark(
+                identity: token(arguments[1], arguments[2], arguments[6]), key: arguments[3], chain: arguments[4],
+                anchors: arguments[5]
+            ).runWithToken()
         case ("sign", 6):
             guard let callers = Int(arguments[4]), let length = Int(arguments[5]) else { exit(64) }
             let identity = try await token(arguments[1], arguments[2], arguments[3])
             try await SignBenchmark(identity: identity, callers: callers, length: .seconds(length)).run()
         default:
             print(
-                "usage: certprov-bench store P12 STATE | tls P12 KEY CHAIN CA STATE | sign MODULE URI STATE CALLERS SECONDS"
+                """
+                usage: certprov-bench store P12 STATE | tls P12 KEY CHAIN CA STATE | sign MODULE URI STATE CALLERS SECONDS
+                       | token-tls MODULE URI KEY CHAIN CA STATE
+                """
             )
             exit(64)
         }

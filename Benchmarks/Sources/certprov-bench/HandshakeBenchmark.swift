@@ -1,9 +1,7 @@
 import CertificateProviding
 import CertificateTLS
-import NIOCore
 import NIOPosix
 import NIOSSL
-import NIOTLS
 
 /// Mutual-TLS handshakes per second over loopback: client and server both with an `Identity`, and the same stack with
 /// both given the PEM files. They take turns, so that whatever else the machine does meets all.
@@ -17,11 +15,8 @@ struct HandshakeBenchmark {
     private static let handshakesPerTurn = 80
     private static let concurrency = 4
 
+    /// With an identity whose key is in memory.
     func run() async throws {
-        // One loop for the servers and one for the clients: which of two a connection falls on would be luck.
-        let (servers, clients) = (
-            MultiThreadedEventLoopGroup(numberOfThreads: 1), MultiThreadedEventLoopGroup(numberOfThreads: 1)
-        )
         let credentials = try TLSCredentials(identity)
         let rotating = RotatingTLSCredentials(credentials)
         // The same key, which now has to be asked for each signature as a token's would be.
@@ -30,13 +25,8 @@ struct HandshakeBenchmark {
                 certificateChain: identity.certificateChain, key: HomeKey(inner: identity.key),
                 provenance: identity.provenance))
         let trust = TrustAnchors.pemFile(anchors)
-        let subjects: [(String, TLSConfiguration, TLSConfiguration)] = [
-            (
-                "pem",
-                try withPEMFiles(
-                    .makeServerConfiguration(presenting: credentials, demandingClientCertificatesFrom: trust)),
-                try withPEMFiles(.makeClientConfiguration(presenting: credentials, trusting: trust))
-            ),
+        try await compare([
+            ("pem", try inMemory(.server, credentials), try inMemory(.client, credentials)),
             (
                 "identity",
                 try .makeServerConfiguration(presenting: credentials, demandingClientCertificatesFrom: trust),
@@ -50,11 +40,31 @@ struct HandshakeBenchmark {
                 "home-key", try .makeServerConfiguration(presenting: atHome, demandingClientCertificatesFrom: trust),
                 try .makeClientConfiguration(presenting: atHome, trusting: trust)
             ),
-        ]
+        ])
+    }
+
+    /// With an identity whose key is in a token, on the client's side; the server has the same key in memory.
+    func runWithToken() async throws {
+        let credentials = try TLSCredentials(identity)
+        let server = try inMemory(.server, credentials)
+        try await compare([
+            ("pem", server, try inMemory(.client, credentials)),
+            ("token", server, try .makeClientConfiguration(presenting: credentials, trusting: .pemFile(anchors))),
+        ])
+    }
+
+    /// Measures each by itself, in turns, and prints its rate, the ratio to the first, and the median time of one.
+    private func compare(_ subjects: [(name: String, server: TLSConfiguration, client: TLSConfiguration)]) async throws
+    {
+        // One loop for the servers and one for the clients: which of two a connection falls on would be luck.
+        let (servers, clients) = (
+            MultiThreadedEventLoopGroup(numberOfThreads: 1), MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        )
         let stacks = try await subjects.asyncMap { name, server, client in
             (name, try await Stack(server: server, on: servers, client: client, on: clients))
         }
         var rates: [String: [Double]] = [:]
+        var times: [String: [Double]] = [:]
         for turn in 0..<(Self.turns + 1) {
             // Whoever follows whom must not matter.
             for (name, stack) in stacks.shuffled() {
@@ -64,16 +74,32 @@ struct HandshakeBenchmark {
                 // The first turn warms up.
                 if turn > 0 { rates[name, default: []].append(Double(Self.handshakesPerTurn) / seconds(time)) }
             }
+            for (name, stack) in stacks.shuffled() {
+                let time = try await ContinuousClock().measure { try await stack.handshakes(1, concurrency: 1) }
+                if turn > 0 { times[name, default: []].append(seconds(time) * 1e6) }
+            }
         }
         for (name, stack) in stacks {
             let own = rates[name] ?? []
             print("handshakes-\(name)", median(own))
             // Turn by turn, since the machine is faster at some times than at others.
-            print("ratio-\(name)", median(zip(own, rates["pem"] ?? []).map { $0 / $1 }))
+            print("ratio-\(name)", median(zip(own, rates[stacks[0].0] ?? []).map { $0 / $1 }))
+            print("handshake-us-\(name)", median(times[name] ?? []))
             try await stack.close()
         }
         try await servers.shutdownGracefully()
         try await clients.shutdownGracefully()
+    }
+
+    private enum Side { case client, server }
+
+    /// What the identity's configuration would be, but with key and chain as the TLS library reads them itself.
+    private func inMemory(_ side: Side, _ credentials: TLSCredentials) throws -> TLSConfiguration {
+        let trust = TrustAnchors.pemFile(anchors)
+        return try withPEMFiles(
+            side == .server
+                ? .makeServerConfiguration(presenting: credentials, demandingClientCertificatesFrom: trust)
+                : .makeClientConfiguration(presenting: credentials, trusting: trust))
     }
 
     /// The same configuration in everything but where the chain and the key come from.
@@ -106,86 +132,4 @@ extension Array {
         for element in self { result.append(try await transform(element)) }
         return result
     }
-}
-
-/// A server and the means to connect to it.
-private struct Stack {
-    private let listener: any Channel
-    private let context: NIOSSLContext
-    private let clients: MultiThreadedEventLoopGroup
-
-    init(
-        server: TLSConfiguration, on servers: MultiThreadedEventLoopGroup, client: TLSConfiguration,
-        on clients: MultiThreadedEventLoopGroup
-    ) async throws {
-        let serverContext = try NIOSSLContext(configuration: server)
-        self.context = try NIOSSLContext(configuration: client)
-        self.clients = clients
-        self.listener = try await ServerBootstrap(group: servers)
-            .serverChannelOption(.backlog, value: 256)
-            .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
-            .childChannelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addHandlers([
-                        NIOSSLServerHandler(context: serverContext), Greeter(),
-                    ])
-                }
-            }
-            .bind(host: "127.0.0.1", port: 0).get()
-    }
-
-    func handshakes(_ count: Int, concurrency: Int) async throws {
-        try await withThrowingTaskGroup(of: Void.self) { tasks in
-            for _ in 0..<concurrency {
-                tasks.addTask { for _ in 0..<(count / concurrency) { try await handshake() } }
-            }
-            try await tasks.waitForAll()
-        }
-    }
-
-    /// Ends when the server, which has then verified the client, has sent its byte.
-    private func handshake() async throws {
-        guard let address = listener.localAddress else { return }
-        let loop = clients.next()
-        let greeted = loop.makePromise(of: Void.self)
-        let channel = try await ClientBootstrap(group: loop)
-            .channelInitializer { [context] channel in
-                channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addHandlers([
-                        try NIOSSLClientHandler(context: context, serverHostname: "localhost"), Greeted(greeted),
-                    ])
-                }
-            }
-            .connect(to: address).get()
-        try await greeted.futureResult.get()
-        try await channel.close()
-    }
-
-    func close() async throws { try await listener.close() }
-}
-
-/// Sends one byte when the handshake is done.
-private final class Greeter: ChannelInboundHandler {
-    typealias InboundIn = ByteBuffer
-    typealias OutboundOut = ByteBuffer
-
-    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        if case .handshakeCompleted? = event as? TLSUserEvent {
-            context.writeAndFlush(wrapOutboundOut(ByteBuffer(bytes: [0])), promise: nil)
-        }
-    }
-
-    func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
-}
-
-/// Waits for that byte.
-private final class Greeted: ChannelInboundHandler {
-    typealias InboundIn = ByteBuffer
-    private let promise: EventLoopPromise<Void>
-
-    init(_ promise: EventLoopPromise<Void>) { self.promise = promise }
-
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) { promise.succeed() }
-    func channelInactive(context: ChannelHandlerContext) { promise.fail(ChannelError.eof) }
-    func errorCaught(context: ChannelHandlerContext, error: any Error) { promise.fail(error) }
 }

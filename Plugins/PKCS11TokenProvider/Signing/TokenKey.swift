@@ -15,6 +15,19 @@ struct TokenKey: CallbackIdentityKey {
     var location: KeyLocation { .token }
     var signatureSchemes: [SignatureScheme] { ways.map(\.scheme) }
 
+    /// The token works for at most the provider's `timeout`. The caller is suspended meanwhile, unless it is alone with a
+    /// module that signs within half a millisecond.
+    func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        let handoff = SignatureHandoff()
+        let lookout = token.pace.begin()
+        sign(message, using: scheme) { handoff.complete($0) }
+        let outcome = await handoff.outcome(lookingOutFor: lookout)
+        token.pace.end()
+        return try outcome.get()
+    }
+
     /// The token works for at most the provider's `timeout`.
     func sign(
         _ message: [UInt8], using scheme: SignatureScheme,
@@ -29,7 +42,11 @@ struct TokenKey: CallbackIdentityKey {
                             + "\(signatureSchemes.map(\.description).joined(separator: ", ")).")))
         }
         token.calls.start(
-            "signing", { () throws(CertificateProviderError) in try token.sign(message, with: self, by: way) },
-            completion: completion)
+            "signing",
+            { () throws(CertificateProviderError) in
+                try token.pace.measure { () throws(CertificateProviderError) in
+                    try token.sign(message, with: self, by: way)
+                }
+            }, completion: completion)
     }
 }

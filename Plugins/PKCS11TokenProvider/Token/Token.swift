@@ -12,6 +12,7 @@ final class Token: Sendable {
     let calls: ModuleCalls
     private let module: Module
     let pins: PINSupply
+    let pace = SigningPace()
     private let connection = Mutex<TokenConnection?>(nil)
     /// One thread at a time connects and logs in.
     private let connecting = Mutex(())

@@ -9,7 +9,8 @@ public struct PublicKeyInfo: Sendable, Hashable {
     /// The whole `SubjectPublicKeyInfo`, DER.
     public let derRepresentation: [UInt8]
     public let algorithm: Algorithm
-    /// The name of the curve (`P-256`, `P-384`, `P-521`) of an EC key; nil otherwise.
+    /// The name of the curve (`P-256`, `P-384`, `P-521`) of an EC key, for another curve its object identifier or
+    /// `explicit`; nil for other keys.
     public let curve: String?
     /// The size of the modulus or of the curve's order; 0 where it is unknown.
     public let bits: Int

@@ -54,6 +54,8 @@ extension CallbackIdentityKey {
 /// A key that may leave its home.
 public protocol ExportableIdentityKey: IdentityKey {
     /// Returns the key as an unencrypted PKCS#8 `PrivateKeyInfo` (RFC 5208), DER.
+    ///
+    /// - Throws: What the key's home reports.
     func pkcs8Representation() throws(CertificateProviderError) -> SecretBytes
 }
 

@@ -2,7 +2,7 @@
 /// issued for them: what an enrolment needs of a token.
 ///
 /// A key is made, a request is signed with it, and the issued chain is stored beside it. Whoever gives up in between
-/// calls ``discard(_:)``. A renewal makes a new key, and discards the old one after the new identity has worked.
+/// calls ``discard(_:_:)``. A renewal makes a new key, and discards the old one after the new identity has worked.
 public protocol KeyGenerating: CertificateProvider {
     /// Makes a key pair that never leaves its home.
     ///
@@ -14,6 +14,8 @@ public protocol KeyGenerating: CertificateProvider {
     ) async throws(CertificateProviderError) -> any IdentityKey
 
     /// Finds the private key of a public key, which need not have a certificate yet; `nil` when there is none.
+    ///
+    /// - Throws: What asking for access meets, and what the key's home reports.
     func key(
         for publicKey: PublicKeyInfo, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> (any IdentityKey)?
@@ -29,6 +31,8 @@ public protocol KeyGenerating: CertificateProvider {
     ) async throws(CertificateProviderError) -> Identity
 
     /// Destroys every other certificate of the identity's key, which a renewal with the same key has replaced.
+    ///
+    /// - Throws: `deleteFailed`, and what asking for access meets.
     func removeReplacedCertificates(
         of identity: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError)
@@ -43,5 +47,7 @@ public protocol KeyGenerating: CertificateProvider {
 /// this host's store, so that a person can be asked before.
 public protocol DeletionAnnouncing: CertificateProvider {
     /// Returns what would be destroyed for good, one sentence each; empty when nothing would.
+    ///
+    /// - Throws: What looking at it meets.
     func announcedDeletions() async throws(CertificateProviderError) -> [String]
 }

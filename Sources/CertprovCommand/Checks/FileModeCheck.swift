@@ -1,4 +1,5 @@
 import CertificateProviding
+import FoundationEssentials
 import IdentityStore
 import LogonCore
 
@@ -41,8 +42,19 @@ struct FileModeCheck {
 
     private func path(_ path: String, _ what: String) -> Finding? {
         // What is missing or unreadable the provider itself reports.
-        guard isReadableByEverybody(path) else { return nil }
+        let open = keyFiles(at: path).filter(isReadableByEverybody)
+        guard let first = open.first else { return nil }
+        let others = open.count > 1 ? " (and \(open.count - 1) more)" : ""
         return .warning(
-            what, "\(path.withVisibleControls) can be read by everybody; run: chmod o-r \(path.shellQuoted)")
+            what,
+            "\(first.withVisibleControls)\(others) can be read by everybody; run: chmod o-r \(first.shellQuoted)")
+    }
+
+    /// The file itself, or those in a directory that hold keys by their name; not more of them than anybody reads about.
+    private func keyFiles(at path: String) -> [String] {
+        guard let names = try? FileManager.default.contentsOfDirectory(atPath: path) else { return [path] }
+        let endings = [".p12", ".pfx", ".key", ".pem"]
+        return names.filter { name in endings.contains { name.lowercased().hasSuffix($0) } }.sorted().prefix(4096)
+            .map { "\(path)/\($0)" }
     }
 }

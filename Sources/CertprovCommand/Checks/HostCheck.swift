@@ -15,7 +15,8 @@ struct Finding: Sendable {
     var severity: Severity
     var what: String
     var detail: String
-    var code: CertificateProviderError.Code = .configurationInvalid
+    /// Of the error that it was found by.
+    var code: CertificateProviderError.Code?
 
     static func ok(_ what: String, _ detail: String) -> Finding { Finding(severity: .ok, what: what, detail: detail) }
 
@@ -28,12 +29,18 @@ struct Finding: Sendable {
     }
 
     /// The same where it does no harm.
-    var asWarning: Finding { severity == .error ? .warning(what, detail) : self }
+    var asWarning: Finding {
+        var copy = self
+        if severity == .error { copy.severity = .warning }
+        return copy
+    }
 }
 
-/// Goes through what can be wrong, from the property file to the server's port. Changes nothing and prompts nobody.
+/// Goes through what can be wrong, from the property file to the server's port. Prompts nobody and
+/// changes nothing, except that a token whose PIN is configured is logged into.
 struct HostCheck {
-    /// A certificate that ends sooner than this needs a person, if nothing renews it.
+    /// A certificate that ends sooner than this is worth a warning: something should have renewed it, or a person soon
+    /// has to.
     private static let renewalNotice: TimeInterval = 14 * 86400
     private let context: CommandContext
 

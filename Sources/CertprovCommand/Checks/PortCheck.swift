@@ -43,9 +43,3 @@ struct PortCheck {
         return result == 0 ? nil : String(cString: strerror(result))
     }
 }
-
-/// A server's address as people read and write it: an IPv6 address in brackets, and nothing that steers a terminal.
-package func hostAndPort(_ host: String, _ port: UInt16) -> String {
-    let name = host.withVisibleControls
-    return host.contains(":") ? "[\(name)]:\(port)" : "\(name):\(port)"
-}

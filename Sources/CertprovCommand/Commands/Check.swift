@@ -16,7 +16,7 @@ struct Check: AsyncParsableCommand {
                 for finding in findings { table.append([finding.severity.rawValue, finding.what, finding.detail]) }
                 return table.text
             }
-            return findings.first { $0.severity == .error }.map { ExitStatus($0.code) } ?? .done
+            return findings.first { $0.severity == .error }.map { ExitStatus($0.code ?? .internal) } ?? .done
         }
     }
 }
@@ -39,7 +39,7 @@ private struct CheckDocument: Document {
         items = findings.map { finding in
             Item(
                 severity: finding.severity.rawValue, what: finding.what, detail: finding.detail,
-                code: Nullable(finding.severity == .ok ? nil : finding.code.rawValue))
+                code: Nullable(finding.code?.rawValue))
         }
         ok = !findings.contains { $0.severity == .error }
     }

@@ -19,6 +19,7 @@ struct Delete: AsyncParsableCommand {
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let manager = try context.manager(try context.configuration())
+            try manager.requireProviders()
             if !yes {
                 let names = manager.providers.map(\.id.rawValue).joined(separator: ", ")
                 guard isatty(STDIN_FILENO) == 1 else {
@@ -34,7 +35,14 @@ struct Delete: AsyncParsableCommand {
                 }
             }
             defer { context.log(manager.decisions) }
-            try await manager.deleteStoredCertificates()
+            do throws(CertificateProviderError) { try await manager.deleteStoredCertificates() } catch {
+                // The first is thrown; the others are no less worth knowing.
+                manager.decisions.compactMap(\.error).dropFirst().forEach(context.report)
+                throw error
+            }
+            if options.json {
+                try context.show(DeletionDocument(providers: manager.providers.map(\.id.rawValue))) { "" }
+            }
             return .done
         }
     }
@@ -47,4 +55,12 @@ struct Delete: AsyncParsableCommand {
         }
         return objects.isEmpty ? "" : " This destroys for good: \(objects.joined(separator: "; "))."
     }
+}
+
+/// The result of `delete`.
+private struct DeletionDocument: Document {
+    static let kind = "Deletion"
+
+    /// Those that hold no identity any more.
+    let providers: [String]
 }

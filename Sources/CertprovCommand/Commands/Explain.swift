@@ -42,7 +42,7 @@ private struct ExplanationDocument: Document {
         let step: String
         let outcome: String
         let reason: Nullable<String>
-        let error: Nullable<ErrorDocument>
+        let error: Nullable<Enveloped<ErrorDocument>>
         let durationMilliseconds: Int64
     }
 
@@ -51,7 +51,7 @@ private struct ExplanationDocument: Document {
         decisions = explanation.decisions.map { decision in
             DecisionDocument(
                 provider: decision.provider.rawValue, step: decision.step.rawValue, outcome: decision.outcome.rawValue,
-                reason: Nullable(decision.reason), error: Nullable(decision.error.map(ErrorDocument.init)),
+                reason: Nullable(decision.reason), error: Nullable(decision.error.map { Enveloped(ErrorDocument($0)) }),
                 durationMilliseconds: decision.duration.wholeMilliseconds)
         }
     }

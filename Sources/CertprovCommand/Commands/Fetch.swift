@@ -48,14 +48,14 @@ struct Fetch: AsyncParsableCommand {
             guard let document = IdentityDocument(listed, now: now) else {
                 throw CertificateProviderError(.internal, "The identity has no certificate.")
             }
-            try context.show(FetchDocument(identity: document, files: files)) {
-                List.table([listed], now: now) + (files ?? []).map { $0.withVisibleControls + "\n" }.joined()
-            }
             let status = identity.certificate.status(at: now)
             if status != .valid {
                 context.remark(
                     "the certificate is \(status == .expired ? "expired" : "not yet valid"); 'certprov fetch --force' "
                         + "asks the provider for a new one.")
+            }
+            try context.show(FetchDocument(identity: document, files: files)) {
+                List.table([listed], now: now) + (files ?? []).map { $0.withVisibleControls + "\n" }.joined()
             }
             return .done
         }

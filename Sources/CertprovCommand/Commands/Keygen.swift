@@ -71,6 +71,7 @@ struct Keygen: AsyncParsableCommand {
                 if let file {
                     try file.write(request.pemRepresentation)
                 } else {
+                    if !options.json { context.remark("the private key is \(key.uri ?? "on the token")") }
                     try context.show(document) { request.pemRepresentation }
                 }
             } catch {
@@ -78,8 +79,6 @@ struct Keygen: AsyncParsableCommand {
             }
             if file != nil {
                 try context.show(document) { (key.uri ?? "the key has no URI") + "\n" }
-            } else {
-                context.remark("the private key is \(key.uri ?? "on the token")")
             }
             return .done
         }

@@ -12,8 +12,7 @@ struct List: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let configuration = try context.configuration()
-            let manager = try context.manager(configuration)
+            let manager = try context.manager(try context.configuration())
             try manager.requireProviders()
             var all = IdentityList()
             for case let provider as any IdentityListing in manager.providers {
@@ -25,7 +24,7 @@ struct List: AsyncParsableCommand {
             all.remarks.forEach(context.remark)
             all.failures.forEach(context.report)
             let now = Date()
-            try context.show(IdentityListDocument(all, configuration.warnings, now: now)) {
+            try context.show(IdentityListDocument(all, now: now)) {
                 Self.table(all.identities, now: now)
             }
             return all.failures.first.map { ExitStatus($0.code) } ?? .done
@@ -53,11 +52,9 @@ struct IdentityListDocument: Document {
 
     let items: [IdentityDocument]
     let errors: [Enveloped<ErrorDocument>]
-    let warnings: [String]
 
-    init(_ list: IdentityList, _ configurationWarnings: [String], now: Date) {
+    init(_ list: IdentityList, now: Date) {
         items = list.identities.compactMap { IdentityDocument($0, now: now) }
         errors = list.failures.map { Enveloped(ErrorDocument($0)) }
-        warnings = configurationWarnings + list.remarks
     }
 }

@@ -10,25 +10,33 @@ public protocol Document: Encodable {
 /// A document with what every document begins with. A document inside another one is one of these too.
 public struct Enveloped<Body: Document>: Encodable {
     private let body: Body
+    private let warnings: [String]?
 
-    public init(_ body: Body) { self.body = body }
+    public init(_ body: Body) { self.init(body, warnings: nil) }
 
-    private enum Key: String, CodingKey { case apiVersion, kind }
+    fileprivate init(_ body: Body, warnings: [String]?) {
+        self.body = body
+        self.warnings = warnings
+    }
+
+    private enum Key: String, CodingKey { case apiVersion, kind, warnings }
 
     public func encode(to encoder: any Encoder) throws {
         var container = encoder.container(keyedBy: Key.self)
         try container.encode("certprov/v1", forKey: .apiVersion)
         try container.encode(Body.kind, forKey: .kind)
+        try container.encodeIfPresent(warnings, forKey: .warnings)
         try body.encode(to: encoder)
     }
 }
 
 extension Document {
     /// The document as one line of JSON.
-    public func json() throws -> String {
+    /// - Parameter warnings: What a person should know besides; `nil` for a document that has none, such as an error.
+    public func json(warnings: [String]? = nil) throws -> String {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-        return String(decoding: try encoder.encode(Enveloped(self)), as: UTF8.self)
+        return String(decoding: try encoder.encode(Enveloped(self, warnings: warnings)), as: UTF8.self)
     }
 }
 

@@ -1,6 +1,11 @@
 public import CertificateProviding
 public import FoundationEssentials
 
+extension PublicKeyInfo {
+    /// The curve where it is one that certprov works with.
+    package var namedCurve: String? { bits > 0 ? curve : nil }
+}
+
 /// One identity, as `list` and `fetch` show it.
 public struct IdentityDocument: Encodable {
     let provider: String
@@ -27,7 +32,7 @@ public struct IdentityDocument: Encodable {
 
         init(_ key: PublicKeyInfo, in location: KeyLocation, isExportable: Bool, uri: String?) {
             algorithm = key.algorithm.rawValue
-            parameters = Nullable(key.curve)
+            parameters = Nullable(key.namedCurve)
             bits = key.bits
             self.location = location.rawValue
             exportable = isExportable

@@ -101,8 +101,9 @@ final class SafeDirectory: Sendable {
             if code == ENOENT { return nil }
             let isLink =
                 code == ELOOP
-                || (code == ENOTDIR && type(of: path, followingLinks: true) != .directory
-                    || type(of: path, followingLinks: false) == .symbolicLink)
+                || code == ENOTDIR
+                    && (type(of: path, followingLinks: true) != .directory
+                        || type(of: path, followingLinks: false) == .symbolicLink)
             throw Refusal(
                 reason: isLink
                     ? "\(path) is not a directory (or a symbolic link, which is never followed here)"

@@ -68,3 +68,16 @@ final class Gate: Sendable {
         for continuation in waiting { continuation.resume() }
     }
 }
+
+/// Shows other schemes than the key within can do.
+struct RestrictedKey: IdentityKey {
+    var inner: any IdentityKey
+    var signatureSchemes: [SignatureScheme]
+    var publicKey: PublicKeyInfo { inner.publicKey }
+    var location: KeyLocation { .token }
+    func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        try await inner.signature(for: message, using: scheme)
+    }
+}

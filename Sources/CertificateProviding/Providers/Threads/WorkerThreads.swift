@@ -1,0 +1,208 @@
+import Glibc
+import Synchronization
+
+/// A bounded number of threads that may block, started when there is work and ended when there has been none for a
+/// while.
+///
+/// Not a dispatch queue: on Linux the concurrent ones draw on the same few threads as Swift's own tasks, so that some
+/// twenty blocked calls would stall every task of the process.
+///
+/// Jobs that have been short lately are left to as many threads as there are processors: more would only fight over
+/// them. One thread watches then that the work goes on, since each job may be the first that hangs.
+final class WorkerThreads: Sendable {
+    typealias Job = @Sendable () -> Void
+
+    private struct State {
+        /// Those that no thread has taken yet.
+        var jobs = JobQueue()
+        /// How many have been taken.
+        var taken = 0
+        var threads = 0
+        /// The last one became idle last: it may not have gone to sleep yet, and what it needs is in the caches.
+        var idle: [Semaphore] = []
+        /// Whether one of the idle ones looks out for work instead of sleeping.
+        var hasLookout = false
+        var watch = Watch.none
+        /// A moving average of how long jobs take, in nanoseconds.
+        var jobLength: Int64 = 1_000_000_000
+
+        enum Watch { case none, wanted, kept }
+
+        var running: Int { threads - idle.count - (watch == .kept ? 1 : 0) }
+
+        mutating func takeJob() -> Job? {
+            guard let job = jobs.popFirst() else { return nil }
+            taken &+= 1
+            return job
+        }
+    }
+
+    private let maximum: Int
+    /// Lets a thread of its own run ``work()``; false where there is no thread to be had.
+    private let start: @Sendable (WorkerThreads) -> Bool
+    private let state = Mutex(State())
+    private static let processors = max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
+    /// How long a thread that has just worked looks out for the next job before it sleeps. Work often comes one call after
+    /// the other, and waking a thread takes as long as a token's software needs for a signature.
+    private static let lookout = Duration.microseconds(20)
+    /// Up to this a job is short. After this time the watch looks whether any has been taken.
+    private static let shortJob: Int64 = 1_000_000
+
+    init(maximum: Int, start: @escaping @Sendable (WorkerThreads) -> Bool = WorkerThreads.startThread) {
+        self.maximum = maximum
+        self.start = start
+    }
+
+    func submit(_ job: @escaping Job) {
+        let helper = state.withLock { state -> Help in
+            state.jobs.append(job)
+            if state.jobLength < Self.shortJob && state.running >= Self.processors {
+                // They come to it soon; the watch sees to that.
+                return watch(&state)
+            }
+            return help(&state)
+        }
+        give(helper)
+    }
+
+    // MARK: - Whom to wake
+
+    private enum Help {
+        case none, newThread
+        case idle(Semaphore)
+    }
+
+    /// One more thread, where there may be one.
+    private func help(_ state: inout State) -> Help {
+        if let idle = state.idle.popLast() { return .idle(idle) }
+        guard state.threads < maximum else { return .none }
+        state.threads += 1
+        return .newThread
+    }
+
+    /// A thread for the watch, where there is none.
+    private func watch(_ state: inout State) -> Help {
+        guard state.watch == .none else { return .none }
+        let watch = help(&state)
+        if case .none = watch { return .none }
+        state.watch = .wanted
+        return watch
+    }
+
+    private func give(_ help: Help) {
+        switch help {
+        case .none: return
+        case .idle(let thread): return thread.post()
+        case .newThread: if start(self) { return }
+        }
+        state.withLock { state in
+            state.threads -= 1
+            if state.watch == .wanted { state.watch = .none }
+        }
+        // Another thread will take the job; without any, it runs here, late rather than never. All there are: a submitter
+        // that failed at the same time has left its job to the thread that this one hoped for.
+        while let job = state.withLock({ $0.threads == 0 ? $0.takeJob() : nil }) { job() }
+    }
+
+    // MARK: - What a thread does
+
+    @Sendable static func startThread(_ threads: WorkerThreads) -> Bool {
+        var thread = pthread_t()
+        let context = Unmanaged.passRetained(threads)
+        let result = pthread_create(
+            &thread, nil,
+            { context in
+                guard let context else { return nil }
+                Unmanaged<WorkerThreads>.fromOpaque(context).takeRetainedValue().work()
+                return nil
+            }, context.toOpaque())
+        guard result == 0 else {
+            context.release()
+            return false
+        }
+        pthread_detach(thread)
+        return true
+    }
+
+    private enum Turn {
+        case run(Job, Help)
+        case look, sleep, watch, end
+    }
+
+    /// What a thread has done last.
+    private enum Past {
+        case begun, worked(nanoseconds: Int64), lookedOut, slept(isOverdue: Bool), watched
+    }
+
+    func work() {
+        let wakeUp = Semaphore()
+        var past = Past.begun
+        var taken = 0
+        while true {
+            let turn = state.withLock { next(&$0, after: past, wakeUp, &taken) }
+            switch turn {
+            case .run(let job, let help):
+                give(help)
+                let start = nanoseconds()
+                job()
+                past = .worked(nanoseconds: nanoseconds() - start)
+            case .look:
+                _ = wakeUp.look(for: Self.lookout)
+                past = .lookedOut
+            case .sleep: past = .slept(isOverdue: !wakeUp.wait(seconds: 5))
+            case .watch:
+                usleep(1000)
+                past = .watched
+            case .end: return
+            }
+        }
+    }
+
+    /// - Parameter taken: How many jobs had been taken when the thread began to watch.
+    private func next(_ state: inout State, after past: Past, _ wakeUp: Semaphore, _ taken: inout Int) -> Turn {
+        // Whoever wakes it takes it out. It is still in after a wait in vain, and after one that a late wake-up has cut short.
+        let place = state.idle.firstIndex { $0 === wakeUp }
+        var isOverdue = false
+        var help = Help.none
+        switch past {
+        case .worked(let duration):
+            state.jobLength += (duration - state.jobLength) / 8
+        case .watched:
+            if !state.jobs.isEmpty && state.taken != taken {
+                taken = state.taken
+                return .watch
+            }
+            state.watch = .none
+            // Those at work hang, or are no longer short.
+            if !state.jobs.isEmpty { help = watch(&state) }
+        case .begun, .lookedOut, .slept:
+            if case .lookedOut = past {
+                state.hasLookout = false
+                if place != nil { return .sleep }
+            }
+            if case .slept(isOverdue: true) = past { isOverdue = place != nil }
+            if state.watch == .wanted && place == nil {
+                state.watch = .kept
+                taken = state.taken
+                return .watch
+            }
+        }
+        if let place { state.idle.remove(at: place) }
+        if let job = state.takeJob() { return .run(job, help) }
+        if isOverdue {
+            state.threads -= 1
+            return .end
+        }
+        state.idle.append(wakeUp)
+        guard case .worked = past, !state.hasLookout, Self.processors > 1 else { return .sleep }
+        state.hasLookout = true
+        return .look
+    }
+}
+
+/// Since the host was started; a division less than with `ContinuousClock`.
+private func nanoseconds() -> Int64 {
+    var time = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec)
+}
