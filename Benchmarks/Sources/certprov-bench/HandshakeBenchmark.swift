@@ -1,5 +1,6 @@
 import CertificateProviding
 import CertificateTLS
+import NIOCore
 import NIOPosix
 import NIOSSL
 
