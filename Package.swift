@@ -185,7 +185,7 @@ let package = Package(
         .testTarget(
             name: "ReadmeTests",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PKCS12FileProvider",
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PKCS12FileProvider", "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
             ]
         ),

@@ -61,7 +61,7 @@ import Testing
         #expect(names.sorted() == ["certificate.pem", "chain.pem"])
         // Without --out there are no files to speak of.
         let plain = try sandbox.certprov(["fetch", "--json"] + adHoc(Fixtures.path("ec.p12")))
-        #expect(try plain.document("Identity").keys == ["apiVersion", "identity", "kind"])
+        #expect(try plain.document("Identity").keys == ["apiVersion", "identity", "kind", "warnings"])
     }
 
     @Test func writesNothingWhereNothingChanged() throws {

@@ -1,17 +1,43 @@
 import CertificateProviding
 import FoundationEssentials
+import Logging
+import TestSupport
 import Testing
 
-/// The README's example is this target's `EmbeddingExample.swift`, so that it compiles.
+/// The documents' examples are files of this target, so that they compile.
 @Suite struct ReadmeTests {
     private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
 
-    @Test func theEmbeddingExampleIsTheOneThatCompiles() throws {
-        let readme = try String(contentsOf: Self.root.appending(path: "README.md"), encoding: .utf8)
+    @Test(arguments: [
+        ("README.md", "EmbeddingExample"), ("Documentation/WritingAProvider.md", "ProviderExample"),
+        ("Documentation/WritingAProvider.md", "EnrolmentExample"),
+    ])
+    func theExampleIsTheOneThatCompiles(document: String, example: String) throws {
+        let document = try String(contentsOf: Self.root.appending(path: document), encoding: .utf8)
         let example = try String(
-            contentsOf: Self.root.appending(path: "Tests/ReadmeTests/EmbeddingExample.swift"), encoding: .utf8)
-        #expect(readme.contains("```swift\n" + example + "```\n"))
+            contentsOf: Self.root.appending(path: "Tests/ReadmeTests/\(example).swift"), encoding: .utf8)
+        #expect(document.contains("```swift\n" + example + "```\n"))
+    }
+
+    @Test func theProviderExampleServesAnIdentity() async throws {
+        let directory = try TemporaryDirectory()
+        let issued = try TestAuthority().issue("client")
+        let key = try #require(issued.key as? any ExportableIdentityKey)
+        let certificate = try directory.write(issued.certificate.derRepresentation, to: "client.der")
+        let secret = try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "client.p8")
+        let registry = try ProviderRegistry([SplitProvider.descriptor])
+        let descriptor = try #require(registry[SplitProvider.id])
+        let provider = descriptor.makeProvider(
+            ProviderEnvironment(storage: InMemoryStorage(), logger: Logger(label: "test"), executor: .threads()))
+        try provider.setParameters(
+            ProviderParameters(["certificate": .init(certificate), "key-source": .init("file:\(secret)")]))
+        #expect(try await provider.getCertificate(NoUserInteraction()).certificate == issued.certificate)
+        let other = try TestAuthority().issue("other").certificate
+        try directory.write(other.derRepresentation, to: "client.der")
+        #expect { _ = try provider.getStoredCertificate() } throws: {
+            ($0 as? CertificateProviderError)?.code == .keyMismatch
+        }
     }
 
     @Test func theEmbeddingExampleReportsAMissingFile() async {

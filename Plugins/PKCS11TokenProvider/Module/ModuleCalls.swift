@@ -9,7 +9,13 @@ import Synchronization
 final class ModuleCalls: Sendable {
     let timeout: Duration
     private let executor: BlockingExecutor
+    /// Of its own: the common queues share their threads with tasks, all of which may be waiting here.
+    private let timer = DispatchQueue(label: "certprov.module-calls")
     private let waiting = Mutex(Waiting())
+    /// How many calls no thread has taken yet.
+    private let queued = Atomic(0)
+    /// More than this many are refused: where every thread hangs, they would only fill the memory.
+    private static let maximumQueued = 10_000
 
     private struct Waiting {
         /// Those that are over are thrown out when there are too many of them: looking for each one as it ends would cost
@@ -87,8 +93,17 @@ final class ModuleCalls: Sendable {
         undo: (@Sendable (T) -> Void)? = nil, completion: @escaping @Sendable (Outcome<T>) -> Void
     ) {
         let call = Call(deadline: .now + timeout) { [self] in completion(.failure(timedOut(purpose))) }
+        guard queued.add(1, ordering: .relaxed).oldValue < Self.maximumQueued else {
+            queued.subtract(1, ordering: .relaxed)
+            return completion(
+                .failure(
+                    CertificateProviderError(
+                        .unavailable,
+                        "\(Self.maximumQueued) calls wait for the PKCS#11 module already; its device or service hangs.")))
+        }
         watch(call)
-        executor.submit {
+        executor.submit { [self] in
+            queued.subtract(1, ordering: .relaxed)
             // Its caller has given up while it waited for a thread.
             guard !call.isOver else { return }
             let outcome = Outcome { () throws(CertificateProviderError) -> T in try work() }
@@ -113,7 +128,7 @@ final class ModuleCalls: Sendable {
     private func watch(until instant: ContinuousClock.Instant) {
         let delay = max(.zero, instant - .now)
         let nanoseconds = delay.components.seconds * 1_000_000_000 + delay.components.attoseconds / 1_000_000_000
-        DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(Int(nanoseconds))) { [weak self] in
+        timer.asyncAfter(deadline: .now() + .nanoseconds(Int(nanoseconds))) { [weak self] in
             self?.giveUpOverdue()
         }
     }
