@@ -85,6 +85,26 @@ static int add_certificate(unsigned token, unsigned char id, const void *der, un
     return 1;
 }
 
+static void set_visibility(unsigned token, int shows_certificates, int shows_keys) {
+    LOCKED(state.tokens[token].hides_certificates = !shows_certificates;
+           state.tokens[token].shows_keys = shows_keys);
+}
+
+static void add_public_key(unsigned token, unsigned char id, const void *point, unsigned long count) {
+    struct object object = {.class = CKO_PUBLIC_KEY, .id = id, .value_count = count, .value = malloc(count)};
+    memcpy(object.value, point, count);
+    add(token, object);
+}
+
+static void set_mechanism_info(unsigned token, CK_MECHANISM_TYPE mechanism, CK_MECHANISM_INFO info) {
+    pthread_mutex_lock(&state.lock);
+    struct token *owner = &state.tokens[token];
+    for (unsigned index = 0; index < owner->mechanism_count; index++) {
+        if (owner->mechanisms[index] == mechanism) owner->mechanism_infos[index] = info;
+    }
+    pthread_mutex_unlock(&state.lock);
+}
+
 static void clear(unsigned token) {
     // What was there is not freed: a call may be using it.
     LOCKED(state.tokens[token].object_count = 0; state.tokens[token].objects = NULL);
@@ -128,7 +148,8 @@ static unsigned open_now(void) {
 
 static const struct faulty_control control = {
     .set_token = set_token, .set_flags = set_flags, .set_sessions = set_sessions, .set_mechanisms = set_mechanisms,
-    .add_key = add_key, .add_certificate = add_certificate, .clear = clear, .insert = insert,
+    .add_key = add_key, .add_certificate = add_certificate, .clear = clear, .set_visibility = set_visibility,
+    .add_public_key = add_public_key, .set_mechanism_info = set_mechanism_info, .insert = insert,
     .number_slots = number_slots, .fail = set_failure, .lose = set_loss, .hold = hold, .release = release,
     .wait_held = wait_held, .distort = distort, .calls = calls, .pins = pins, .tries_left = tries_left,
     .confirmations = confirmations, .most_sessions = most_sessions, .open_sessions = open_now,

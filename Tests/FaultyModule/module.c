@@ -97,6 +97,19 @@ static CK_RV get_mechanism_list(CK_SLOT_ID id, CK_MECHANISM_TYPE *list, CK_ULONG
     END;
 }
 
+static CK_RV get_mechanism_info(CK_SLOT_ID id, CK_MECHANISM_TYPE mechanism, CK_MECHANISM_INFO *info) {
+    BEGIN("C_GetMechanismInfo");
+    const struct token *token = token_in(id, &result);
+    if (token == NULL) goto end;
+    result = CKR_MECHANISM_INVALID;
+    for (unsigned index = 0; index < token->mechanism_count; index++) {
+        if (token->mechanisms[index] != mechanism) continue;
+        *info = token->mechanism_infos[index];
+        result = CKR_OK;
+    }
+    END;
+}
+
 static CK_RV open_session(
     CK_SLOT_ID id, CK_FLAGS flags, void *application, CK_NOTIFY notify, CK_SESSION_HANDLE *handle) {
     (void)flags, (void)application, (void)notify;
@@ -284,7 +297,7 @@ CK_RV C_GetFunctionList(CK_FUNCTION_LIST **functions) {
     list = (CK_FUNCTION_LIST){.version = {2, 40}, .C_Initialize = initialize, .C_Finalize = finalize,
         .C_GetInfo = get_info, .C_GetFunctionList = C_GetFunctionList, .C_GetSlotList = get_slot_list,
         .C_GetSlotInfo = get_slot_info, .C_GetTokenInfo = get_token_info, .C_GetMechanismList = get_mechanism_list,
-        .C_OpenSession = open_session, .C_CloseSession = close_one, .C_CloseAllSessions = close_all,
+        .C_GetMechanismInfo = get_mechanism_info, .C_OpenSession = open_session, .C_CloseSession = close_one, .C_CloseAllSessions = close_all,
         .C_Login = log_in, .C_Logout = log_out, .C_FindObjectsInit = find_init, .C_FindObjects = find,
         .C_FindObjectsFinal = find_final, .C_GetAttributeValue = get_attributes, .C_SignInit = sign_init,
         .C_Sign = sign_data};

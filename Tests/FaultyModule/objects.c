@@ -7,7 +7,9 @@
 #include "state.h"
 
 int is_visible(const struct token *token, const struct object *object) {
-    return object->class != CKO_PRIVATE_KEY || token->is_logged_in || (token->concealed & CKF_LOGIN_REQUIRED);
+    if (token->is_logged_in || (token->concealed & CKF_LOGIN_REQUIRED)) return 1;
+    if (object->class == CKO_PRIVATE_KEY) return token->shows_keys;
+    return object->class != CKO_CERTIFICATE || !token->hides_certificates;
 }
 
 /// Where an attribute's value is; NULL when the object has none.
@@ -20,8 +22,8 @@ static const void *value_of(
     case CKA_CLASS: *scratch = object->class; return scratch;
     case CKA_KEY_TYPE:
         *scratch = is_key && EVP_PKEY_is_a(object->key, "RSA") ? CKK_RSA : CKK_EC;
-        return is_key ? scratch : NULL;
-    case CKA_CERTIFICATE_TYPE: *scratch = CKC_X_509; return is_key ? NULL : scratch;
+        return object->class == CKO_CERTIFICATE ? NULL : scratch;
+    case CKA_CERTIFICATE_TYPE: *scratch = CKC_X_509; return object->class == CKO_CERTIFICATE ? scratch : NULL;
     default: break;
     }
     *count = 1;
@@ -30,7 +32,8 @@ static const void *value_of(
     case CKA_SIGN: return is_key ? &yes : NULL;
     case CKA_ALWAYS_AUTHENTICATE: return is_key ? &object->asks_each_time : NULL;
     case CKA_LABEL: *count = 8; return "identity";
-    case CKA_VALUE: *count = object->value_count; return object->value;
+    case CKA_VALUE: *count = object->value_count; return object->class == CKO_PUBLIC_KEY ? NULL : object->value;
+    case CKA_EC_POINT: *count = object->value_count; return object->class == CKO_PUBLIC_KEY ? object->value : NULL;
     case CKA_SUBJECT: *count = object->subject_count; return object->subject;
     case CKA_MODULUS: *count = object->modulus_count; return object->modulus;
     default: return NULL;

@@ -22,7 +22,9 @@ struct token {
     CK_FLAGS reported, concealed;
     CK_ULONG reported_sessions, available_sessions;
     CK_MECHANISM_TYPE mechanisms[16];
+    CK_MECHANISM_INFO mechanism_infos[16];
     unsigned mechanism_count;
+    int hides_certificates, shows_keys;
     unsigned tries;
     int is_logged_in;
     struct object *objects;

@@ -10,6 +10,8 @@ struct TokenReader {
     struct PrivateKey {
         let handle: CK_OBJECT_HANDLE
         let id, label: [UInt8]
+        /// `CKA_KEY_TYPE`; `nil` where the module does not say.
+        let type: CK_KEY_TYPE?
         /// RSA keys show it; others do not (PKCS#11, section 2.3.4).
         let modulus: [UInt8]?
         /// `CKA_EC_POINT` of the public keys with the same id, as far as there are any.
@@ -32,25 +34,40 @@ struct TokenReader {
     /// Returns the private keys that may sign.
     /// - Parameter id: Only those with this `CKA_ID`.
     func privateKeys(id: [UInt8]? = nil) throws(CryptokiError) -> [PrivateKey] {
-        var attributes = [Attribute(CKA_CLASS, CKO_PRIVATE_KEY)]
-        if let id { attributes.append(Attribute(CKA_ID, id)) }
         var keys: [PrivateKey] = []
-        for handle in try session.objects(with: attributes) {
-            // Asked of the object and not of the search: some modules do not search for it.
-            guard try session.flag(CKA_SIGN, of: handle) ?? false else { continue }
-            let mechanisms = try session.attribute(CKA_ALLOWED_MECHANISMS, of: handle)
-            let id = try session.attribute(CKA_ID, of: handle) ?? []
-            let isRSA = try session.number(CKA_KEY_TYPE, of: handle) == CKK_RSA
-            keys.append(
-                PrivateKey(
-                    handle: handle, id: id,
-                    label: try session.attribute(CKA_LABEL, of: handle) ?? [],
-                    modulus: isRSA ? try session.attribute(CKA_MODULUS, of: handle) : nil,
-                    points: isRSA ? [] : try points(id: id),
-                    needsPINEachTime: try session.flag(CKA_ALWAYS_AUTHENTICATE, of: handle) ?? false,
-                    allowedMechanisms: mechanisms.flatMap { $0.isEmpty ? nil : Set(Self.numbers($0)) }))
+        for handle in try privateKeyHandles(id) {
+            if let key = try privateKey(handle) { keys.append(key) }
         }
         return keys
+    }
+
+    /// Returns those that can be read.
+    func privateKeys(
+        id: [UInt8]? = nil, failures: inout [CertificateProviderError]
+    ) throws(CryptokiError) -> [PrivateKey] {
+        let (keys, failed) = try each(privateKeyHandles(id)) { handle throws(CryptokiError) in try privateKey(handle) }
+        failures += failed
+        return keys
+    }
+
+    private func privateKeyHandles(_ id: [UInt8]?) throws(CryptokiError) -> [CK_OBJECT_HANDLE] {
+        try session.objects(with: [Attribute(CKA_CLASS, CKO_PRIVATE_KEY)] + (id.map { [Attribute(CKA_ID, $0)] } ?? []))
+    }
+
+    /// `nil` for a key that may not sign.
+    private func privateKey(_ handle: CK_OBJECT_HANDLE) throws(CryptokiError) -> PrivateKey? {
+        // Asked of the object and not of the search: some modules do not search for it.
+        guard try session.flag(CKA_SIGN, of: handle) ?? false else { return nil }
+        let mechanisms = try session.attribute(CKA_ALLOWED_MECHANISMS, of: handle)
+        let id = try session.attribute(CKA_ID, of: handle) ?? []
+        let type = try session.number(CKA_KEY_TYPE, of: handle)
+        return PrivateKey(
+            handle: handle, id: id,
+            label: try session.attribute(CKA_LABEL, of: handle) ?? [], type: type,
+            modulus: type == CKK_RSA ? try session.attribute(CKA_MODULUS, of: handle) : nil,
+            points: type == CKK_RSA ? [] : try points(id: id),
+            needsPINEachTime: try session.flag(CKA_ALWAYS_AUTHENTICATE, of: handle) ?? false,
+            allowedMechanisms: mechanisms.flatMap { $0.isEmpty ? nil : Set(Self.numbers($0)) })
     }
 
     private func points(id: [UInt8]) throws(CryptokiError) -> [[UInt8]] {
@@ -62,87 +79,31 @@ struct TokenReader {
         return points
     }
 
-    /// Calls `body` with each certificate that has a key, or may have one: the keys are hidden before login.
+    /// Reads objects one by one: one that cannot be read hides no other.
     ///
-    /// One certificate at a time is read: most of what is on a token may be nobody's identity.
-    func candidates(
-        for uri: TokenURI, keys: [PrivateKey], areKeysHidden: Bool, failures: inout [CertificateProviderError]
-    ) throws(CryptokiError) -> [Candidate] {
-        var attributes = [Attribute(CKA_CLASS, CKO_CERTIFICATE), Attribute(CKA_CERTIFICATE_TYPE, CK_ULONG(CKC_X_509))]
-        if let id = uri.objectID { attributes.append(Attribute(CKA_ID, id)) }
-        var candidates: [Candidate] = []
-        for handle in try session.objects(with: attributes) {
-            let id = try session.attribute(CKA_ID, of: handle) ?? []
-            let matching = keys.filter { $0.id == id }
-            guard !matching.isEmpty || areKeysHidden else { continue }
-            let label = try session.attribute(CKA_LABEL, of: handle) ?? []
-            // Keys may have labels of their own, or, in some modules, none.
-            if let wanted = uri.objectLabel, wanted != label, !matching.contains(where: { $0.label == wanted }) {
-                continue
-            }
-            guard let value = try session.attribute(CKA_VALUE, of: handle), !value.isEmpty else { continue }
-            do throws(CertificateProviderError) {
-                let certificate = try X509Certificate(derRepresentation: value)
-                let key = matching.first { $0.mayBe(certificate.publicKey) }
-                if key == nil, !areKeysHidden {
-                    throw CertificateProviderError(
-                        .keyMismatch,
-                        "The private key with the id \(id.hexEncoded) is not the key of the certificate beside it.")
-                }
-                // The issuer's certificate may lie beside it; it is nobody's identity here.
-                if key == nil, certificate.isAuthority { continue }
-                candidates.append(
-                    Candidate(
-                        certificate: certificate, id: id, label: label, key: key,
-                        uri: self.uri(of: key == nil ? CKO_CERTIFICATE : CKO_PRIVATE_KEY, id, key?.label ?? label, uri))
-                )
+    /// - Parameter maximum: How many are enough.
+    /// - Throws: What is wrong with the token and not with an object.
+    func each<T>(
+        _ objects: [CK_OBJECT_HANDLE], maximum: Int = .max,
+        _ read: (CK_OBJECT_HANDLE) throws(CryptokiError) -> T?
+    ) throws(CryptokiError) -> (found: [T], failures: [CertificateProviderError]) {
+        var found: [T] = []
+        var errors: [CryptokiError] = []
+        for object in objects where found.count < maximum {
+            do throws(CryptokiError) {
+                if let one = try read(object) { found.append(one) }
             } catch {
-                failures.append(error.in(slot, id))
+                if error.endsConnection, !error.isUnspecific { throw error }
+                if errors.count < Self.maximumFailures { errors.append(error) }
             }
         }
-        // A key's label is that of all its certificates; one that has the label itself is meant more than the others.
-        let named = candidates.filter { $0.label == uri.objectLabel }
-        return distinct(named.isEmpty ? candidates : named, uri)
+        // Some modules have nothing else to say of a token that is gone.
+        if found.isEmpty, let error = errors.first(where: \.isUnspecific) { throw error }
+        return (found, errors.map { CertificateProviderError($0, token: slot.displayName) })
     }
 
-    /// Gives certificates of one key the URIs of certificates, which tell them apart.
-    private func distinct(_ candidates: [Candidate], _ uri: TokenURI) -> [Candidate] {
-        let counts = Dictionary(candidates.map { ($0.uri, 1) }, uniquingKeysWith: +)
-        return candidates.map { candidate in
-            guard counts[candidate.uri] != 1 else { return candidate }
-            var copy = candidate
-            copy.uri = self.uri(of: CKO_CERTIFICATE, candidate.id, candidate.label, uri)
-            return copy
-        }
-    }
-
-    private func uri(of kind: CK_OBJECT_CLASS, _ id: [UInt8], _ label: [UInt8], _ asked: TokenURI) -> String {
-        TokenURI.text(of: slot.token, class: kind, id: id, label: label) ?? asked.text
-    }
-
-    /// Returns the chain of a leaf, as far as its issuers are on the token too.
-    func chain(of leaf: X509Certificate) throws(CryptokiError) -> [X509Certificate] {
-        var candidates: [X509Certificate] = []
-        var last = leaf
-        // As long as the longest chain that is built.
-        for _ in 0..<16 where !last.isSelfIssued {
-            let issuers = try certificates(withSubject: last.issuerDER).filter { !candidates.contains($0) }
-            guard let next = issuers.first else { break }
-            candidates += issuers
-            last = next
-        }
-        return CertificateChain.build(from: leaf, among: candidates)
-    }
-
-    private func certificates(withSubject subject: [UInt8]) throws(CryptokiError) -> [X509Certificate] {
-        let attributes = [Attribute(CKA_CLASS, CKO_CERTIFICATE), Attribute(CKA_SUBJECT, subject)]
-        var certificates: [X509Certificate] = []
-        for handle in try session.objects(with: attributes).prefix(8) {
-            guard let value = try session.attribute(CKA_VALUE, of: handle) else { continue }
-            if let certificate = try? X509Certificate(derRepresentation: value) { certificates.append(certificate) }
-        }
-        return certificates
-    }
+    /// As many are named as anybody reads.
+    private static let maximumFailures = 16
 
     /// The token's mechanisms.
     func mechanisms() throws(CryptokiError) -> Set<CK_MECHANISM_TYPE> {
@@ -166,16 +127,30 @@ struct TokenReader {
 extension TokenReader.PrivateKey {
     /// Whether this may be the private half of a public key. Where no public key lies beside it, only a signature tells.
     func mayBe(_ publicKey: PublicKeyInfo) -> Bool {
+        guard isOfKind(of: publicKey) else { return false }
         if let modulus { return publicKey.rsaModulus == Array(modulus.drop { $0 == 0 }) }
-        // Wrapped into an OCTET STRING as the standard says, or not.
-        return points.isEmpty || points.contains { $0.suffix(publicKey.keyBits.count) == publicKey.keyBits[...] }
+        return points.isEmpty || points.contains { publicKey.hasPoint($0) }
+    }
+
+    private func isOfKind(of publicKey: PublicKeyInfo) -> Bool {
+        switch type {
+        case CK_KEY_TYPE(CKK_RSA): publicKey.algorithm == .rsa
+        // Before PKCS#11 3.0 there was no other type for Ed25519.
+        case CK_KEY_TYPE(CKK_EC): publicKey.algorithm != .rsa
+        case CK_KEY_TYPE(CKK_EC_EDWARDS): publicKey.algorithm == .ed25519
+        default: true
+        }
     }
 }
 
-extension CertificateProviderError {
-    fileprivate func `in`(_ slot: Slot, _ id: [UInt8]) -> Self {
-        var copy = self
-        copy.message = "On the token '\(slot.displayName)', id \(id.hexEncoded): \(message)"
-        return copy
+extension PublicKeyInfo {
+    /// Whether a `CKA_EC_POINT` is this key's: wrapped into an OCTET STRING as the standard says, or not; whole, or
+    /// compressed (SEC 1, section 2.3.3).
+    fileprivate func hasPoint(_ point: [UInt8]) -> Bool {
+        if point.suffix(keyBits.count) == keyBits[...] { return true }
+        guard algorithm == .ec, let first = keyBits.first, first == 4, let last = keyBits.last else { return false }
+        let compressed = [2 | (last & 1)] + keyBits[1...(keyBits.count / 2)]
+        // What stands before it is at most the tag and the length.
+        return point.count <= compressed.count + 2 && point.suffix(compressed.count) == compressed[...]
     }
 }

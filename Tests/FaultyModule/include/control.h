@@ -16,6 +16,12 @@ struct faulty_control {
     int (*add_key)(unsigned token, unsigned char id, const void *der, unsigned long count, int asks_each_time);
     int (*add_certificate)(unsigned token, unsigned char id, const void *der, unsigned long count);
     void (*clear)(unsigned token);
+    /// Whether a token shows its certificates, and its private keys, before login.
+    void (*set_visibility)(unsigned token, int shows_certificates, int shows_keys);
+    /// A public key on a curve, with the bytes of its `CKA_EC_POINT`.
+    void (*add_public_key)(unsigned token, unsigned char id, const void *point, unsigned long count);
+    /// What `C_GetMechanismInfo` says of a mechanism; otherwise it says nothing, with zeros.
+    void (*set_mechanism_info)(unsigned token, CK_MECHANISM_TYPE mechanism, CK_MECHANISM_INFO info);
 
     /// Puts a token into a slot; -1 takes out what is there. Every change ends all sessions and logins with that slot.
     void (*insert)(unsigned slot, int token);
