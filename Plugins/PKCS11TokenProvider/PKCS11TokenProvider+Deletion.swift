@@ -6,15 +6,11 @@ extension PKCS11TokenProvider: DeletionAnnouncing {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
             guard tokens.settings.deletesObjects else { return [] }
-            let chosen = try environment.storage.entry(named: tokens.settings.entryName)?.certificateChain.first
             return try await tokens.calls.run("looking for the identity") { () throws(CertificateProviderError) in
-                var sentences: [String] = []
-                for key in try tokens.keysToDestroy(chosen: chosen) {
-                    let name = "(\(key.publicKey.displayName), id \(key.id.hexEncoded))"
-                    sentences.append("the private and the public key \(name) on the token '\(key.token.displayName)'")
-                    sentences += try key.token.certificates(for: key).map { "its certificate '\($0.subject)'" }
-                }
-                return sentences
+                guard let key = try tokens.keyToDestroy() else { return [] }
+                let name = "(\(key.publicKey.displayName), id \(key.id.hexEncoded))"
+                return ["the private and the public key \(name) on the token '\(key.token.displayName)'"]
+                    + (try key.token.certificates(for: key).map { "its certificate '\($0.subject)'" })
             }
         } catch {
             throw error.attributed(to: id)
@@ -23,26 +19,31 @@ extension PKCS11TokenProvider: DeletionAnnouncing {
 }
 
 extension Tokens {
-    /// The key of the identity that was chosen; where none was, of the one that the URI means. Empty when it is gone.
+    /// The key of the identity that was chosen; where none was, of the one that the URI means. `nil` when it is gone.
     ///
-    /// - Parameter chosen: The leaf that is remembered.
-    /// - Throws: Also `configurationInvalid` where none was chosen and the URI means several.
-    func keysToDestroy(chosen: X509Certificate?) throws(CertificateProviderError) -> [TokenKey] {
-        guard let chosen else {
-            do throws(CertificateProviderError) {
-                return try [identity(pin: nil).key as? TokenKey].compactMap { $0 }
-            } catch {
-                if error.code == .notFound { return [] }
+    /// Logs in to the token of that identity only: the PIN of a configuration is not for the others.
+    ///
+    /// - Throws: Also `configurationInvalid` where none was chosen and the URI means several, and `tokenNotPresent`
+    ///   while the token with the chosen one is away.
+    func keyToDestroy() throws(CertificateProviderError) -> TokenKey? {
+        var failures: [CertificateProviderError] = []
+        let present = try present(&failures)
+        guard let chosen = try remembered() else {
+            if let login = try tokenToOpen(of: present) { try openUnattended(login) }
+            do throws(CertificateProviderError) { return try identity(pin: nil).key as? TokenKey } catch {
+                if error.code == .notFound { return nil }
                 throw error
             }
         }
-        var failures: [CertificateProviderError] = []
-        let present = try present(&failures)
-        guard !present.isEmpty else { throw failures.first ?? tokenNotPresent() }
-        var keys: [TokenKey] = []
-        for (token, _) in present {
-            if let key = try token.key(for: chosen.publicKey, id: settings.uri.objectID) { keys.append(key) }
+        var holders = present.filter { chosen.uri?.matches($0.1) ?? false }
+        if holders.isEmpty {
+            // Its certificate is public, mostly.
+            holders = present.filter { token, slot in
+                read(token, slot, &failures).contains { $0.candidate.certificate == chosen.leaf }
+            }
         }
-        return keys
+        guard let (token, _) = holders.first else { throw failures.first ?? tokenNotPresent() }
+        if let login = try tokenToOpen(of: holders) { try openUnattended(login) }
+        return try token.key(for: chosen.leaf.publicKey, id: chosen.uri?.objectID ?? settings.uri.objectID)
     }
 }

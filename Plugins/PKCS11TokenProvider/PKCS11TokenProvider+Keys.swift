@@ -47,9 +47,12 @@ extension PKCS11TokenProvider: KeyGenerating {
                     return written
                 })
             do throws(CertificateProviderError) { try await identity.verifyPossession() } catch {
-                try await token.calls.run("removing the certificate") { () throws(CertificateProviderError) in
-                    try token.remove(written)
+                // Why it is removed says more than why that fails too.
+                let removal: Void? = try? await token.calls.run("removing the certificate") {
+                    () throws(CertificateProviderError) in try token.remove(written)
                 }
+                var error = error
+                if removal == nil { error.message += " The certificate that was written is still on the token." }
                 throw error
             }
             return identity
@@ -100,18 +103,19 @@ extension PKCS11TokenProvider: KeyGenerating {
         _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Token {
         let tokens = try self.tokens()
-        let token = try await tokens.calls.run("looking for the token") { () throws(CertificateProviderError) in
-            try tokens.single()
+        let (token, login) = try await tokens.calls.run("looking for the token") {
+            () throws(CertificateProviderError) in try tokens.single()
         }
-        let pin = try await pin(for: tokens, interaction)
-        try await tokens.calls.run("logging in") { () throws(CertificateProviderError) in try token.open(pin: pin) }
+        guard let login else { return token }
+        let pin = login.wantsQuestion ? try await login.ask(interaction) : nil
+        try await tokens.calls.run("logging in") { () throws(CertificateProviderError) in try tokens.open(login, pin) }
         return token
     }
 }
 
 extension Tokens {
     /// - Throws: `tokenNotPresent`, and `configurationInvalid` where more than one token matches, or no login is wanted.
-    fileprivate func single() throws(CertificateProviderError) -> Token {
+    fileprivate func single() throws(CertificateProviderError) -> (Token, Login?) {
         var failures: [CertificateProviderError] = []
         let present = try present(&failures)
         guard let (token, slot) = present.first else {
@@ -128,6 +132,6 @@ extension Tokens {
             throw CertificateProviderError(
                 .configurationInvalid, "Keys cannot be made, found or destroyed without a login; 'login' is 'never'.")
         }
-        return token
+        return (token, try tokenToOpen(of: present))
     }
 }

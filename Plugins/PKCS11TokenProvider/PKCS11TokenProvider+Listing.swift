@@ -27,25 +27,27 @@ extension Tokens {
         open(present, &list)
         var all: [Found] = []
         for (token, slot) in present {
-            do throws(CertificateProviderError) {
-                all += try read(token, slot, &list.failures)
-            } catch {
-                list.failures.append(error)
-            }
+            all += read(token, slot, &list.failures)
             if !token.isOpen, slot.has(UInt(CKF_LOGIN_REQUIRED)) {
                 list.remarks.append(
                     "The token '\(token.displayName)' hides its private keys before login: which certificates have one "
                         + "is not known. Set 'pin-source' to see it.")
             }
         }
+        let choice = choice(all, present, list.failures)
         func listed(_ found: Found) -> ListedIdentity {
-            ListedIdentity(
+            // Without the login nobody can say more than which one it was last.
+            let isStored =
+                if case .success(let chosen) = choice { chosen.isSame(as: found) } else {
+                    found.candidate.certificate == stored
+                }
+            return ListedIdentity(
                 provider: provider, alias: String(validating: found.candidate.label, as: UTF8.self),
-                isStored: found.candidate.certificate == stored, certificateChain: found.chain, keyLocation: .token,
-                isKeyExportable: false, keyURI: found.candidate.uri)
+                isStored: isStored, certificateChain: found.chain, keyLocation: .token, isKeyExportable: false,
+                keyURI: found.candidate.uri)
         }
         list.identities = all.map(listed)
-        list.choice = choice(all, present, list.failures).map(listed)
+        list.choice = choice.map(listed)
         list.failures = list.failures.map { $0.attributed(to: provider) }
         return list
     }
@@ -53,10 +55,8 @@ extension Tokens {
     /// Logs in where a PIN is configured and it is clear for which token.
     private func open(_ present: [(Token, Slot)], _ list: inout IdentityList) {
         do throws(CertificateProviderError) {
-            guard let (token, slot) = try tokenToOpen(of: present), token.isPINAtHand,
-                !slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
-            else { return }
-            try token.open(pin: nil)
+            guard let login = try tokenToOpen(of: present), login.isUnattended else { return }
+            try open(login, nil)
         } catch {
             // Several tokens are no fault of a listing.
             if error.code != .configurationInvalid { list.failures.append(error) }
@@ -68,9 +68,10 @@ extension Tokens {
     ) -> Result<Found, CertificateProviderError> {
         Result { () throws(CertificateProviderError) in
             guard !present.isEmpty else { throw failures.first ?? tokenNotPresent() }
-            if let (token, _) = try tokenToOpen(of: present) {
+            if let login = try tokenToOpen(of: present) {
+                try check(login, nil)
                 throw CertificateProviderError(
-                    .interactionRequired, "The token '\(token.displayName)' wants its PIN first.")
+                    .interactionRequired, "The token '\(login.token.displayName)' wants its PIN first.")
             }
             return try choose(all, failures)
         }

@@ -32,7 +32,10 @@ public final class PKCS11TokenProvider: CertificateProvider {
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
-            let pin = try await pin(for: tokens, interaction)
+            let login = try await tokens.calls.run("looking for the token") { () throws(CertificateProviderError) in
+                try tokens.loginByPerson()
+            }
+            let pin = try await login?.ask(interaction)
             let identity = try await tokens.calls.run("looking for the identity") {
                 () throws(CertificateProviderError) in try tokens.identity(pin: pin)
             }
@@ -60,7 +63,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
             let isKnown = try environment.storage.entry(named: tokens.settings.entryName) != nil
             do throws(CertificateProviderError) {
                 return try tokens.calls.wait("looking for the identity") { () throws(CertificateProviderError) in
-                    try tokens.needsPerson() ? nil : tokens.identity(pin: nil)
+                    try tokens.identityAtHand()
                 }
             } catch {
                 if !isKnown, [.tokenNotPresent, .notFound].contains(error.code) { return nil }
@@ -77,9 +80,8 @@ public final class PKCS11TokenProvider: CertificateProvider {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
             if tokens.settings.deletesObjects {
-                let chosen = try environment.storage.entry(named: tokens.settings.entryName)?.certificateChain.first
                 try tokens.calls.wait("destroying the identity") { () throws(CertificateProviderError) in
-                    for key in try tokens.keysToDestroy(chosen: chosen) { try key.token.discard(key) }
+                    if let key = try tokens.keyToDestroy() { try key.token.discard(key) }
                 }
             }
             try tokens.calls.wait("logging out") { () throws(CertificateProviderError) in tokens.logout() }
@@ -102,15 +104,5 @@ public final class PKCS11TokenProvider: CertificateProvider {
             state.tokens = new
             return new
         }
-    }
-
-    func pin(
-        for tokens: Tokens, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> SecretBytes? {
-        let question = try await tokens.calls.run("looking for the token") { () throws(CertificateProviderError) in
-            try tokens.questionForPIN()
-        }
-        guard let question else { return nil }
-        return try await interaction.requestSecret(question)
     }
 }

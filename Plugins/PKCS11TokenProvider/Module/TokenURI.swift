@@ -68,6 +68,18 @@ final class TokenURI: Sendable {
             && withUnsafePointer(to: token) { p11_kit_uri_match_token_info(uri, $0) == 1 }
     }
 
+    func matches(_ slot: Slot) -> Bool {
+        withUnsafePointer(to: slot.token) { p11_kit_uri_match_token_info(uri, $0) == 1 }
+    }
+
+    /// Whether the URI says which token is meant, and not only which kind.
+    var namesToken: Bool {
+        // What the URI does not say begins with a NUL.
+        let token = p11_kit_uri_get_token_info(uri).pointee
+        return token.label.0 != 0 || token.serialNumber.0 != 0
+            || (token.model.0 != 0 && token.manufacturerID.0 != 0)
+    }
+
     /// `CKA_ID` of the object that is meant, where the URI names one.
     var objectID: [UInt8]? { attribute(CKA_ID) }
     /// `CKA_LABEL` of the object that is meant, where the URI names one.

@@ -10,7 +10,7 @@ final class Token: Sendable {
     let identity: Slot.Identity
     let displayName: String
     let calls: ModuleCalls
-    private let module: Module
+    let module: Module
     let pins: PINSupply
     let pace = SigningPace()
     private let connection = Mutex<TokenConnection?>(nil)

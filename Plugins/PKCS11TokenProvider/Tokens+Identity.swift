@@ -1,0 +1,142 @@
+import CP11Kit
+import CertificateProviding
+import FoundationEssentials
+
+extension Tokens {
+    /// Returns the one identity that the URI means, logging in where that takes it.
+    ///
+    /// - Parameter pin: One that a person has just given.
+    /// - Throws: `tokenNotPresent`, `notFound`, `configurationInvalid` with the URIs to choose from, and what the login
+    ///   meets.
+    func identity(pin: GivenPIN?) throws(CertificateProviderError) -> Identity {
+        let found = try find { login, isFirst throws(CertificateProviderError) in
+            // What was accepted is known by then.
+            try open(login, isFirst ? pin : nil)
+            return true
+        }
+        guard let found else { throw tokenNotPresent() }
+        return found
+    }
+
+    /// As ``identity(pin:)``, where that takes nobody; `nil` where somebody would have to be asked.
+    func identityAtHand() throws(CertificateProviderError) -> Identity? {
+        try find { login, _ throws(CertificateProviderError) in
+            guard login.isUnattended else { return false }
+            try open(login, nil)
+            return true
+        }
+    }
+
+    /// - Parameter open: Logs in; false gives up.
+    private func find(
+        _ open: (_ login: Login, _ isFirst: Bool) throws(CertificateProviderError) -> Bool
+    ) throws(CertificateProviderError) -> Identity? {
+        var failures: [CertificateProviderError] = []
+        let present = try present(&failures)
+        guard !present.isEmpty else { throw failures.first ?? tokenNotPresent() }
+        var candidates: [Found] = []
+        for isFirst in [true, false] {
+            if let login = try tokenToOpen(of: present) {
+                guard try open(login, isFirst) else { return nil }
+            }
+            let taken = present.filter { $0.0.isOpen }
+            candidates = present.flatMap { read($0.0, $0.1, &failures) }
+            // One that was away since it was last used shows that only now, and wants its login again.
+            if taken.allSatisfy({ $0.0.isOpen }) { break }
+        }
+        return try identity(of: try choose(candidates, failures))
+    }
+
+    /// Chooses as ``identity(pin:)`` does.
+    func choose(
+        _ candidates: [Found], _ failures: [CertificateProviderError]
+    ) throws(CertificateProviderError) -> Found {
+        // A token that is closed by now is not the one that the PIN was for: to sign there would send it.
+        var candidates = candidates.filter { settings.login == .never || $0.token.isOpen }
+        let usable = candidates.filter { $0.candidate.certificate.permitsClientAuthentication }
+        if !usable.isEmpty { candidates = usable }
+        candidates = newest(candidates)
+        if candidates.count > 1, let chosen = try remembered()?.leaf.publicKey {
+            // A renewal with a new key keeps the old one until the new one works.
+            let known = candidates.filter { $0.candidate.certificate.publicKey.isSameKey(as: chosen) }
+            if !known.isEmpty { candidates = known }
+        }
+        guard let found = candidates.first else {
+            throw failures.first
+                ?? CertificateProviderError(
+                    .notFound,
+                    "No identity on the token matches '\(settings.uri.text.withVisibleControls)'; 'certprov list' "
+                        + "shows what there is.")
+        }
+        guard candidates.count == 1 else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "There are \(candidates.count) identities; set 'uri' to one of: "
+                    + candidates.map { "'\($0.candidate.uri)' (\($0.candidate.certificate.summary))" }
+                    .joined(separator: ", ") + ".")
+        }
+        return found
+    }
+
+    /// Of the certificates of one key on one token, those that a renewal has not replaced: valid ones before others, then
+    /// the latest.
+    private func newest(_ candidates: [Found]) -> [Found] {
+        let now = environment.now()
+        func isBefore(_ left: X509Certificate, _ right: X509Certificate) -> Bool {
+            let isValid = (left.status(at: now) == .valid, right.status(at: now) == .valid)
+            if isValid.0 != isValid.1 { return isValid.1 }
+            return (left.notValidBefore, left.notValidAfter) < (right.notValidBefore, right.notValidAfter)
+        }
+        var newest: [Found] = []
+        for found in candidates {
+            let certificate = found.candidate.certificate
+            let others = candidates.filter {
+                $0.token === found.token && $0.candidate.certificate.publicKey.isSameKey(as: certificate.publicKey)
+            }
+            let isReplaced = others.contains { isBefore(certificate, $0.candidate.certificate) }
+            // Some tools write a certificate twice.
+            let isThere = newest.contains { $0.isSame(as: found) }
+            if !isReplaced, !isThere { newest.append(found) }
+        }
+        return newest
+    }
+
+    /// What is remembered of the identity that was chosen last.
+    struct Remembered {
+        let leaf: X509Certificate
+        /// `nil` where it cannot be read.
+        let uri: TokenURI?
+    }
+
+    func remembered() throws(CertificateProviderError) -> Remembered? {
+        guard let entry = try environment.storage.entry(named: settings.entryName),
+            let leaf = entry.certificateChain.first
+        else { return nil }
+        return Remembered(leaf: leaf, uri: entry.attributes["uri"].flatMap { try? TokenURI($0) })
+    }
+
+    private func identity(of found: Found) throws(CertificateProviderError) -> Identity {
+        let (candidate, token) = (found.candidate, found.token)
+        let publicKey = candidate.certificate.publicKey
+        let ways = try token.withConnection { connection throws(CryptokiError) in
+            SigningMechanism.all(
+                for: publicKey, mechanisms: connection.mechanisms, allowed: candidate.key?.allowedMechanisms)
+        }
+        guard !ways.isEmpty else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "The token '\(token.displayName)' has no mechanism that signs with the \(publicKey.displayName) key.")
+        }
+        let key = TokenKey(publicKey: publicKey, uri: candidate.uri, ways: ways, id: candidate.id, token: token)
+        return try Identity(
+            certificateChain: found.chain, key: key,
+            provenance: .init(
+                provider: PKCS11TokenProvider.id, alias: String(validating: candidate.label, as: UTF8.self),
+                source: candidate.uri))
+    }
+}
+
+extension X509Certificate {
+    /// What tells certificates apart where their URIs do not.
+    fileprivate var summary: String { "\(subject), serial \(serialNumberText), until \(notValidAfter.formatted(.iso8601))" }
+}

@@ -1,0 +1,124 @@
+import CP11Kit
+import CertificateProviding
+
+/// A PIN that a person has given, and the token whose name they had read then.
+struct GivenPIN: Sendable {
+    let secret: SecretBytes
+    let token: Slot.Identity
+}
+
+/// Which token gets a PIN: never more than one, and none by chance. A PIN that is sent to another token than its own
+/// counts there as a wrong one.
+extension Tokens {
+    /// A token to log in to.
+    struct Login {
+        let token: Token
+        let slot: Slot
+        /// Whether the URI, a certificate in sight or the choice that is remembered says that it is this one. Otherwise
+        /// it is merely the only one there: somebody's own, perhaps, which a configured PIN is not for.
+        let isMeant: Bool
+
+        fileprivate var hasPad: Bool { slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) }
+
+        /// Whether nobody has to be asked, here or at the reader's own pad.
+        var isUnattended: Bool { !hasPad && token.isPINAtHand }
+    }
+
+    /// The token to log in to; `nil` when none has to be.
+    ///
+    /// - Throws: `configurationInvalid` where several tokens may hold the identity.
+    func tokenToOpen(of present: [(Token, Slot)]) throws(CertificateProviderError) -> Login? {
+        guard settings.login != .never else { return nil }
+        let guarded = present.filter { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) }
+        guard let first = guarded.first, guarded.contains(where: { !$0.0.isOpen }) else { return nil }
+        if guarded.count == 1, settings.uri.namesToken { return Login(token: first.0, slot: first.1, isMeant: true) }
+        // Certificates can be seen without a login, mostly. Tokens that are open already count as well: the identity may
+        // be on one of them, and then none of the others is to get its PIN.
+        var failures: [CertificateProviderError] = []
+        let holders = guarded.filter { showsIdentity($0.0, $0.1, &failures) }
+        var meant = holders.isEmpty ? guarded : holders
+        if meant.count > 1 || holders.isEmpty {
+            let remembered = try remembered(among: meant)
+            if remembered.isEmpty, holders.isEmpty, let failure = failures.first { throw failure }
+            if guarded.count == 1, remembered.isEmpty {
+                return Login(token: first.0, slot: first.1, isMeant: false)
+            }
+            if !remembered.isEmpty { meant = remembered }
+        }
+        guard let closed = meant.first(where: { !$0.0.isOpen }) else { return nil }
+        guard meant.count == 1 else { throw severalTokens(meant) }
+        return Login(token: closed.0, slot: closed.1, isMeant: true)
+    }
+
+    /// Logs in.
+    ///
+    /// - Parameter pin: One that a person has just given; otherwise the configured one is used.
+    /// - Throws: `interactionRequired` for a PIN that was given for another token, and `configurationInvalid` where a
+    ///   configured one would go to a token that nothing says it is for.
+    func open(_ login: Login, _ pin: GivenPIN?) throws(CertificateProviderError) {
+        try check(login, pin)
+        try login.token.open(pin: pin?.secret)
+    }
+
+    /// Throws what ``open(_:_:)`` does before anything is sent.
+    func check(_ login: Login, _ pin: GivenPIN?) throws(CertificateProviderError) {
+        if let pin, pin.token != login.token.identity {
+            throw CertificateProviderError(
+                .interactionRequired,
+                "The PIN was given for another token than '\(login.token.displayName)', which is there now, and was not "
+                    + "sent; try again.")
+        }
+        // A PIN that this token has accepted is its own.
+        if pin == nil, !login.isMeant, login.isUnattended, login.token.pins.known == nil {
+            let uri = TokenURI.text(of: login.slot.token, class: nil, id: [], label: []) ?? ""
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "Nothing says that the configured PIN is for the token '\(login.token.displayName)', the only one there; "
+                    + "if it is, name the token in 'uri': '\(uri)'.")
+        }
+    }
+
+    /// Logs in where that takes nobody.
+    /// - Throws: Also `interactionRequired`.
+    func openUnattended(_ login: Login) throws(CertificateProviderError) {
+        guard !login.hasPad else {
+            throw CertificateProviderError(
+                .interactionRequired,
+                "The token '\(login.token.displayName)' wants its PIN at the reader's own pad, where nobody is asked now.")
+        }
+        try open(login, nil)
+    }
+
+    /// The login for which a person has to be asked for the PIN; `nil` when nobody has to.
+    func loginByPerson() throws(CertificateProviderError) -> Login? {
+        var failures: [CertificateProviderError] = []
+        guard let login = try tokenToOpen(of: try present(&failures)), login.wantsQuestion else { return nil }
+        return login
+    }
+
+    /// Those of the tokens that the identity was on which is remembered.
+    func remembered(among tokens: [(Token, Slot)]) throws(CertificateProviderError) -> [(Token, Slot)] {
+        guard let uri = try remembered()?.uri else { return [] }
+        return tokens.filter { uri.matches($0.1) }
+    }
+
+    private func severalTokens(_ tokens: [(Token, Slot)]) -> CertificateProviderError {
+        let uris = tokens.compactMap { _, slot in
+            TokenURI.text(of: slot.token, class: nil, id: [], label: []).map { "'\($0)'" }
+        }
+        return CertificateProviderError(
+            .configurationInvalid,
+            "There are \(uris.count) tokens that the PIN could be for, and it is sent to one only; set 'uri' to one of: "
+                + uris.joined(separator: ", ") + ".")
+    }
+}
+
+extension Tokens.Login {
+    /// Whether a person here has to be asked.
+    var wantsQuestion: Bool { !hasPad && !token.isPINAtHand }
+
+    func ask(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> GivenPIN {
+        let secret = try await interaction.requestSecret("PIN for the token '\(token.displayName)'")
+        return GivenPIN(secret: secret, token: token.identity)
+    }
+}

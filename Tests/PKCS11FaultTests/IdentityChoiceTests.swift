@@ -1,0 +1,139 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import Foundation
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// Which identity is meant among several, and what one that cannot be read hides.
+@Suite(.timeLimit(.minutes(5))) struct IdentityChoiceTests {
+    /// A token with one key and certificates for it that begin at these times, in seconds from now.
+    private func renewed(_ starts: [TimeInterval]) throws -> (FaultyModule, [X509Certificate]) {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        let authority = try FaultyModule.authority.get()
+        let identity = try authority.issue("client")
+        try module.addKey(of: identity, to: 0)
+        let certificates = try starts.map {
+            try authority.renew(identity, as: "client", notBefore: Date(timeIntervalSinceNow: $0))
+        }
+        for certificate in certificates { try module.add(certificate, to: 0, id: 1) }
+        module.control.insert(0, 0)
+        return (module, certificates)
+    }
+
+    /// They have one id and one label, so that no URI tells them apart.
+    @Test(arguments: [[-9000, -60, -3600], [-60, -9000, 3600], [3600, 7200, -60]])
+    func theNewestCertificateOfAKeyIsMeant(starts: [TimeInterval]) async throws {
+        let (module, certificates) = try renewed(starts)
+        let provider = try module.provider()
+        let newest = try #require(starts.firstIndex(of: -60))
+        #expect(try await provider.getCertificate(NoUserInteraction()).certificate == certificates[newest])
+        let list = await provider.listIdentities()
+        #expect(list.identities.map(\.isStored) == starts.map { $0 == -60 })
+    }
+
+    @Test func theSameCertificateTwiceIsOne() async throws {
+        let (module, certificates) = try renewed([-60])
+        try module.add(certificates[0], to: 0, id: 1)
+        #expect(try await module.provider().getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+
+    @Test func whereNothingTellsThemApartTheMessageDoes() async throws {
+        let (module, certificates) = try renewed([-60, -60])
+        let provider = try module.provider()
+        do {
+            _ = try await provider.getCertificate(NoUserInteraction())
+            Issue.record("one of two was chosen")
+        } catch {
+            #expect(error.code == .configurationInvalid)
+            for certificate in certificates { #expect(error.message.contains(certificate.serialNumberText)) }
+            #expect(error.message.contains("CN=client") && error.message.contains("until 20"))
+        }
+    }
+
+    /// A renewal has written the new key's certificate, and the old one is still there.
+    @Test func theChosenOneStaysChosen() async throws {
+        let module = try FaultyModule.withIdentity()
+        let storage = InMemoryStorage()
+        let chosen = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
+        try module.add(FaultyModule.authority.get().issue("new"), to: 0, id: 2)
+        let provider = try module.provider(storage: storage)
+        #expect(try provider.getStoredCertificate()?.certificate == chosen.certificate)
+        #expect(await provider.listIdentities().identities.map(\.isStored) == [true, false])
+        #expect(await code { _ = try module.provider().getStoredCertificate() } == .configurationInvalid)
+    }
+
+    /// What `getStoredCertificate` returns is shown as stored, whether it was ever fetched or not.
+    @Test func whatIsAtHandIsStored() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider()
+        #expect(await provider.listIdentities().identities.map(\.isStored) == [true])
+        #expect(try provider.getStoredCertificate() != nil)
+        let attended = try module.provider(pin: nil)
+        #expect(await attended.listIdentities().identities.map(\.isStored) == [false])
+        #expect(try attended.getStoredCertificate() == nil)
+    }
+
+    @Test func anObjectThatCannotBeReadHidesNoOther() async throws {
+        let module = try FaultyModule.withIdentity()
+        try module.add(FaultyModule.authority.get().issue("other"), to: 0, id: 2)
+        for result in [CKR_ATTRIBUTE_VALUE_INVALID, CKR_GENERAL_ERROR, CKR_DEVICE_MEMORY] {
+            let provider = try module.provider(["login": "never"])
+            module.fail("C_GetAttributeValue", result)
+            let list = await provider.listIdentities()
+            #expect(list.identities.count == 1 && list.failures.map(\.code) == [.unavailable], "\(list)")
+        }
+    }
+
+    /// It is in the list of slots, and gone when it is read.
+    @Test func aTokenThatIsPulledOutHidesNoOther() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_token(1, "beta", "0002", FaultyModule.pin)
+        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
+        module.control.insert(1, 1)
+        let provider = try module.provider(["login": "never"])
+        module.fail("C_FindObjectsInit", CKR_DEVICE_REMOVED, times: 2)
+        let list = await provider.listIdentities()
+        #expect(list.identities.count == 1 && list.failures.map(\.code) == [.tokenNotPresent], "\(list)")
+    }
+
+    /// An issuer's certificate, or anybody's, under the id of a key that has its own.
+    @Test func anotherCertificateUnderTheIDIsNoFailure() async throws {
+        let module = try FaultyModule.withIdentity()
+        try module.add(FaultyModule.rsaIdentity.get().certificate, to: 0, id: 1)
+        let provider = try module.provider()
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+        #expect(await provider.listIdentities().failures.isEmpty)
+    }
+
+    /// Both under one id, and nothing beside them that says more.
+    @Test func aKeyOfAnotherKindIsNotTheCertificates() async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        try module.addKey(of: FaultyModule.authority.get().issue("other"), to: 0)
+        try module.add(FaultyModule.rsaIdentity.get(), to: 0)
+        module.control.insert(0, 0)
+        #expect(try await module.provider().getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+
+    /// `CKA_EC_POINT` in the forms that modules give it: an OCTET STRING or not, whole or compressed.
+    @Test(arguments: [true, false], [true, false]) func aPointTellsTheKey(isWrapped: Bool, isWhole: Bool) async throws {
+        func point(_ key: PublicKeyInfo) -> [UInt8] {
+            let whole = key.keyBits
+            let point = isWhole ? whole : [2 | (whole[64] & 1)] + whole[1...32]
+            return isWrapped ? [4, UInt8(point.count)] + point : point
+        }
+        for isOwn in [true, false] {
+            let module = try FaultyModule.withIdentity()
+            let provider = try module.provider()
+            let own = try await provider.getCertificate(NoUserInteraction()).certificate.publicKey
+            let other = try FaultyModule.authority.get().issue("other").certificate.publicKey
+            let bytes = point(isOwn ? own : other)
+            module.control.add_public_key(0, 1, bytes, UInt(bytes.count))
+            let outcome = await code { _ = try await provider.getCertificate(NoUserInteraction()) }
+            #expect(outcome == (isOwn ? nil : .keyMismatch))
+        }
+    }
+}

@@ -1,0 +1,109 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// Which token gets a PIN. Each wrong one counts there, so a token that is not meant must get none.
+@Suite(.timeLimit(.minutes(5))) struct TokenChoiceTests {
+    /// The token `alpha` with an identity, whose certificate is hidden.
+    private func moduleThatHides() throws -> FaultyModule {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_visibility(0, 0, 0)
+        return module
+    }
+
+    /// Somebody's own token, perhaps, is the only one in the reader.
+    @Test(arguments: [true, false]) func aConfiguredPINNeedsATokenThatIsMeant(isEmpty: Bool) async throws {
+        let module = try moduleThatHides()
+        if isEmpty { module.control.clear(0) }
+        for uri in ["pkcs11:", "pkcs11:object=identity", "pkcs11:manufacturer=certprov"] {
+            let provider = try module.provider(["uri": uri])
+            #expect(
+                await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
+            #expect(await code { _ = try provider.getStoredCertificate() } == .configurationInvalid)
+            #expect(await choice(provider) == .configurationInvalid)
+            let key = try FaultyModule.authority.get().issue("key").key.publicKey
+            #expect(await code { _ = try await provider.key(for: key, NoUserInteraction()) } == .configurationInvalid)
+        }
+        #expect(module.calls("C_Login") == 0)
+    }
+
+    @Test(arguments: ["pkcs11:token=alpha", "pkcs11:serial=0001", "pkcs11:model=faulty;manufacturer=certprov"])
+    func aURIThatNamesTheTokenIsEnough(uri: String) async throws {
+        let module = try moduleThatHides()
+        let provider = try module.provider(["uri": uri])
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+
+    /// A person reads the token's name before they type; and what they have chosen is known from then on.
+    @Test func aPersonSaysWhichTokenIsMeant() async throws {
+        let module = try moduleThatHides()
+        let storage = InMemoryStorage()
+        let attended = try module.provider(pin: nil, storage: storage)
+        let person = Person(FaultyModule.pin)
+        #expect(try attended.getStoredCertificate() == nil)
+        #expect(try await attended.getCertificate(person).key.signsValidly())
+        module.control.insert(0, -1)
+        module.control.insert(0, 0)
+        #expect(try attended.getStoredCertificate() != nil)
+        #expect(person.timesAsked == 1)
+        let service = try module.provider(storage: storage)
+        #expect(try service.getStoredCertificate() != nil)
+        #expect(module.control.tries_left(0) == 3)
+    }
+
+    @Test func aPINIsNotForTheTokenThatCameMeanwhile() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_token(1, "beta", "0002", "5678")
+        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
+        let provider = try module.provider(pin: nil)
+        let swapper = Swapper { module.control.insert(0, 1) }
+        #expect(await code { _ = try await provider.getCertificate(swapper) } == .interactionRequired)
+        #expect(module.control.pins() == 0)
+        // Also where the next thing would be a key.
+        let key = try FaultyModule.authority.get().issue("key").key.publicKey
+        let back = Swapper { module.control.insert(0, 0) }
+        #expect(await code { _ = try await provider.key(for: key, back) } != nil)
+        #expect(module.control.tries_left(0) == 3 && module.control.tries_left(1) == 3)
+    }
+
+    /// The token of the identity gets the PIN, and no other that the URI matches.
+    @Test func deletingSendsThePINToOneToken() async throws {
+        let module = try FaultyModule.withIdentity()
+        let storage = InMemoryStorage()
+        let provider = try module.provider(storage: storage, ["delete-objects": "true"])
+        _ = try await provider.getCertificate(NoUserInteraction())
+        module.control.set_token(1, "beta", "0002", "5678")
+        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
+        module.control.insert(1, 1)
+        for provider in [provider, try module.provider(storage: storage, ["delete-objects": "true"])] {
+            let announced = try await provider.announcedDeletions()
+            #expect(announced.count == 2 && announced[0].contains("alpha") && announced[1].contains("CN=client"))
+            // This module destroys nothing.
+            #expect(await code { try provider.deleteStoredCertificate() } == .deleteFailed)
+        }
+        module.control.insert(0, -1)
+        #expect(await code { _ = try await provider.announcedDeletions() } == .tokenNotPresent)
+        #expect(await code { try provider.deleteStoredCertificate() } == .tokenNotPresent)
+        #expect(module.control.tries_left(1) == 3)
+    }
+
+    /// Why a listing says that none would be taken.
+    private func choice(_ provider: PKCS11TokenProvider) async -> CertificateProviderError.Code? {
+        if case .failure(let error) = await provider.listIdentities().choice { error.code } else { nil }
+    }
+}
+
+/// Somebody who changes the tokens while they are asked.
+private struct Swapper: UserInteraction {
+    let swap: @Sendable () -> Void
+
+    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+        swap()
+        return SecretBytes(utf8: FaultyModule.pin)
+    }
+
+    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { true }
+}
