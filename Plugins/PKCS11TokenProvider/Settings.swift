@@ -25,6 +25,11 @@ struct Settings: Sendable {
     init(_ parameters: ProviderParameters, provider: ProviderID) throws(CertificateProviderError) {
         try parameters.refuseUnknown(knowing: Self.parameters, provider: provider)
         uri = try TokenURI(parameters.string(Parameter.uri) ?? "pkcs11:")
+        guard uri.meansIdentity else {
+            throw parameters.invalid(
+                Parameter.uri, "must mean an identity: its 'type' is 'cert' or 'private', or left out",
+                provider: provider)
+        }
         modulePath = parameters.string(Parameter.modulePath)
         if let source = try parameters.secretSource(Parameter.pinSource, provider: provider) {
             pinSource = source
@@ -59,14 +64,46 @@ struct Settings: Sendable {
                 "A 'pin-source' that runs a command ('|…') is refused; write the PIN to a file that only you can read.",
                 provider: provider)
         }
-        var path = text
-        if path.hasPrefix("file:") { path = String(path.dropFirst(5)) }
-        if path.hasPrefix("///") { path = String(path.dropFirst(2)) }
-        guard path.hasPrefix("/") else {
+        guard let path = text.lowercased().hasPrefix("file:") ? path(ofFileURI: text) : text, path.hasPrefix("/"),
+            !path.utf8.contains(0)
+        else {
             throw CertificateProviderError(
-                .configurationInvalid, "The 'pin-source' of the URI must be an absolute path.", provider: provider)
+                .configurationInvalid,
+                "The 'pin-source' of the URI must be an absolute path on this host, or a 'file:' URI of one.",
+                provider: provider)
         }
         return .file(path)
+    }
+
+    /// `file:/path`, `file:///path` or `file://localhost/path` (RFC 8089, section 2), percent-encoded in its own right.
+    private static func path(ofFileURI text: String) -> String? {
+        var rest = text.dropFirst(5)
+        if rest.hasPrefix("//") {
+            rest = rest.dropFirst(2)
+            let host = rest.prefix { $0 != "/" }
+            guard host.isEmpty || host.lowercased() == "localhost" else { return nil }
+            rest = rest.dropFirst(host.count)
+        }
+        return percentDecoded(rest)
+    }
+
+    /// `nil` where a percent sign is not followed by two hexadecimal digits (RFC 3986, section 2.1), or it is no UTF-8.
+    private static func percentDecoded(_ text: Substring) -> String? {
+        var bytes: [UInt8] = []
+        var rest = Array(text.utf8)[...]
+        while let byte = rest.popFirst() {
+            guard byte == UInt8(ascii: "%") else {
+                bytes.append(byte)
+                continue
+            }
+            let digits = rest.prefix(2)
+            guard digits.count == 2, digits.allSatisfy({ Character(UnicodeScalar($0)).isHexDigit }),
+                let value = UInt8(String(decoding: digits, as: UTF8.self), radix: 16)
+            else { return nil }
+            bytes.append(value)
+            rest = rest.dropFirst(2)
+        }
+        return String(validating: bytes, as: UTF8.self)
     }
 
     private static func flag(

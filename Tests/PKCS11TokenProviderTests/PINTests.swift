@@ -1,4 +1,5 @@
 import CertificateProviding
+import Foundation
 import PKCS11TokenProvider
 import TestSupport
 import Testing
@@ -18,7 +19,8 @@ import Testing
 
     @Test(arguments: TestModule.installed) func theURIMayNameTheFile(module: TestModule) async throws {
         let file = try TokenFarm.shared().file("pin")
-        for source in [file, "file:\(file)", "file://\(file)"] {
+        let encoded = file.replacingOccurrences(of: "pin", with: "p%2569n")
+        for source in [file, "file:\(file)", "file://\(file)", "file://localhost\(file)", "file://\(encoded)"] {
             var setup = try TokenSetup(module, pin: .none)
             setup.uri += "&pin-source=" + source
             try await setup.identity().verifyPossession()
@@ -28,6 +30,11 @@ import Testing
     @Test(arguments: [
         "pkcs11:?pin-source=|/bin/echo%201234", "pkcs11:?pin-source=%7c/bin/echo", "pkcs11:?pin-source=relative",
         "pkcs11:slot-id=0", "pkcs11:token=a;pin-value=1234", "pkcs11:token=a;unknown=1", "pkcs11:token=%zz", "http://a",
+        "pkcs11:token=a;pin- value=1234", "pkcs11:token=a;pin%2Dvalue=1234", "pkcs11:token=a;PIN-VALUE=1234",
+        "pkcs11:token=a&pin-value=1234", "pkcs11:token=a;token=b", "pkcs11:id=%01;object=a;id=%01",
+        "pkcs11:token=a?pin-source=/tmp/pin&pin-value=1234", "pkcs11:token=a;type=data", "pkcs11:type=secret-key",
+        "pkcs11:token=a;type=public", "pkcs11:?pin-source=file://elsewhere/pin", "pkcs11:?pin-source=file:pin",
+        "pkcs11:?pin-source=file:///%25zz",
     ])
     func aURIThatIsRefused(uri: String) throws {
         var setup = try TokenSetup(.softhsm, pin: .none)

@@ -63,9 +63,19 @@ enum ModuleLoader {
     private static func isWanted(
         _ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>, _ name: String, _ uri: TokenURI
     ) -> Bool {
-        if let wanted = uri.moduleName { return name == wanted }
+        if let wanted = uri.moduleName {
+            let file = string(p11_kit_module_get_filename(functions))
+            return name == wanted || [name, file ?? name].contains { libraryName($0) == libraryName(wanted) }
+        }
         // Trust anchors, which have no keys.
         return string(p11_kit_config_option(functions, "trust-policy")) != "yes"
+    }
+
+    /// A library's name without its path, its suffix and `lib` (RFC 7512, section 2.3).
+    private static func libraryName(_ path: String) -> Substring {
+        let file = path.split(separator: "/").last ?? ""
+        let stem = file.split(separator: ".").first ?? file
+        return stem.hasPrefix("lib") ? stem.dropFirst(3) : stem
     }
 
     /// Takes over a string that p11-kit allocated.

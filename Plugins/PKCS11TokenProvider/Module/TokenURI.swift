@@ -15,15 +15,10 @@ final class TokenURI: Sendable {
     init(_ text: String) throws(CertificateProviderError) {
         guard let uri = p11_kit_uri_new() else { throw CertificateProviderError(.internal, "Out of memory.") }
         self.uri = uri
-        self.text = text.split(separator: "?", maxSplits: 1).first.map(String.init) ?? text
-        // p11-kit takes it there, from which it would get into everything that shows the URI.
-        guard !self.text.contains("pin-value") && !self.text.contains("pinfile") else {
-            throw CertificateProviderError(
-                .configurationInvalid,
-                "A PKCS#11 URI has a PIN before its '?'; put it into a file that only you can read, and name that with "
-                    + "'pin-source'.")
-        }
-        let result = p11_kit_uri_parse(text, P11KitUriType(P11_KIT_URI_FOR_ANY.rawValue), uri)
+        let written = WrittenURI(text)
+        self.text = written.path
+        try written.check()
+        let result = p11_kit_uri_parse(written.text, P11KitUriType(P11_KIT_URI_FOR_ANY.rawValue), uri)
         guard result == P11_KIT_URI_OK.rawValue else {
             let reason = p11_kit_uri_message(result).map { String(cString: $0) } ?? "it is no PKCS#11 URI"
             throw CertificateProviderError(
@@ -34,6 +29,12 @@ final class TokenURI: Sendable {
                 .configurationInvalid,
                 "The PKCS#11 URI '\(self.text.withVisibleControls)' has an attribute that is not known here, so that "
                     + "nothing can match it; see RFC 7512, section 2.3.")
+        }
+        guard pinSource == nil || p11_kit_uri_get_pin_value(uri) == nil else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "A PKCS#11 URI must not have both 'pin-source' and 'pin-value' (RFC 7512, section 2.4); remove "
+                    + "'pin-value'.")
         }
         guard p11_kit_uri_get_slot_id(uri) == CK_SLOT_ID.max else {
             throw CertificateProviderError(
@@ -47,6 +48,12 @@ final class TokenURI: Sendable {
 
     /// The URI that any token and object matches.
     static func any() throws(CertificateProviderError) -> TokenURI { try TokenURI("pkcs11:") }
+
+    /// Whether it may mean an identity: a certificate or its private key, which it is called by here.
+    var meansIdentity: Bool {
+        guard let bytes = attribute(CKA_CLASS) else { return true }
+        return [CKO_CERTIFICATE, CKO_PRIVATE_KEY].contains { Attribute(CKA_CLASS, $0).value == bytes }
+    }
 
     var moduleName: String? { p11_kit_uri_get_module_name(uri).map { String(cString: $0) } }
     var modulePath: String? { p11_kit_uri_get_module_path(uri).map { String(cString: $0) } }
