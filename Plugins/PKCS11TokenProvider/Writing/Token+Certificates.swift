@@ -10,10 +10,11 @@ extension Token {
     func store(
         _ chain: [X509Certificate], for key: TokenKey
     ) throws(CertificateProviderError) -> [X509Certificate]? {
-        try write { connection, session throws(CryptokiError) in
+        // What this call has written, over all of its attempts: the answer to one may have been lost with the token.
+        var written: [X509Certificate] = []
+        return try write { connection, session throws(CryptokiError) in
             guard let privateKey = try connection.key(for: key.publicKey, id: key.id)?.found else { return nil }
             let reader = TokenReader(session: session, slot: connection.slot)
-            var made: [(handle: CK_OBJECT_HANDLE, certificate: X509Certificate)] = []
             do throws(CryptokiError) {
                 for (position, certificate) in chain.enumerated() {
                     let isLeaf = position == 0
@@ -24,11 +25,15 @@ extension Token {
                         ? certificate.attributes(id: key.id, label: privateKey.label)
                         : certificate.attributes(
                             id: Array(certificate.publicKey.sha256.prefix(20)), label: Array(certificate.subject.utf8))
-                    made.append((try session.create(attributes), certificate))
+                    if !written.contains(certificate) { written.append(certificate) }
+                    _ = try session.create(attributes)
                 }
-                return made.map(\.certificate)
+                return written
             } catch {
-                for object in made { try? session.destroy(object.handle) }
+                for certificate in written {
+                    let id = certificate == chain.first ? key.id : nil
+                    for object in (try? reader.objects(of: certificate, id: id)) ?? [] { try? session.destroy(object) }
+                }
                 throw error
             }
         }

@@ -1,0 +1,83 @@
+import CP11Kit
+import CertificateProviding
+import Glibc
+import Synchronization
+
+@testable import PKCS11TokenProvider
+
+/// SoftHSM's functions, some of which fail when a test says so.
+enum Faults {
+    struct Plan {
+        var generation: CK_RV?
+        /// Refuses a private key's template that forbids something.
+        var refusesUsage = false
+        var readingPoints: CK_RV?
+        /// After so many that work.
+        var creation: (working: Int, code: CK_RV)?
+        /// Of the next one, which works nevertheless.
+        var lostAnswer: CK_RV?
+        var destruction: (working: Int, code: CK_RV)?
+    }
+
+    static let plan = Mutex(Plan())
+    private static let real = Mutex<[CK_FUNCTION_LIST]>([])
+    private static var functions: CK_FUNCTION_LIST? { real.withLock { $0.first } }
+
+    static func module(_ path: String) throws -> Module {
+        guard let loaded = p11_kit_module_load(path, 0) else { throw EmptyTokens.Failure(description: path) }
+        // Initialised as p11-kit knows it; the copy of the library's own functions never leaves the test.
+        let initialised = p11_kit_module_initialize(loaded)
+        guard initialised == CKR_OK else { throw CryptokiError(function: "C_Initialize", code: initialised) }
+        typealias Getter = @convention(c) (UnsafeMutablePointer<UnsafeMutablePointer<CK_FUNCTION_LIST>?>) -> CK_RV
+        var list: UnsafeMutablePointer<CK_FUNCTION_LIST>?
+        guard let library = dlopen(path, RTLD_NOW), let symbol = dlsym(library, "C_GetFunctionList"),
+            unsafeBitCast(symbol, to: Getter.self)(&list) == CKR_OK, let list
+        else { throw EmptyTokens.Failure(description: "no functions") }
+        real.withLock { $0 = [list.pointee] }
+        let copy = UnsafeMutablePointer<CK_FUNCTION_LIST>.allocate(capacity: 1)
+        copy.initialize(to: list.pointee)
+        copy.pointee.C_Initialize = { _ in CKR_OK }
+        copy.pointee.C_Finalize = { _ in CKR_OK }
+        copy.pointee.C_GenerateKeyPair = { session, mechanism, publicKey, publicCount, privateKey, privateCount, a, b in
+            let plan = Faults.plan.withLock { $0 }
+            if let code = plan.generation { return code }
+            let types = (0..<Int(privateCount)).compactMap { privateKey?[$0].type }
+            if plan.refusesUsage, types.contains(CKA_UNWRAP) { return CKR_ATTRIBUTE_TYPE_INVALID }
+            return Faults.functions?.C_GenerateKeyPair?(
+                session, mechanism, publicKey, publicCount, privateKey, privateCount, a, b) ?? CKR_GENERAL_ERROR
+        }
+        copy.pointee.C_GetAttributeValue = { session, object, template, count in
+            if let code = Faults.plan.withLock({ $0.readingPoints }), template?.pointee.type == CKA_EC_POINT {
+                return code
+            }
+            return Faults.functions?.C_GetAttributeValue?(session, object, template, count) ?? CKR_GENERAL_ERROR
+        }
+        copy.pointee.C_CreateObject = { session, template, count, object in
+            let lost = Faults.plan.withLock { plan in
+                defer { plan.lostAnswer = nil }
+                return plan.lostAnswer
+            }
+            if let lost {
+                _ = Faults.functions?.C_CreateObject?(session, template, count, object)
+                return lost
+            }
+            if let code = Faults.plan.withLock({ Faults.next(&$0.creation) }) { return code }
+            return Faults.functions?.C_CreateObject?(session, template, count, object) ?? CKR_GENERAL_ERROR
+        }
+        copy.pointee.C_DestroyObject = { session, object in
+            if let code = Faults.plan.withLock({ Faults.next(&$0.destruction) }) { return code }
+            return Faults.functions?.C_DestroyObject?(session, object) ?? CKR_GENERAL_ERROR
+        }
+        return try Module(copy, name: "faulty", owner: ModuleHandles(single: loaded))
+    }
+
+    /// The code of a call that is to fail.
+    private static func next(_ fault: inout (working: Int, code: CK_RV)?) -> CK_RV? {
+        guard let now = fault else { return nil }
+        if now.working > 0 {
+            fault = (now.working - 1, now.code)
+            return nil
+        }
+        return now.code
+    }
+}
