@@ -6,12 +6,17 @@ import TestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(5))) struct MechanismTests {
-    private func identity(_ mechanisms: [CK_MECHANISM_TYPE]) async throws -> Identity {
+    private func module(_ mechanisms: [CK_MECHANISM_TYPE]) throws -> FaultyModule {
         let module = try FaultyModule()
         module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
         module.control.set_mechanisms(0, mechanisms, UInt32(mechanisms.count))
         try module.add(FaultyModule.rsaIdentity.get(), to: 0)
         module.control.insert(0, 0)
+        return module
+    }
+
+    private func identity(_ mechanisms: [CK_MECHANISM_TYPE]) async throws -> Identity {
+        let module = try module(mechanisms)
         return try await module.provider().getCertificate(NoUserInteraction())
     }
 
@@ -30,6 +35,62 @@ import Testing
         let identity = try await identity([CKM_RSA_PKCS])
         #expect(identity.key.signatureSchemes == [.rsaPKCS1SHA256, .rsaPKCS1SHA384, .rsaPKCS1SHA512])
         #expect(await code { _ = try await identity.key.signsValidly(.rsaPSSRSAESHA256) } == .unsupportedAlgorithm)
+    }
+
+    /// What the token says of PSS, and whether that rules it out for a key of 2048 bits. Sizes are bits, or bytes.
+    private static let infos: [(CK_MECHANISM_INFO, Bool)] = [
+        (CK_MECHANISM_INFO(ulMinKeySize: 0, ulMaxKeySize: 0, flags: 0), false),
+        (CK_MECHANISM_INFO(ulMinKeySize: 0, ulMaxKeySize: 0, flags: UInt(CKF_SIGN)), false),
+        (CK_MECHANISM_INFO(ulMinKeySize: 512, ulMaxKeySize: 4096, flags: UInt(CKF_HW)), false),
+        (CK_MECHANISM_INFO(ulMinKeySize: 512, ulMaxKeySize: 4096, flags: UInt(CKF_SIGN | CKF_VERIFY)), false),
+        (CK_MECHANISM_INFO(ulMinKeySize: 128, ulMaxKeySize: 512, flags: UInt(CKF_SIGN)), false),
+        (CK_MECHANISM_INFO(ulMinKeySize: 4096, ulMaxKeySize: 128, flags: UInt(CKF_SIGN)), false),
+        (CK_MECHANISM_INFO(ulMinKeySize: 512, ulMaxKeySize: .max, flags: UInt(CKF_SIGN)), false),
+        (CK_MECHANISM_INFO(ulMinKeySize: 512, ulMaxKeySize: 4096, flags: UInt(CKF_VERIFY)), true),
+        (CK_MECHANISM_INFO(ulMinKeySize: 512, ulMaxKeySize: 1024, flags: UInt(CKF_SIGN)), true),
+        (CK_MECHANISM_INFO(ulMinKeySize: 3072, ulMaxKeySize: 4096, flags: UInt(CKF_SIGN)), true),
+    ]
+
+    @Test(arguments: infos)
+    func whatTheTokenSaysOfAMechanismCounts(info: CK_MECHANISM_INFO, rulesOut: Bool) async throws {
+        let module = try module([CKM_RSA_PKCS, CKM_RSA_PKCS_PSS])
+        module.control.set_mechanism_info(0, CKM_RSA_PKCS_PSS, info)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        #expect(identity.key.signatureSchemes == (rulesOut ? Array(Self.schemes.suffix(3)) : Self.schemes))
+        for scheme in identity.key.signatureSchemes {
+            #expect(try await identity.key.signsValidly(scheme), "\(scheme)")
+        }
+        // Once for each, and never again.
+        #expect(module.calls("C_GetMechanismInfo") == 2)
+    }
+
+    @Test func aModuleThatTellsNothingIsTried() async throws {
+        let module = try module([CKM_RSA_PKCS, CKM_RSA_PKCS_PSS])
+        module.fail("C_GetMechanismInfo", CKR_FUNCTION_NOT_SUPPORTED, times: .max)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        #expect(identity.key.signatureSchemes == Self.schemes)
+    }
+
+    /// It is in the list, and the key does not know it.
+    @Test(arguments: [CKR_MECHANISM_INVALID, CKR_MECHANISM_PARAM_INVALID])
+    func aRefusedMechanismIsNotTheLast(result: CK_RV) async throws {
+        let module = try module([CKM_RSA_PKCS_PSS, CKM_RSA_X_509])
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        for scheme in Self.schemes.prefix(3) {
+            module.fail("C_SignInit", result)
+            #expect(try await identity.key.signsValidly(scheme))
+        }
+        module.fail("C_SignInit", result, times: 2)
+        #expect(await code { _ = try await identity.key.signsValidly(Self.schemes[0]) } == .unsupportedAlgorithm)
+    }
+
+    @Test func aKeyWithoutPSSIsRemarkedOn() async throws {
+        let module = try module([CKM_RSA_PKCS])
+        let list = try await module.provider().listIdentities()
+        #expect(list.identities.count == 1, "\(list)")
+        #expect(list.remarks.count == 1 && list.remarks[0].contains("TLS 1.3") && list.remarks[0].contains("alpha"))
+        let other = try self.module([CKM_RSA_X_509])
+        #expect(try await other.provider().listIdentities().remarks.isEmpty)
     }
 
     @Test(arguments: [[], [CKM_ECDSA]]) func noMechanismIsAClearError(mechanisms: [CK_MECHANISM_TYPE]) async throws {

@@ -1,23 +1,35 @@
 import CP11Kit
 import CertificateProviding
-import Crypto
 
 extension Session {
     /// Signs with a key of the token. Blocks.
     ///
     /// - Parameters:
+    ///   - ways: Those of one scheme; the next one is tried where the token does not know one after all.
     ///   - modulusBits: The size of an RSA key; not used for others.
     ///   - authenticate: Called between `C_SignInit` and `C_Sign`, where a key demands the PIN for each signature.
-    /// - Returns: What the token gives: r‖s for ECDSA.
     func sign(
-        _ message: [UInt8], with key: CK_OBJECT_HANDLE, by way: SigningMechanism, modulusBits: Int,
+        _ message: [UInt8], with key: CK_OBJECT_HANDLE, by ways: [SigningMechanism], modulusBits: Int,
         authenticate: ((Session) throws(CryptokiError) -> Void)?
-    ) throws(CryptokiError) -> [UInt8] {
-        guard var input = way.input(for: message, modulusBits: modulusBits) else {
-            throw CryptokiError(function: "C_SignInit", code: CKR_KEY_SIZE_RANGE)
+    ) throws(CryptokiError) -> TokenSignature {
+        var refusal = CryptokiError(function: "C_SignInit", code: CKR_KEY_SIZE_RANGE)
+        for way in ways {
+            guard let input = way.input(for: message, modulusBits: modulusBits) else { continue }
+            do throws(CryptokiError) { try initialize(way, key) } catch {
+                guard error.code == CKR_MECHANISM_INVALID || error.code == CKR_MECHANISM_PARAM_INVALID else {
+                    throw error
+                }
+                refusal = error
+                continue
+            }
+            try authenticate?(self)
+            return TokenSignature(bytes: try sign(input), scheme: way.scheme)
         }
-        try initialize(way, key)
-        try authenticate?(self)
+        throw refusal
+    }
+
+    private func sign(_ input: [UInt8]) throws(CryptokiError) -> [UInt8] {
+        var input = input
         var signature = [UInt8](repeating: 0, count: Self.maximumSignatureSize)
         var count = CK_ULONG(signature.count)
         let inputCount = CK_ULONG(input.count)
@@ -63,27 +75,5 @@ extension SigningMechanism {
     fileprivate var isPSS: Bool {
         [CKM_RSA_PKCS_PSS, CKM_SHA256_RSA_PKCS_PSS, CKM_SHA384_RSA_PKCS_PSS, CKM_SHA512_RSA_PKCS_PSS].contains(
             mechanism)
-    }
-
-    /// Returns the signature as TLS carries it: tokens give r‖s for ECDSA (PKCS#11, section 2.3.1), TLS wants DER.
-    /// - Throws: `protocolError` for one that has not the right length.
-    func encoded(_ signature: [UInt8], token: String) throws(CertificateProviderError) -> [UInt8] {
-        do {
-            switch scheme {
-            case .ecdsaP256SHA256:
-                return Array(try P256.Signing.ECDSASignature(rawRepresentation: signature).derRepresentation)
-            case .ecdsaP384SHA384:
-                return Array(try P384.Signing.ECDSASignature(rawRepresentation: signature).derRepresentation)
-            case .ecdsaP521SHA512:
-                return Array(try P521.Signing.ECDSASignature(rawRepresentation: signature).derRepresentation)
-            default:
-                return signature
-            }
-        } catch {
-            throw CertificateProviderError(
-                .protocolError,
-                "The token '\(token)' returned a signature of \(signature.count) bytes, which \(scheme) does not have.",
-                underlying: error)
-        }
     }
 }

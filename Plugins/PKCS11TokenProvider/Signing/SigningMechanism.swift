@@ -54,19 +54,26 @@ struct SigningMechanism: Sendable {
         }
     }
 
-    /// The ways to sign with `key`, one for each scheme that the token can really do, most preferred first.
+    /// The ways to sign with `key`: for each scheme that the token can really do, most preferred first, those that it may
+    /// know, the best first.
     ///
     /// - Parameters:
     ///   - mechanisms: The token's.
     ///   - allowed: The key's own `CKA_ALLOWED_MECHANISMS`; `nil` when it has none.
     static func all(
-        for key: PublicKeyInfo, mechanisms: Set<CK_MECHANISM_TYPE>, allowed: Set<CK_MECHANISM_TYPE>? = nil
+        for key: PublicKeyInfo, mechanisms: TokenMechanisms, allowed: Set<CK_MECHANISM_TYPE>? = nil
     ) -> [SigningMechanism] {
-        let usable = allowed.map { mechanisms.intersection($0) } ?? mechanisms
-        return schemes(for: key).compactMap { scheme in
-            ways(of: scheme).first { usable.contains($0.mechanism) }
+        schemes(for: key).flatMap(ways).filter { way in
+            mechanisms.maySign(way.mechanism, with: key) && allowed?.contains(way.mechanism) ?? true
         }
     }
+
+    /// All mechanisms that any key signs by.
+    static let types: Set<CK_MECHANISM_TYPE> = [
+        CKM_ECDSA, CKM_ECDSA_SHA256, CKM_ECDSA_SHA384, CKM_ECDSA_SHA512, CKM_EDDSA, CKM_RSA_PKCS, CKM_RSA_X_509,
+        CKM_RSA_PKCS_PSS, CKM_SHA256_RSA_PKCS, CKM_SHA384_RSA_PKCS, CKM_SHA512_RSA_PKCS, CKM_SHA256_RSA_PKCS_PSS,
+        CKM_SHA384_RSA_PKCS_PSS, CKM_SHA512_RSA_PKCS_PSS,
+    ]
 
     private static func schemes(for key: PublicKeyInfo) -> [SignatureScheme] {
         switch (key.algorithm, key.curve) {

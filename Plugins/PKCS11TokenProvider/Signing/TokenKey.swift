@@ -4,7 +4,7 @@ import CertificateProviding
 struct TokenKey: CallbackIdentityKey {
     let publicKey: PublicKeyInfo
     let uri: String?
-    /// What the token can do with the key.
+    /// What the token can do with the key, by scheme; more than one way for some.
     let ways: [SigningMechanism]
     /// The `CKA_ID` that the key shares with its certificate.
     let id: [UInt8]
@@ -13,7 +13,10 @@ struct TokenKey: CallbackIdentityKey {
     var label: String?
 
     var location: KeyLocation { .token }
-    var signatureSchemes: [SignatureScheme] { ways.map(\.scheme) }
+    var signatureSchemes: [SignatureScheme] {
+        var seen = Set<SignatureScheme>()
+        return ways.map(\.scheme).filter { seen.insert($0).inserted }
+    }
 
     /// The token works for at most the provider's `timeout`. The caller is suspended meanwhile, unless it is alone with a
     /// module that signs within half a millisecond.
@@ -33,7 +36,8 @@ struct TokenKey: CallbackIdentityKey {
         _ message: [UInt8], using scheme: SignatureScheme,
         completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void
     ) {
-        guard let way = ways.first(where: { $0.scheme == scheme }) else {
+        let ways = ways.filter { $0.scheme == scheme }
+        guard !ways.isEmpty else {
             return completion(
                 .failure(
                     CertificateProviderError(
@@ -45,7 +49,7 @@ struct TokenKey: CallbackIdentityKey {
             "signing",
             { () throws(CertificateProviderError) in
                 try token.pace.measure { () throws(CertificateProviderError) in
-                    try token.sign(message, with: self, by: way)
+                    try token.sign(message, with: self, by: ways)
                 }
             }, completion: completion)
     }

@@ -8,7 +8,7 @@ final class PINSupply: Sendable {
     private let value: SecretBytes?
     private let secrets: SecretReader
     private let policy: PINPolicy
-    private let isPermitted: Bool
+    let isPermitted: Bool
     private let state = Mutex(State())
     private let confirming = Mutex(())
 
@@ -48,12 +48,7 @@ final class PINSupply: Sendable {
         _ slot: Slot, given: SecretBytes?, now: () -> Slot?,
         _ login: (SecretBytes?) throws(CryptokiError) -> Bool
     ) throws(CertificateProviderError) {
-        guard isPermitted else {
-            throw CertificateProviderError(
-                .interactionRequired,
-                "The key on the token '\(slot.displayName)' works only after a login, which 'login' forbids; set it to "
-                    + "'auto'.")
-        }
+        guard isPermitted else { throw notPermitted(slot.displayName) }
         let origin: PINPolicy.Origin = given == nil ? .configuration : .person
         let pin = try pin(for: slot, given: given)
         try policy.check(pin, from: origin, for: slot)
@@ -83,6 +78,17 @@ final class PINSupply: Sendable {
                 throw error
             }
         }
+    }
+
+    /// Throws where a key is not to be seen because nobody may log in.
+    func requirePermission(for token: Token) throws(CertificateProviderError) {
+        guard isPermitted || token.isOpen else { throw notPermitted(token.displayName) }
+    }
+
+    private func notPermitted(_ token: String) -> CertificateProviderError {
+        CertificateProviderError(
+            .interactionRequired,
+            "The key on the token '\(token)' works only after a login, which 'login' forbids; set it to 'auto'.")
     }
 
     private func refuse(_ pin: SecretBytes?, _ slot: Slot) throws(CertificateProviderError) {

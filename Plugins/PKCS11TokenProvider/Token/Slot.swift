@@ -27,6 +27,14 @@ struct Slot: Sendable {
 
     func has(_ flag: UInt) -> Bool { token.flags & flag != 0 }
 
+    /// The token as one that has a login, if it has a PIN: some let everybody see what is on them, or part of it.
+    var demandingLogin: Slot {
+        guard has(UInt(CKF_USER_PIN_INITIALIZED)) else { return self }
+        var token = token
+        token.flags |= CK_FLAGS(CKF_LOGIN_REQUIRED)
+        return Slot(module: module, id: id, token: token)
+    }
+
     /// The initialised tokens in a module. Blocks.
     ///
     /// - Parameter uri: Only those that it matches.

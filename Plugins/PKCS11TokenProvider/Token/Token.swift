@@ -13,11 +13,14 @@ final class Token: Sendable {
     let module: Module
     let pins: PINSupply
     let pace = SigningPace()
+    private let logsInAlways: Bool
     private let connection = Mutex<TokenConnection?>(nil)
     /// One thread at a time connects and logs in.
     private let connecting = Mutex(())
 
-    init(_ slot: Slot, calls: ModuleCalls, pins: PINSupply) {
+    /// - Parameter logsInAlways: Also where the token does not demand it.
+    init(_ slot: Slot, calls: ModuleCalls, pins: PINSupply, logsInAlways: Bool = false) {
+        self.logsInAlways = logsInAlways
         self.identity = slot.identity
         self.displayName = slot.displayName
         self.module = slot.module
@@ -49,7 +52,8 @@ final class Token: Sendable {
         var attempts = 0
         while true {
             let connection = try connected()
-            if opening { try open(connection, nil) }
+            // Without a permission, what can be seen can be used: a public key, or one that somebody has logged in for.
+            if opening, pins.isPermitted { try open(connection, nil) }
             do throws(CryptokiError) { return try body(connection) } catch {
                 let isOver = error.endsConnection || (opening && connection.hasLostLogin)
                 if isOver { forget(connection) }
@@ -80,16 +84,17 @@ final class Token: Sendable {
 
     /// Signs, and after the token was away looks for the key again and makes sure that it is the same one.
     func sign(
-        _ message: [UInt8], with key: TokenKey, by way: SigningMechanism
+        _ message: [UInt8], with key: TokenKey, by ways: [SigningMechanism]
     ) throws(CertificateProviderError) -> [UInt8] {
         while true {
-            guard let result = try attempt(message, with: key, by: way) else {
+            guard let result = try attempt(message, with: key, by: ways) else {
+                try pins.requirePermission(for: self)
                 throw CertificateProviderError(
                     .notFound, "The token '\(displayName)' no longer has the private key of the certificate.")
             }
-            let signature = try way.encoded(result.signature, token: displayName)
+            let signature = try result.signature.encoded(for: key.publicKey, token: displayName)
             if result.key.isProven { return signature }
-            if key.publicKey.isValidSignature(signature, for: message, using: way.scheme) {
+            if key.publicKey.isValidSignature(signature, for: message, using: result.signature.scheme) {
                 result.connection.hasProven(result.key, for: key.publicKey)
                 return signature
             }
@@ -104,8 +109,10 @@ final class Token: Sendable {
 
     /// Signs with what is taken for the key; `nil` when there is none.
     private func attempt(
-        _ message: [UInt8], with key: TokenKey, by way: SigningMechanism
-    ) throws(CertificateProviderError) -> (signature: [UInt8], key: TokenConnection.Key, connection: TokenConnection)? {
+        _ message: [UInt8], with key: TokenKey, by ways: [SigningMechanism]
+    ) throws(CertificateProviderError)
+        -> (signature: TokenSignature, key: TokenConnection.Key, connection: TokenConnection)?
+    {
         try withOpenConnection { connection throws(CryptokiError) in
             guard let known = try connection.key(for: key.publicKey, id: key.id) else {
                 // A logout elsewhere in the process hides it.
@@ -114,7 +121,7 @@ final class Token: Sendable {
             }
             let signature = try connection.sessions.withSession { session throws(CryptokiError) in
                 try session.sign(
-                    message, with: known.found.handle, by: way, modulusBits: key.publicKey.bits,
+                    message, with: known.found.handle, by: ways, modulusBits: key.publicKey.bits,
                     authenticate: known.found.needsPINEachTime
                         ? { session throws(CryptokiError) in
                             try self.pins.confirm(connection.slot) { pin throws(CryptokiError) in
@@ -156,8 +163,11 @@ final class Token: Sendable {
                 "There are \(slots.count) tokens '\(displayName)' with the same serial number, which nothing tells apart; "
                     + "take out all but one.")
         }
-        return slot
+        return asUsed(slot)
     }
+
+    /// The slot with the login that the settings demand, where nobody has to be asked for it.
+    func asUsed(_ slot: Slot) -> Slot { logsInAlways && isPINAtHand ? slot.demandingLogin : slot }
 
     private func forget(_ old: TokenConnection) {
         // Nobody connects anew before the old handles are closed: the module may give the same ones again.

@@ -8,7 +8,7 @@ import Synchronization
 final class TokenConnection: Sendable {
     let slot: Slot
     let sessions: SessionPool
-    let mechanisms: Set<CK_MECHANISM_TYPE>
+    let mechanisms: TokenMechanisms
     private let state = Mutex(State())
 
     private struct State {
@@ -30,9 +30,7 @@ final class TokenConnection: Sendable {
     init(slot: Slot) throws(CryptokiError) {
         self.slot = slot
         self.sessions = try SessionPool(slot: slot)
-        self.mechanisms = try sessions.withSession { session throws(CryptokiError) in
-            try TokenReader(session: session, slot: slot).mechanisms()
-        }
+        self.mechanisms = try TokenMechanisms(of: slot)
     }
 
     /// Whether private objects can be seen: the user is logged in, or the token has no login (`CKF_LOGIN_REQUIRED`).

@@ -105,17 +105,6 @@ struct TokenReader {
     /// As many are named as anybody reads.
     private static let maximumFailures = 16
 
-    /// The token's mechanisms.
-    func mechanisms() throws(CryptokiError) -> Set<CK_MECHANISM_TYPE> {
-        var count: CK_ULONG = 0
-        try slot.module.call("C_GetMechanismList") { $0.C_GetMechanismList?(slot.id, nil, &count) }
-        var list = [CK_MECHANISM_TYPE](repeating: 0, count: min(Int(clamping: count), 4096))
-        guard !list.isEmpty else { return [] }
-        count = CK_ULONG(list.count)
-        try slot.module.call("C_GetMechanismList") { $0.C_GetMechanismList?(slot.id, &list, &count) }
-        return Set(list.prefix(Int(clamping: count)))
-    }
-
     private static func numbers(_ bytes: [UInt8]) -> [CK_ULONG] {
         let size = MemoryLayout<CK_ULONG>.size
         return bytes.withUnsafeBytes { buffer in

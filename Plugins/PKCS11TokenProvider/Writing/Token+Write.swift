@@ -64,19 +64,21 @@ extension Token {
     ) throws(CryptokiError) -> Bool {
         let ways = SigningMechanism.all(
             for: publicKey, mechanisms: connection.mechanisms, allowed: key.allowedMechanisms)
-        guard key.mayBe(publicKey), let way = ways.first else { return false }
+        guard key.mayBe(publicKey), let scheme = ways.first?.scheme else { return false }
         // Prefixed, so that the probe can never be mistaken for a message that means something.
         let nonce = SymmetricKey(size: .bits256).withUnsafeBytes { Array($0) }
         let probe = Array("certprov proof of possession\0".utf8) + nonce
         do throws(CryptokiError) {
             let signature = try session.sign(
-                probe, with: key.handle, by: way, modulusBits: publicKey.bits,
+                probe, with: key.handle, by: ways.filter { $0.scheme == scheme }, modulusBits: publicKey.bits,
                 authenticate: key.needsPINEachTime
                     ? { session throws(CryptokiError) in
-                        try session.login(self.pins.known, as: CK_USER_TYPE(CKU_CONTEXT_SPECIFIC))
+                        try self.pins.confirm(connection.slot) { pin throws(CryptokiError) in
+                            try session.login(pin, as: CK_USER_TYPE(CKU_CONTEXT_SPECIFIC))
+                        }
                     } : nil)
-            guard let encoded = try? way.encoded(signature, token: displayName) else { return false }
-            return publicKey.isValidSignature(encoded, for: probe, using: way.scheme)
+            guard let encoded = try? signature.encoded(for: publicKey, token: displayName) else { return false }
+            return publicKey.isValidSignature(encoded, for: probe, using: scheme)
         } catch {
             // A key of another kind says so.
             if error.code == CKR_KEY_TYPE_INCONSISTENT || error.code == CKR_KEY_SIZE_RANGE { return false }

@@ -1,0 +1,48 @@
+import CertificateProviding
+import TestSupport
+import Testing
+
+@testable import PKCS11TokenProvider
+
+/// Signatures in the forms that modules give them.
+@Suite struct SignatureTests {
+    private func encoded(
+        _ bytes: [UInt8], _ scheme: SignatureScheme, _ kind: TestAuthority.KeyKind
+    ) throws -> [UInt8] {
+        let key = try TestAuthority().issue("key", kind: kind).key.publicKey
+        return try TokenSignature(bytes: bytes, scheme: scheme).encoded(for: key, token: "alpha")
+    }
+
+    /// Two numbers as DER.
+    private func der(_ r: [UInt8], _ s: [UInt8]) -> [UInt8] {
+        let body = [2, UInt8(r.count)] + r + [2, UInt8(s.count)] + s
+        return [0x30, UInt8(body.count)] + body
+    }
+
+    @Test func ecdsaOfAnyForm() throws {
+        let (r, s) = ([UInt8](repeating: 0x11, count: 31), [UInt8](repeating: 0x22, count: 31))
+        let expected = der(r, s)
+        for bytes in [[0] + r + [0] + s, r + s, [0, 0] + r + [0, 0] + s, expected] {
+            #expect(try encoded(bytes, .ecdsaP256SHA256, .p256) == expected)
+        }
+        #expect(try encoded(r + s, .ecdsaP384SHA384, .p384) == expected)
+        #expect(try encoded(r + s, .ecdsaP521SHA512, .p521) == expected)
+    }
+
+    @Test(arguments: [0, 1, 63, 65, 66, 128]) func whatIsNoECDSASignature(count: Int) throws {
+        #expect(throws: CertificateProviderError.self) {
+            try encoded([UInt8](repeating: 0x11, count: count), .ecdsaP256SHA256, .p256)
+        }
+    }
+
+    /// A number below the modulus has leading zeros now and then.
+    @Test func rsaIsAsLongAsItsModulus() throws {
+        let digits = [UInt8](repeating: 0x11, count: 254)
+        for bytes in [digits, [0, 0] + digits, [0, 0, 0] + digits] {
+            #expect(try encoded(bytes, .rsaPSSRSAESHA256, .rsa2048) == [0, 0] + digits)
+        }
+        for bytes in [[], [1, 1, 1] + digits] {
+            #expect(throws: CertificateProviderError.self) { try encoded(bytes, .rsaPSSRSAESHA256, .rsa2048) }
+        }
+    }
+}
