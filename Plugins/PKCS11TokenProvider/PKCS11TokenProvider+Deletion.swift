@@ -28,6 +28,7 @@ extension Tokens {
     func keyToDestroy() throws(CertificateProviderError) -> TokenKey? {
         var failures: [CertificateProviderError] = []
         let present = try present(&failures)
+        try requireLogin(to: present)
         guard let chosen = try remembered() else {
             if let login = try tokenToOpen(of: present) { try openUnattended(login) }
             do throws(CertificateProviderError) { return try identity(pin: nil).key as? TokenKey } catch {
@@ -42,7 +43,10 @@ extension Tokens {
                 read(token, slot, &failures).contains { $0.candidate.certificate == chosen.leaf }
             }
         }
-        guard let (token, _) = holders.first else { throw failures.first ?? tokenNotPresent() }
+        // What is wrong with other tokens does not matter.
+        guard let (token, _) = holders.first else {
+            throw present.isEmpty ? failures.first ?? tokenNotPresent() : tokenNotPresent()
+        }
         if let login = try tokenToOpen(of: holders) { try openUnattended(login) }
         return try token.key(for: chosen.leaf.publicKey, id: chosen.uri?.objectID ?? settings.uri.objectID)
     }

@@ -128,10 +128,15 @@ extension Tokens {
                 "\(present.count) tokens match '\(settings.uri.text.withVisibleControls)'; set 'uri' to one of: \(candidates.joined(separator: ", "))."
             )
         }
-        guard settings.login != .never || !slot.has(UInt(CKF_LOGIN_REQUIRED)) else {
+        try requireLogin(to: present)
+        return (token, try tokenToOpen(of: present))
+    }
+
+    /// What a login would show may be what is looked for.
+    func requireLogin(to present: [(Token, Slot)]) throws(CertificateProviderError) {
+        guard settings.login != .never || !present.contains(where: { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) }) else {
             throw CertificateProviderError(
                 .configurationInvalid, "Keys cannot be made, found or destroyed without a login; 'login' is 'never'.")
         }
-        return (token, try tokenToOpen(of: present))
     }
 }

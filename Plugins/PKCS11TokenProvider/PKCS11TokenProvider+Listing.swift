@@ -27,7 +27,12 @@ extension Tokens {
         open(present, &list)
         var all: [Found] = []
         for (token, slot) in present {
-            all += read(token, slot, &list.failures)
+            var remarks: [String] = []
+            all += read(token, slot, &list.failures) { reader, contents in
+                // What cannot be remarked on is no failure of what was found.
+                remarks = (try? reader.remarks(on: contents, for: settings.uri)) ?? []
+            }
+            list.remarks += remarks
             if !token.isOpen, slot.has(UInt(CKF_LOGIN_REQUIRED)) {
                 list.remarks.append(
                     "The token '\(token.displayName)' hides its private keys before login: which certificates have one "

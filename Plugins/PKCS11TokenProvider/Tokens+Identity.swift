@@ -138,5 +138,7 @@ extension Tokens {
 
 extension X509Certificate {
     /// What tells certificates apart where their URIs do not.
-    fileprivate var summary: String { "\(subject), serial \(serialNumberText), until \(notValidAfter.formatted(.iso8601))" }
+    fileprivate var summary: String {
+        "\(subject), serial \(serialNumberText), until \(notValidAfter.formatted(.iso8601))"
+    }
 }

@@ -84,7 +84,8 @@ extension Tokens {
         guard !login.hasPad else {
             throw CertificateProviderError(
                 .interactionRequired,
-                "The token '\(login.token.displayName)' wants its PIN at the reader's own pad, where nobody is asked now.")
+                "The token '\(login.token.displayName)' wants its PIN at the reader's own pad, where nobody is asked now."
+            )
         }
         try open(login, nil)
     }

@@ -37,7 +37,10 @@ final class Tokens: Sendable {
                         nativeCode: Int(clamping: error.code), underlying: error))
             }
         }
-        return distinct(slots).map { (token(in: $0), $0) }
+        return distinct(slots).map { slot in
+            let token = token(in: slot)
+            return (token, token.asUsed(slot))
+        }
     }
 
     /// Leaves out what another module shows as well: p11-kit is often configured with two modules for one reader. The
@@ -65,8 +68,13 @@ final class Tokens: Sendable {
     }
 
     /// Returns what is on a token, as far as it can be seen now.
-    /// - Parameter failures: Gets what kept the token, or objects on it, from being read: others are as they are.
-    func read(_ token: Token, _ slot: Slot, _ failures: inout [CertificateProviderError]) -> [Found] {
+    /// - Parameters:
+    ///   - failures: Gets what kept the token, or objects on it, from being read: others are as they are.
+    ///   - describe: Gets the reader and what it has found.
+    func read(
+        _ token: Token, _ slot: Slot, _ failures: inout [CertificateProviderError],
+        describe: (TokenReader, TokenReader.Contents) -> Void = { _, _ in }
+    ) -> [Found] {
         let uri = settings.uri
         do throws(CertificateProviderError) {
             let (found, problems) = try token.withConnection { connection throws(CryptokiError) in
@@ -74,8 +82,14 @@ final class Tokens: Sendable {
                 let found = try connection.sessions.withSession { session throws(CryptokiError) in
                     let reader = TokenReader(session: session, slot: slot)
                     let keys = try reader.privateKeys(id: uri.objectID, failures: &problems)
+                    var keyless: [CK_OBJECT_HANDLE] = []
                     let candidates = try reader.candidates(
-                        for: uri, keys: keys, areKeysHidden: !connection.isOpen, failures: &problems)
+                        for: uri, keys: keys, areKeysHidden: !connection.isOpen, keyless: { keyless.append($0) },
+                        failures: &problems)
+                    describe(
+                        reader,
+                        .init(
+                            candidates: candidates, keys: keys, keyless: keyless, mechanisms: connection.mechanisms))
                     return try candidates.map { candidate throws(CryptokiError) in
                         Found(candidate: candidate, chain: try reader.chain(of: candidate.certificate), token: token)
                     }
@@ -133,7 +147,7 @@ final class Tokens: Sendable {
                 ?? PINSupply(
                     source: settings.pinSource, value: settings.pinValue, secrets: environment.secrets, policy: policy,
                     isPermitted: settings.login != .never)
-            let token = Token(slot, calls: calls, pins: supply)
+            let token = Token(slot, calls: calls, pins: supply, logsInAlways: settings.login == .always)
             state.tokens[slot.identity] = token
             return token
         }

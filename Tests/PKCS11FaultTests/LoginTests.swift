@@ -72,4 +72,56 @@ import Testing
         for _ in 0..<4 { #expect(await code { _ = try await identity.key.signsValidly() } == .pinIncorrect) }
         #expect(module.control.tries_left(0) == 2)
     }
+
+    /// A look for a key lets it sign, which is a use of the PIN like any other.
+    @Test func aRefusalAtAProbeIsTheLast() async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        let identity = try FaultyModule.rsaIdentity.get()
+        try module.add(identity, to: 0, asksEachTime: true)
+        module.control.insert(0, 0)
+        let provider = try module.provider()
+        _ = try await provider.getCertificate(NoUserInteraction())
+        module.control.set_token(0, "alpha", "0001", "5678")
+        for _ in 0..<3 {
+            let outcome = await code { _ = try await provider.key(for: identity.key.publicKey, NoUserInteraction()) }
+            #expect(outcome == .pinIncorrect)
+        }
+        #expect(module.control.tries_left(0) == 2)
+    }
+
+    /// The key is public, or another part of the process has logged in.
+    @Test(arguments: [true, false]) func withoutALoginWhatIsVisibleIsUsed(isPublic: Bool) async throws {
+        let module = try FaultyModule.withIdentity()
+        let other = try module.provider()
+        if isPublic {
+            module.control.set_visibility(0, 1, 1)
+        } else {
+            _ = try await other.getCertificate(NoUserInteraction())
+        }
+        let logins = module.calls("C_Login")
+        let provider = try module.provider(["login": "never"])
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        #expect(try await identity.key.signsValidly())
+        // The other part's login ends with the last session, or sooner.
+        module.control.set_visibility(0, 1, 0)
+        try other.deleteStoredCertificate()
+        #expect(await code { _ = try await identity.key.signsValidly() } == .interactionRequired)
+        #expect(module.calls("C_Login") == logins)
+    }
+
+    /// A token that does not demand a login may still show more after one.
+    @Test func alwaysMeansAlsoWhereNothingDemandsIt() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_flags(0, 0, CK_FLAGS(CKF_LOGIN_REQUIRED))
+        let provider = try module.provider(["login": "always"])
+        #expect(await provider.listIdentities().identities.count == 1)
+        #expect(module.calls("C_Login") == 1)
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+        // Nobody is asked for what is not needed.
+        let attended = try module.provider(pin: nil, ["login": "always"])
+        let person = Person(FaultyModule.pin)
+        #expect(try await attended.getCertificate(person).key.signsValidly())
+        #expect(person.timesAsked == 0)
+    }
 }

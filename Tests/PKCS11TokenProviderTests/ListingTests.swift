@@ -57,6 +57,15 @@ import Testing
         }
     }
 
+    /// SoftHSM's tokens are also those of its copy in another process.
+    @Test func aTokenInTwoModulesIsOne() async throws {
+        var setup = try TokenSetup(.softhsm)
+        setup.uri = "pkcs11:token=\(TestModule.softhsm.label(.main));object=p256"
+        let list = await (try setup.provider()).listIdentities()
+        #expect(list.identities.count == 1 && list.failures.isEmpty, "\(list)")
+        try await setup.identity().verifyPossession()
+    }
+
     /// Without a module in the URI, all that p11-kit is configured with are looked at.
     @Test func allModulesAreLookedAt() async throws {
         var setup = try TokenSetup(.softhsm, pin: .none)

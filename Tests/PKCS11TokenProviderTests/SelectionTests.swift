@@ -48,6 +48,10 @@ import Testing
         let list = await (try setup.provider()).listIdentities()
         #expect(list.identities.isEmpty, "\(list.identities)")
         #expect(list.failures.map(\.code) == [.keyMismatch], "\(list.failures)")
+        #expect(list.remarks.count == 2, "\(list.remarks)")
+        for (part, kind) in [("id=%B1", "type=cert"), ("id=%B2", "type=private")] {
+            #expect(list.remarks.contains { $0.contains(part) && $0.contains(kind) }, "\(list.remarks)")
+        }
         #expect(await failure { _ = try await setup.identity() }?.code == .keyMismatch)
         for object in ["p256", "p384"] {
             let error = await failure { _ = try await TokenSetup(token: Content.halves.rawValue, object).identity() }
@@ -88,6 +92,17 @@ import Testing
         setup.uri = "pkcs11:?module-name=nobody"
         let error = await failure { _ = try await setup.identity() }
         #expect(error?.code == .unavailable && error?.message.contains("nobody") == true)
+    }
+
+    /// By p11-kit's name, and by that of the library (RFC 7512, section 2.3), whichever way it is loaded.
+    @Test(arguments: ["softhsm", "softhsm2", "libsofthsm2", "libsofthsm2.so"]) func byName(name: String) async throws {
+        var setup = try TokenSetup(.softhsm)
+        setup.uri = "pkcs11:token=\(TestModule.softhsm.label(.main));object=p256?module-name=\(name)"
+        try await setup.identity().verifyPossession()
+        try await setup.with("module-path", TestModule.softhsm.library).identity().verifyPossession()
+        setup.uri = "pkcs11:?module-name=x\(name)"
+        let error = await failure { _ = try await setup.with("module-path", TestModule.softhsm.library).identity() }
+        #expect(error?.code == .unavailable)
     }
 
     @Test(arguments: ["module-path parameter", "module-path in the URI"]) func byPath(way: String) async throws {
