@@ -35,6 +35,15 @@ extension CertificateProviderError {
                 """)
         } else if BoringSSLReason.reasons(in: error).contains(.peerDidNotReturnACertificate) {
             self = problem("showed no certificate, and one is demanded")
+        } else if BoringSSLReason.reasons(in: error).contains(.noCommonSignatureAlgorithms) {
+            // Found out here, with our own key, and not by the peer.
+            self = Self(
+                .unsupportedAlgorithm,
+                """
+                The key of the identity cannot sign in any way that \(peer) takes. In TLS 1.3 an RSA key must sign with \
+                RSASSA-PSS (RFC 8446, section 4.2.3), which not every token can; such a key works with TLS 1.2.
+                """,
+                underlying: error)
         } else {
             switch error {
             case NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])):

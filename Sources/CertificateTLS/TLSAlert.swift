@@ -73,6 +73,8 @@ struct BoringSSLReason: Hashable {
     static let certificateVerifyFailed = Self(rawValue: 125)
     /// SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE
     static let peerDidNotReturnACertificate = Self(rawValue: 192)
+    /// SSL_R_NO_COMMON_SIGNATURE_ALGORITHMS
+    static let noCommonSignatureAlgorithms = Self(rawValue: 253)
 
     static func reasons(in error: any Error) -> [BoringSSLReason] {
         let boringSSLError: BoringSSLError

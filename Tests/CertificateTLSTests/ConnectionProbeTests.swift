@@ -27,6 +27,25 @@ import Testing
         }
     }
 
+    /// As of a token that knows no PSS, without which TLS 1.3 has nothing for an RSA key.
+    @Test(arguments: Version.allCases) func aKeyWithoutPSSIsNotForTLS13(version: Version) async throws {
+        let issued = try Pair.of(.rsa2048).client
+        let key = RestrictedKey(inner: issued.key, signatureSchemes: [.rsaPKCS1SHA256])
+        let identity = try Identity(
+            certificateChain: issued.certificateChain, key: key, provenance: issued.provenance)
+        let configuration = try authority.get().serverConfiguration().only(version)
+        try await withEventLoops { group in
+            try await withServer(configuration, on: group) { port in
+                let probe = try makeProbe(port: port, presenting: identity)
+                if version == .tls13 {
+                    await expect(.unsupportedAlgorithm, "works with TLS 1.2") { try await probe.run(on: group) }
+                } else {
+                    #expect(try await probe.run(on: group).clientAuthentication == .accepted)
+                }
+            }
+        }
+    }
+
     @Test func reportsThatNobodyAsked() async throws {
         let authority = try authority.get()
         var configuration = try authority.serverConfiguration()
