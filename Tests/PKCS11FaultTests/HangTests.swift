@@ -25,7 +25,7 @@ import Testing
 
     @Test func whatHungGoesOnWithoutARestart() async throws {
         let module = try FaultyModule.withIdentity()
-        let identity = try await module.provider(["timeout": "5"]).getCertificate(NoUserInteraction())
+        let identity = try await module.provider(["timeout": "15"]).getCertificate(NoUserInteraction())
         module.control.hold("C_Sign")
         await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
             for _ in 0..<40 { tasks.addTask { await code { _ = try await identity.key.signsValidly() } } }
