@@ -166,7 +166,7 @@ let package = Package(
         .testTarget(
             name: "PKCS11FaultTests",
             dependencies: [
-                "CertificateTLS", "FaultyModuleControl", "PKCS11TokenProvider", "TestSupport",
+                "CertificateTLS", "FaultyModuleControl", "IdentityStore", "PKCS11TokenProvider", "TestSupport",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),

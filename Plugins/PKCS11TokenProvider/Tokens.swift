@@ -21,7 +21,10 @@ final class Tokens: Sendable {
         self.settings = settings
         self.environment = environment
         self.calls = ModuleCalls(timeout: settings.timeout)
-        self.policy = PINPolicy(rejected: RejectedPINs(storage: environment.storage), logger: environment.logger)
+        // Of what a caller waits for, half is left for the login itself.
+        let tried = TriedPINs(
+            storage: environment.storage, patience: settings.timeout / 2, logger: environment.logger)
+        self.policy = PINPolicy(tried: tried, logger: environment.logger)
         if settings.pinValue != nil { environment.logger.warning("\(Settings.pinValueIsUnsafe)") }
     }
 

@@ -15,16 +15,21 @@ extension ProviderStorage {
         case let error as CertificateProviderError where error.code != .malformedData:
             error.attributed(to: provider)
         case SealedEnvelope.Failure.otherKey:
-            readFailure("it was sealed with another key; bring that key back, or delete the identity and fetch it anew")
+            readFailure("it was sealed with another key; bring that key back, or \(remedy(name, in: parent))")
         case SealedEnvelope.Failure.newerVersion(let version):
             readFailure("it was written by a newer certprov (format \(version)); update this one")
         case SealedEnvelope.Failure.notSealed, SealedEnvelope.Failure.damaged:
-            readFailure(
-                "the file \(path)\(name) is damaged; delete the identity and fetch it anew"
-            )
+            readFailure("the file \(file(name, in: parent)) is damaged; \(remedy(name, in: parent))")
         default:
-            readFailure("its content cannot be read; delete the identity and fetch it anew")
+            readFailure("its content cannot be read; \(remedy(name, in: parent))")
         }
+    }
+
+    private func file(_ name: String, in parent: String) -> String { "\(store.path)/\(parent)/\(provider)/\(name)" }
+
+    private func remedy(_ name: String, in parent: String) -> String {
+        parent == Self.records
+            ? "remove \(file(name, in: parent)), and what it remembers" : "delete the identity and fetch it anew"
     }
 
     func readFailure(_ reason: String) -> CertificateProviderError {

@@ -5,8 +5,7 @@ import SystemPackage
 /// One provider's directory in the store.
 final class ProviderStorage: IdentityStorage {
     private static let parent = "identities"
-    private static let records = "records"
-    private let store: IdentityStore
+    let store: IdentityStore
     let provider: ProviderID
     /// Of this provider's directory, with a slash at its end.
     let path: String
@@ -40,15 +39,8 @@ final class ProviderStorage: IdentityStorage {
 
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
         if let flaw = StoredIdentityCoding.flaw(of: identity) { throw writeFailure(flaw) }
-        try setContent(StoredIdentityCoding.encode(identity), named: name, in: Self.parent)
-    }
-
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
-        try content(named: name, in: Self.records)
-    }
-
-    func setRecord(_ record: SecretBytes, named name: String) throws(CertificateProviderError) {
-        try setContent(record, named: name, in: Self.records)
+        let content = StoredIdentityCoding.encode(identity)
+        try changing(name) { root throws(CertificateProviderError) in try write(content, name, in: Self.parent, root) }
     }
 
     func removeEntry(named name: String) throws(CertificateProviderError) {
@@ -77,7 +69,7 @@ final class ProviderStorage: IdentityStorage {
 }
 
 extension ProviderStorage {
-    private func content(named name: String, in parent: String) throws(CertificateProviderError) -> SecretBytes? {
+    func content(named name: String, in parent: String) throws(CertificateProviderError) -> SecretBytes? {
         guard Self.isPermitted(name) else { throw readFailure(Self.nameRule) }
         let file = try reading { () throws(SafeDirectory.Refusal) in
             try openDirectory(parent)?.read(name, atMost: IdentityStore.maximumEntrySize)
@@ -97,16 +89,30 @@ extension ProviderStorage {
         }
     }
 
-    private func setContent(
-        _ content: SecretBytes, named name: String, in parent: String
+    /// Makes the store where there is none, and lends it to `body` under its lock.
+    func changing(
+        _ name: String, _ body: (SafeDirectory) throws(CertificateProviderError) -> Void
     ) throws(CertificateProviderError) {
         guard Self.isPermitted(name) else { throw writeFailure(Self.nameRule) }
+        let root: SafeDirectory
+        let lock: StoreLock
+        do throws(SafeDirectory.Refusal) {
+            root = try SafeDirectory.create(store.path, store.files)
+            lock = try StoreLock(in: root, patience: store.lockPatience, store.files)
+        } catch {
+            throw writeFailure(error.reason)
+        }
+        defer { withExtendedLifetime(lock) {} }
+        // A writer may have died while it made the key.
+        root.removeAbandonedFiles(store.files)
+        try body(root)
+    }
+
+    /// Under the lock.
+    func write(
+        _ content: SecretBytes, _ name: String, in parent: String, _ root: SafeDirectory
+    ) throws(CertificateProviderError) {
         do {
-            let root = try SafeDirectory.create(store.path, store.files)
-            let lock = try StoreLock(in: root, patience: store.lockPatience, store.files)
-            defer { withExtendedLifetime(lock) {} }
-            // A writer may have died while it made the key.
-            root.removeAbandonedFiles(store.files)
             let key = try keyForSealing(name, in: parent, root)
             let directory = try root.create(parent, store.files).create(provider.rawValue, store.files)
             if let old = try directory.read(name, atMost: IdentityStore.maximumEntrySize),
@@ -135,13 +141,13 @@ extension ProviderStorage {
 extension ProviderStorage {
     /// Whether a provider may call an entry so. The name is a file's: it must not lead to the key or to another
     /// provider's entries, nor look like a temporary file.
-    private static func isPermitted(_ name: String) -> Bool {
+    static func isPermitted(_ name: String) -> Bool {
         let bytes = name.utf8
         return (1...128).contains(bytes.count) && bytes.first != UInt8(ascii: ".")
             && !bytes.contains { $0 == UInt8(ascii: "/") || $0 == 0 }
     }
 
-    private static let nameRule =
+    static let nameRule =
         "the name of an entry has 1 to 128 bytes, no '/' or NUL, and does not begin with a dot"
 
     /// What an entry's seal is bound to.
@@ -149,7 +155,7 @@ extension ProviderStorage {
         parent == Self.parent ? "\(provider)/\(name)" : "\(parent)/\(provider)/\(name)"
     }
 
-    private func openDirectory(_ parent: String) throws(SafeDirectory.Refusal) -> SafeDirectory? {
+    func openDirectory(_ parent: String) throws(SafeDirectory.Refusal) -> SafeDirectory? {
         try SafeDirectory.open(store.path)?.directory(parent)?.directory(provider.rawValue)
     }
 

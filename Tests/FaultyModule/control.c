@@ -39,6 +39,10 @@ static void set_flags(unsigned token, CK_FLAGS reported, CK_FLAGS concealed) {
     LOCKED(state.tokens[token].reported = reported; state.tokens[token].concealed = concealed);
 }
 
+static void set_pin_lengths(unsigned token, CK_ULONG shortest, CK_ULONG longest) {
+    LOCKED(state.tokens[token].shortest_pin = shortest; state.tokens[token].longest_pin = longest);
+}
+
 static void set_sessions(unsigned token, CK_ULONG reported, CK_ULONG available) {
     LOCKED(state.tokens[token].reported_sessions = reported; state.tokens[token].available_sessions = available);
 }
@@ -147,7 +151,8 @@ static unsigned open_now(void) {
 }
 
 static const struct faulty_control control = {
-    .set_token = set_token, .set_flags = set_flags, .set_sessions = set_sessions, .set_mechanisms = set_mechanisms,
+    .set_token = set_token, .set_flags = set_flags, .set_pin_lengths = set_pin_lengths,
+    .set_sessions = set_sessions, .set_mechanisms = set_mechanisms,
     .add_key = add_key, .add_certificate = add_certificate, .clear = clear, .set_visibility = set_visibility,
     .add_public_key = add_public_key, .set_mechanism_info = set_mechanism_info, .insert = insert,
     .number_slots = number_slots, .fail = set_failure, .lose = set_loss, .hold = hold, .release = release,

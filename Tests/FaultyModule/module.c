@@ -82,6 +82,8 @@ static CK_RV get_token_info(CK_SLOT_ID id, CK_TOKEN_INFO *info) {
     if (token->tries == 1) flags |= CKF_USER_PIN_FINAL_TRY;
     if (token->tries == 0) flags |= CKF_USER_PIN_LOCKED;
     info->flags = (flags | token->reported) & ~token->concealed;
+    info->ulMinPinLen = token->shortest_pin;
+    info->ulMaxPinLen = token->longest_pin;
     info->ulMaxSessionCount = token->reported_sessions;
     info->ulSessionCount = info->ulMaxRwSessionCount = info->ulRwSessionCount = CK_UNAVAILABLE_INFORMATION;
     END;
@@ -146,7 +148,7 @@ static CK_RV close_all(CK_SLOT_ID id) {
 static CK_RV log_in(CK_SESSION_HANDLE handle, CK_USER_TYPE user, unsigned char *pin, CK_ULONG count) {
     if (pin) {
         pthread_mutex_lock(&state.lock);
-        state.pins++;
+        count_pin();
         pthread_mutex_unlock(&state.lock);
     }
     BEGIN("C_Login");

@@ -20,6 +20,7 @@ struct object {
 struct token {
     char label[33], serial[17], pin[33];
     CK_FLAGS reported, concealed;
+    CK_ULONG shortest_pin, longest_pin;
     CK_ULONG reported_sessions, available_sessions;
     CK_MECHANISM_TYPE mechanisms[16];
     CK_MECHANISM_INFO mechanism_infos[16];
@@ -66,6 +67,8 @@ extern struct state state;
 /// Counts a call and lets it fail, hang or end the process as the test has said. Called with the lock; a held call gives
 /// it up meanwhile.
 CK_RV enter(const char *function);
+/// Counts a PIN that is sent, also in the file `FAULTY_MODULE_PINS`: for several processes, and for one that ends.
+void count_pin(void);
 /// The result of a call: its own, or the one that the test wants to see.
 CK_RV leave(const char *function, CK_RV result);
 

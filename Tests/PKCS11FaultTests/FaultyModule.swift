@@ -81,7 +81,7 @@ final class FaultyModule: Sendable {
 
     /// A provider that uses this module, as after a restart.
     func provider(
-        pin: String? = pin, storage: InMemoryStorage = InMemoryStorage(), _ settings: [String: String] = [:]
+        pin: String? = pin, storage: any IdentityStorage = InMemoryStorage(), _ settings: [String: String] = [:]
     ) throws -> PKCS11TokenProvider {
         let environment = ProviderEnvironment.testing(storage: storage, variables: pin.map { ["PIN": $0] } ?? [:])
         let provider = PKCS11TokenProvider(environment: environment)

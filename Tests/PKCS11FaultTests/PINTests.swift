@@ -1,6 +1,7 @@
 import CP11Kit
 import CertificateProviding
 import FaultyModuleControl
+import IdentityStore
 import PKCS11TokenProvider
 import TestSupport
 import Testing
@@ -41,14 +42,38 @@ import Testing
         let storage = InMemoryStorage()
         module.control.hold("C_Login")
         let first = try module.provider(pin: "9999", storage: storage)
-        let second = try module.provider(pin: "9999", storage: storage)
         async let one = code { _ = try await first.getCertificate(NoUserInteraction()) }
         try await module.waitUntilHeld(1)
-        #expect(await code { _ = try await second.getCertificate(NoUserInteraction()) } == .operationNotAllowed)
+        let hasty = try module.provider(pin: "9999", storage: storage, ["timeout": "1"])
+        #expect(await code { _ = try await hasty.getCertificate(NoUserInteraction()) } == .operationNotAllowed)
+        // One that has time waits for what comes of it.
+        let second = try module.provider(pin: "9999", storage: storage)
+        async let other = code { _ = try await second.getCertificate(NoUserInteraction()) }
         module.control.release()
         #expect(await one == .pinIncorrect)
-        #expect(await code { _ = try await second.getCertificate(NoUserInteraction()) } == .pinIncorrect)
+        #expect(await other == .pinIncorrect)
         #expect(module.control.pins() == 1)
+    }
+
+    /// As many services, each with the store on disk for itself.
+    @Test func manyProvidersOnOneStoreSendAWrongPINOnce() async throws {
+        let module = try FaultyModule.withIdentity()
+        let directory = try TemporaryDirectory()
+        await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+            for _ in 0..<16 {
+                tasks.addTask {
+                    await code {
+                        let store = IdentityStore(path: directory["state"])
+                        let storage = store.storage(for: PKCS11TokenProvider.id)
+                        let provider = try module.provider(pin: "9999", storage: storage)
+                        _ = try await provider.getCertificate(NoUserInteraction())
+                    }
+                }
+            }
+            for await code in tasks { #expect(code == .pinIncorrect) }
+        }
+        #expect(module.control.pins() == 1)
+        #expect(module.control.tries_left(0) == 2)
     }
 
     @Test func whatAPersonGivesIsSentOncePerQuestion() async throws {
@@ -73,6 +98,10 @@ import Testing
         #expect(module.control.pins() == 0)
         let attended = try module.provider(pin: nil)
         #expect(try await attended.getCertificate(Person(FaultyModule.pin)).key.signsValidly())
+        // The last try is also theirs who type it at the reader.
+        let other = try FaultyModule.withIdentity()
+        other.control.set_flags(0, CK_FLAGS(CKF_USER_PIN_FINAL_TRY | CKF_PROTECTED_AUTHENTICATION_PATH), 0)
+        #expect(try await other.provider(pin: nil).getCertificate(NoUserInteraction()).key.signsValidly())
     }
 
     @Test func aLockedTokenIsSentNothing() async throws {
@@ -138,6 +167,19 @@ import Testing
         #expect(module.control.tries_left(0) == 2)
     }
 
+    /// The same, and the flags conceal it.
+    @Test func lostAnswersCostTwoTriesAtMost() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_flags(0, 0, CK_FLAGS(CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY))
+        module.control.lose("C_Login", 10, CKR_DEVICE_ERROR)
+        let storage = InMemoryStorage()
+        for _ in 0..<10 {
+            let provider = try module.provider(pin: "9999", storage: storage)
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
+        }
+        #expect(module.control.tries_left(0) == 1)
+    }
+
     @Test func nothingIsSentWhenItCouldNotBeRemembered() async throws {
         let module = try FaultyModule.withIdentity()
         let storage = InMemoryStorage()
@@ -146,6 +188,8 @@ import Testing
         for _ in 0..<3 {
             #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .storeWriteFailed)
         }
+        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .storeWriteFailed)
         #expect(module.control.pins() == 0)
     }
 

@@ -24,9 +24,9 @@ import Testing
         let module = try Faults.module(tokens.module)
         let uri = try TokenURI("pkcs11:token=faults")
         let slot = try #require(try Slot.all(of: module, matching: uri).first)
-        let policy = PINPolicy(
-            rejected: RejectedPINs(storage: InMemoryStorage()),
-            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+        let tried = TriedPINs(storage: InMemoryStorage(), patience: .seconds(1), logger: logger)
+        let policy = PINPolicy(tried: tried, logger: logger)
         let supply = PINSupply(
             source: .environment("PIN"), value: nil, secrets: SecretReader { _ in EmptyTokens.pin }, policy: policy,
             isPermitted: true)

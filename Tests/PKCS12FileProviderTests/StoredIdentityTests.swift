@@ -142,7 +142,10 @@ import Testing
             func setEntry(_ identity: StoredIdentity, named name: String) {}
             func removeEntry(named name: String) {}
             func record(named name: String) -> SecretBytes? { nil }
-            func setRecord(_ record: SecretBytes, named name: String) {}
+            func updateRecord(
+                named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+            ) {}
+            func claimRecord(named name: String) -> RecordClaim? { nil }
         }
         let stored = try ["one", "other"].map {
             let identity = try Samples.identity($0)
@@ -169,7 +172,10 @@ import Testing
             func setEntry(_ identity: StoredIdentity, named name: String) {}
             func removeEntry(named name: String) {}
             func record(named name: String) -> SecretBytes? { nil }
-            func setRecord(_ record: SecretBytes, named name: String) {}
+            func updateRecord(
+                named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+            ) {}
+            func claimRecord(named name: String) -> RecordClaim? { nil }
         }
         for chain in [[], try Samples.identity("x").certificateChain] {
             let provider = try PKCS12FileProvider.testing("/x", storage: Keyless(chain))

@@ -7,21 +7,44 @@ public final class InMemoryStorage: IdentityStorage {
         var entries: [String: StoredIdentity] = [:]
         var records: [String: SecretBytes] = [:]
         var generation: Int64 = 0
+        var claims: Set<String> = []
+        var interrupted: Set<String> = []
         var failure: CertificateProviderError?
+        var isReadable = false
     }
-    private let state = Mutex(State())
+    private let state: Mutex<State>
 
-    public init() {}
+    public init() { state = Mutex(State()) }
 
-    /// Every following call throws `error`; `nil` ends that.
-    public func fail(with error: CertificateProviderError?) { state.withLock { $0.failure = error } }
+    private init(_ state: State) { self.state = Mutex(state) }
+
+    /// Every following call throws `error`, or only every one that writes; `nil` ends that.
+    public func fail(with error: CertificateProviderError?, whenReading: Bool = true) {
+        state.withLock {
+            $0.failure = error
+            $0.isReadable = !whenReading
+        }
+    }
+
+    /// What a process finds that is started after one that has this storage was killed at this moment.
+    ///
+    /// - Parameter losingPower: Forgets what was not flushed.
+    public func afterCrash(losingPower: Bool = false) -> InMemoryStorage {
+        InMemoryStorage(
+            state.withLock { state in
+                var state = state
+                state.interrupted = losingPower ? [] : state.interrupted.union(state.claims)
+                state.claims = []
+                return state
+            })
+    }
 
     public func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
-        try access { $0.entries[name] }
+        try access(writing: false) { $0.entries[name] }
     }
 
     public func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
-        try access { state in
+        try access(writing: false) { state in
             state.entries[name] == nil ? nil : EntryVersion(SIMD8(state.generation, 0, 0, 0, 0, 0, 0, 0))
         }
     }
@@ -41,16 +64,40 @@ public final class InMemoryStorage: IdentityStorage {
     }
 
     public func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
-        try access { $0.records[name] }
+        try access(writing: false) { $0.records[name] }
     }
 
-    public func setRecord(_ record: SecretBytes, named name: String) throws(CertificateProviderError) {
-        try access { $0.records[name] = record }
+    public func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError) {
+        try state.withLock { state throws(CertificateProviderError) in
+            if let failure = state.failure, !state.isReadable { throw failure }
+            guard let new = try change(state.records[name]) else { return }
+            if let failure = state.failure { throw failure }
+            state.records[name] = new
+        }
     }
 
-    private func access<T: Sendable>(_ body: (inout State) -> T) throws(CertificateProviderError) -> T {
+    public func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim? {
+        let wasInterrupted: Bool? = try access(writing: false) { state in
+            guard state.claims.insert(name).inserted else { return nil }
+            return state.interrupted.contains(name)
+        }
+        return wasInterrupted.map { wasInterrupted in
+            RecordClaim(isInterrupted: wasInterrupted) { [self] isInterrupted in
+                state.withLock { state in
+                    state.claims.remove(name)
+                    if isInterrupted { state.interrupted.insert(name) } else { state.interrupted.remove(name) }
+                }
+            }
+        }
+    }
+
+    private func access<T: Sendable>(
+        writing: Bool = true, _ body: (inout State) -> T
+    ) throws(CertificateProviderError) -> T {
         let result: Result<T, CertificateProviderError> = state.withLock { state in
-            if let failure = state.failure { return .failure(failure) }
+            if let failure = state.failure, writing || !state.isReadable { return .failure(failure) }
             return .success(body(&state))
         }
         return try result.get()

@@ -4,48 +4,78 @@ import Logging
 
 /// Decides whether a PIN may be sent to a token. A token locks after a few wrong ones, and some can never be unlocked.
 struct PINPolicy: Sendable {
-    let rejected: RejectedPINs
+    let tried: TriedPINs
     let logger: Logger
 
-    /// Where a PIN came from: a person may insist, a file may not.
-    enum Origin { case person, configuration }
+    /// A PIN that nobody has just typed in: a person may insist, a file may not.
+    struct Remembered {
+        let pin: SecretBytes
+        /// Whether this process has seen the token accept it.
+        let isKnown: Bool
+    }
 
-    /// Looks at the token as it is now. A configured PIN is written down as being tried before it is: another process,
-    /// or this one after a crash, does not send it as well.
+    /// Looks at what the token says of itself.
     ///
-    /// - Throws: `pinLocked`, `pinFinalTry`, `pinIncorrect` for a PIN that this token has rejected before, and
-    ///   `operationNotAllowed` for one whose result is not known.
-    func check(
-        _ pin: SecretBytes?, from origin: Origin, for slot: Slot
-    ) throws(CertificateProviderError) {
+    /// - Throws: `pinLocked`, and `pinFinalTry` where `isInsisting` is false.
+    func check(_ slot: Slot, isInsisting: Bool) throws(CertificateProviderError) {
         let token = slot.displayName
         if slot.has(UInt(CKF_USER_PIN_LOCKED)) {
             throw CertificateProviderError(
                 .pinLocked, "The PIN of the token '\(token)' is locked; unblock it with its PUK or SO PIN.")
         }
-        if slot.has(UInt(CKF_USER_PIN_FINAL_TRY)), origin == .configuration {
+        if slot.has(UInt(CKF_USER_PIN_FINAL_TRY)), !isInsisting {
             throw CertificateProviderError(
                 .pinFinalTry,
                 "One more wrong PIN locks the token '\(token)', so none is sent from a configuration; log in once by hand "
-                    + "with the right one.")
+                    + "with the right one (pin-source=prompt).")
         }
-        if slot.has(UInt(CKF_USER_PIN_COUNT_LOW)) {
-            logger.warning("the token has seen a wrong PIN", metadata: ["token": "\(token)"])
+    }
+
+    /// Permits to send a PIN that nobody has just typed in. It is written down where that has to be, since flags lie.
+    ///
+    /// - Parameters:
+    ///   - slot: The token as it is now.
+    ///   - now: Looks at it again: another process may have tried a PIN meanwhile.
+    /// - Throws: As ``check(_:isInsisting:)``; `pinIncorrect` for a PIN that this token has rejected before,
+    ///   `operationNotAllowed` for one whose result is not known.
+    func admit(
+        _ remembered: Remembered, to slot: Slot, now: () -> Slot?
+    ) throws(CertificateProviderError) -> TriedPINs.Attempt {
+        let token = slot.displayName
+        let outcome = try tried.begin(remembered.pin, for: slot.identity, isKnown: remembered.isKnown) {
+            hasWaited throws(CertificateProviderError) in
+            let slot = hasWaited ? now() ?? slot : slot
+            try check(slot, isInsisting: false)
+            if slot.has(UInt(CKF_USER_PIN_COUNT_LOW)) {
+                logger.warning("the token has seen a wrong PIN", metadata: ["token": "\(token)"])
+            }
+            return slot.hasSeenWrongPIN
         }
-        // Flags lie, so what was rejected is remembered here as well.
-        guard let pin, origin == .configuration else { return }
-        switch try rejected.reserve(pin, for: slot.identity) {
-        case .free: return
+        switch outcome {
+        case .permitted(let attempt): return attempt
         case .rejected:
             throw CertificateProviderError(
                 .pinIncorrect,
                 "The token '\(token)' has rejected the configured PIN before, and it is not sent again; correct "
                     + "'pin-source'.")
-        case .reserved:
+        case .busy:
+            throw CertificateProviderError(
+                .operationNotAllowed, "Another login to the token '\(token)' has not come to its end; try again.")
+        case .interrupted:
             throw CertificateProviderError(
                 .operationNotAllowed,
-                "Another login to the token '\(token)' with this PIN has not come to its end; try again, and where it was "
-                    + "interrupted for good, log in once by hand.")
+                "Logins to the token '\(token)' with the configured PIN were interrupted, and whether it is right is not "
+                    + "known; log in once by hand (pin-source=prompt).")
         }
     }
+}
+
+extension Slot {
+    private static let counts = UInt(CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY | CKF_USER_PIN_LOCKED)
+
+    /// Whether the token shows that it has counted a wrong PIN. Not all that count do.
+    var hasSeenWrongPIN: Bool { has(Self.counts) }
+
+    /// Whether the token has counted a wrong PIN since it was looked at before.
+    func hasFewerTries(than before: Slot) -> Bool { token.flags & ~before.token.flags & Self.counts != 0 }
 }

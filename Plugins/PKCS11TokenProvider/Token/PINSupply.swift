@@ -13,9 +13,11 @@ final class PINSupply: Sendable {
     private let confirming = Mutex(())
 
     private struct State {
-        /// Kept once the token has accepted it, for the login after the token was away: a source may be a pipe, which
-        /// can be read once, and a person is not asked twice.
-        var accepted: SecretBytes?
+        /// Kept once a login has come of it, for the login after the token was away: a source may be a pipe, which can be
+        /// read once, and a person is not asked twice.
+        var kept: SecretBytes?
+        /// Whether the token has looked at it: where somebody else in this process was logged in, it has not.
+        var isProven = false
     }
 
     /// - Parameters:
@@ -30,13 +32,13 @@ final class PINSupply: Sendable {
         self.isPermitted = isPermitted
     }
 
-    /// The PIN that the token has accepted.
-    var known: SecretBytes? { state.withLock { $0.accepted } }
-
     /// Whether a login needs nobody: the PIN is known or configured.
-    var isAtHand: Bool { isPermitted && (known != nil || value != nil || (source != nil && source != .prompt)) }
+    var isAtHand: Bool {
+        isPermitted
+            && (state.withLock { $0.kept } != nil || value != nil || (source != nil && source != .prompt))
+    }
 
-    func forget() { state.withLock { $0.accepted = nil } }
+    func forget() { state.withLock { $0 = State() } }
 
     /// Logs in with the PIN that is to be used, if it may be. Sends it once, whatever comes of it.
     ///
@@ -49,21 +51,49 @@ final class PINSupply: Sendable {
         _ login: (SecretBytes?) throws(CryptokiError) -> Bool
     ) throws(CertificateProviderError) {
         guard isPermitted else { throw notPermitted(slot.displayName) }
-        let origin: PINPolicy.Origin = given == nil ? .configuration : .person
-        let pin = try pin(for: slot, given: given)
-        try policy.check(pin, from: origin, for: slot)
+        // At a PIN pad there is a person, too.
+        let hasPad = slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
+        try policy.check(slot, isInsisting: given != nil || hasPad)
+        if hasPad {
+            do throws(CryptokiError) { _ = try login(nil) } catch {
+                throw CertificateProviderError(error, token: slot.displayName)
+            }
+        } else if let given {
+            try insist(given, slot, now: now, login)
+        } else {
+            try send(remembered(slot), slot, now: now, login)
+        }
+    }
+
+    private func send(
+        _ remembered: PINPolicy.Remembered, _ slot: Slot, now: () -> Slot?,
+        _ login: (SecretBytes?) throws(CryptokiError) -> Bool
+    ) throws(CertificateProviderError) {
+        let attempt = try policy.admit(remembered, to: slot, now: now)
         let isProven: Bool
-        do throws(CryptokiError) { isProven = try login(pin) } catch {
+        do throws(CryptokiError) { isProven = try login(attempt.pin) } catch {
             if error.refusesPIN || now()?.hasFewerTries(than: slot) ?? false {
-                try refuse(pin, slot)
-            } else if let pin, origin == .configuration {
-                try policy.rejected.remove(pin, for: slot.identity)
+                forget()
+                policy.tried.reject(attempt)
+            } else {
+                policy.tried.takeBack(attempt, isSure: !error.mayHideAnswer)
             }
             throw CertificateProviderError(error, token: slot.displayName)
         }
-        guard let pin else { return }
-        state.withLock { $0.accepted = pin }
-        if isProven || origin == .configuration { try policy.rejected.remove(pin, for: slot.identity) }
+        keep(attempt.pin, isProven: isProven)
+        if isProven { policy.tried.accept(attempt) } else { policy.tried.takeBack(attempt, isSure: true) }
+    }
+
+    private func insist(
+        _ pin: SecretBytes, _ slot: Slot, now: () -> Slot?, _ login: (SecretBytes?) throws(CryptokiError) -> Bool
+    ) throws(CertificateProviderError) {
+        let isProven: Bool
+        do throws(CryptokiError) { isProven = try login(pin) } catch {
+            if error.refusesPIN || now()?.hasFewerTries(than: slot) ?? false { refuse(pin, slot) }
+            throw CertificateProviderError(error, token: slot.displayName)
+        }
+        keep(pin, isProven: isProven)
+        if isProven { policy.tried.accept(pin, for: slot.identity) }
     }
 
     /// Gives the PIN again for one operation with a key that asks each time. One thread at a time: a PIN that is wrong by
@@ -71,10 +101,12 @@ final class PINSupply: Sendable {
     func confirm(_ slot: Slot, _ login: (SecretBytes?) throws(CryptokiError) -> Void) throws(CryptokiError) {
         if slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) { return try login(nil) }
         try confirming.withLock { _ throws(CryptokiError) in
-            guard let pin = known else { throw CryptokiError(function: "C_Login", code: CKR_PIN_INCORRECT) }
+            guard let pin = state.withLock({ $0.kept }), !policy.tried.isRejected(pin, for: slot.identity) else {
+                forget()
+                throw CryptokiError(function: "C_Login", code: CKR_PIN_INCORRECT)
+            }
             do throws(CryptokiError) { try login(pin) } catch {
-                // Where it cannot be written down, this process at least does not know the PIN any more.
-                if error.refusesPIN { try? refuse(pin, slot) }
+                if error.refusesPIN { refuse(pin, slot) }
                 throw error
             }
         }
@@ -91,16 +123,19 @@ final class PINSupply: Sendable {
             "The key on the token '\(token)' works only after a login, which 'login' forbids; set it to 'auto'.")
     }
 
-    private func refuse(_ pin: SecretBytes?, _ slot: Slot) throws(CertificateProviderError) {
-        state.withLock { $0.accepted = nil }
-        if let pin { try policy.rejected.insert(pin, for: slot.identity) }
+    private func keep(_ pin: SecretBytes, isProven: Bool) {
+        state.withLock { $0 = State(kept: pin, isProven: isProven || ($0.isProven && $0.kept == pin)) }
     }
 
-    /// `nil` for a token with a PIN pad, which asks by itself.
-    private func pin(for slot: Slot, given: SecretBytes?) throws(CertificateProviderError) -> SecretBytes? {
-        if slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) { return nil }
-        if let pin = given ?? known { return pin }
-        return try configured(slot)
+    private func refuse(_ pin: SecretBytes, _ slot: Slot) {
+        forget()
+        policy.tried.reject(pin, for: slot.identity)
+    }
+
+    private func remembered(_ slot: Slot) throws(CertificateProviderError) -> PINPolicy.Remembered {
+        let state = state.withLock { $0 }
+        if let kept = state.kept { return .init(pin: kept, isKnown: state.isProven) }
+        return .init(pin: try configured(slot), isKnown: false)
     }
 
     private func configured(_ slot: Slot) throws(CertificateProviderError) -> SecretBytes {
@@ -120,12 +155,9 @@ extension CryptokiError {
     fileprivate var refusesPIN: Bool {
         [CKR_PIN_INCORRECT, CKR_PIN_INVALID, CKR_PIN_LEN_RANGE, CKR_PIN_LOCKED].contains(code)
     }
-}
 
-extension Slot {
-    /// Whether the token has counted a wrong PIN since it was looked at before.
-    fileprivate func hasFewerTries(than before: Slot) -> Bool {
-        let flags = UInt(CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY | CKF_USER_PIN_LOCKED)
-        return token.flags & ~before.token.flags & flags != 0
+    /// Whether the token may have looked at the PIN, with its answer lost on the way.
+    fileprivate var mayHideAnswer: Bool {
+        isUnspecific || [CKR_DEVICE_ERROR, CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT].contains(code)
     }
 }

@@ -27,9 +27,20 @@ public protocol IdentityStorage: Sendable {
     /// - Throws: `storeReadFailed` when there is something that cannot be read.
     func record(named name: String) throws(CertificateProviderError) -> SecretBytes?
 
-    /// Replaces a record.
-    /// - Throws: `storeWriteFailed`; the old one is then still there.
-    func setRecord(_ record: SecretBytes, named name: String) throws(CertificateProviderError)
+    /// Replaces a record by what `change` makes of it. No other process and no other thread changes it in between.
+    ///
+    /// - Parameter change: Gets the record, or `nil` when there is none; returns the new one, or `nil` to leave
+    ///   everything as it is. Called once at most, and must not use the storage.
+    /// - Throws: `storeReadFailed` or `storeWriteFailed`, and what `change` throws; the old record is then still there.
+    func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError)
+
+    /// Claims a record for something that takes longer than a change, such as a try of what it says, or returns `nil`
+    /// while another process or another thread has it. Claims bind those who ask for them; the record can be read and
+    /// changed by everybody.
+    /// - Throws: `storeWriteFailed` where nothing can be claimed.
+    func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim?
 }
 
 /// An identity at rest.

@@ -9,6 +9,8 @@ struct faulty_control {
     void (*set_token)(unsigned token, const char *label, const char *serial, const char *pin);
     /// Flags that `C_GetTokenInfo` reports whatever is true, and those that it conceals.
     void (*set_flags)(unsigned token, CK_FLAGS reported, CK_FLAGS concealed);
+    /// What the token says of the lengths of its PINs.
+    void (*set_pin_lengths)(unsigned token, CK_ULONG shortest, CK_ULONG longest);
     /// The maximum that is reported, and how many sessions there really are for this program.
     void (*set_sessions)(unsigned token, CK_ULONG reported, CK_ULONG available);
     void (*set_mechanisms)(unsigned token, const CK_MECHANISM_TYPE *mechanisms, unsigned count);

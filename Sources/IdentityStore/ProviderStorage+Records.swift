@@ -1,0 +1,38 @@
+import CertificateProviding
+
+extension ProviderStorage {
+    static let records = "records"
+
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        try content(named: name, in: Self.records)
+    }
+
+    func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError) {
+        try changing(name) { root throws(CertificateProviderError) in
+            guard let new = try change(try content(named: name, in: Self.records)) else { return }
+            try write(new, name, in: Self.records, root)
+        }
+    }
+
+    func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim? {
+        guard Self.isPermitted(name) else { throw writeFailure(Self.nameRule) }
+        do throws(SafeDirectory.Refusal) {
+            return try ClaimFile(name, in: try directoryOfRecords(), store.files).map { file in
+                RecordClaim(isInterrupted: file.wasInterrupted) { file.giveBack(isInterrupted: $0) }
+            }
+        } catch {
+            throw writeFailure(error.reason)
+        }
+    }
+
+    /// Makes the directory where there is none, under the store's lock.
+    private func directoryOfRecords() throws(SafeDirectory.Refusal) -> SafeDirectory {
+        if let directory = try openDirectory(Self.records) { return directory }
+        let root = try SafeDirectory.create(store.path, store.files)
+        let lock = try StoreLock(in: root, patience: store.lockPatience, store.files)
+        defer { withExtendedLifetime(lock) {} }
+        return try root.create(Self.records, store.files).create(provider.rawValue, store.files)
+    }
+}

@@ -1,0 +1,124 @@
+import CertificateProviding
+import Dispatch
+import Glibc
+import TestSupport
+import Testing
+
+@testable import IdentityStore
+
+@Suite struct RecordTests {
+    private static let file = "state/records/test/record"
+
+    @Test func givesBackWhatWasStored() throws {
+        let fixture = try StoreFixture()
+        #expect(try fixture.storage().record(named: "record") == nil)
+        try fixture.storage().updateRecord(named: "record") { old in
+            #expect(old == nil)
+            return SecretBytes(utf8: "one")
+        }
+        try fixture.storage().updateRecord(named: "record") { old in
+            #expect(old == SecretBytes(utf8: "one"))
+            return SecretBytes(utf8: "two")
+        }
+        #expect(try fixture.storage().record(named: "record") == SecretBytes(utf8: "two"))
+        #expect(try fixture.storage(ProviderID("other")).record(named: "record") == nil)
+        #expect(try fixture.storage().entry(named: "record") == nil)
+    }
+
+    @Test func whatIsToStayIsNotWritten() throws {
+        let fixture = try StoreFixture()
+        try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
+        fixture.disk.repair()
+        try fixture.storage().updateRecord(named: "record") { _ in nil }
+        #expect(fixture.disk.counts[.write] == nil && fixture.disk.counts[.synchronize] == nil)
+        let refusal = CertificateProviderError(.internal, "no")
+        let thrown = try error {
+            try fixture.storage().updateRecord(named: "record") { _ throws(CertificateProviderError) in throw refusal }
+        }
+        #expect(thrown.code == .internal)
+        #expect(try fixture.storage().record(named: "record") == SecretBytes(utf8: "one"))
+    }
+
+    @Test func noUpdateIsLost() throws {
+        let fixture = try StoreFixture()
+        DispatchQueue.concurrentPerform(iterations: 8) { _ in
+            for _ in 0..<5 {
+                try? fixture.storage().updateRecord(named: "record") { old in
+                    SecretBytes(copying: [(old?.withUnsafeBytes { $0.first } ?? 0) + 1])
+                }
+            }
+        }
+        #expect(try fixture.storage().record(named: "record") == SecretBytes(copying: [40]))
+    }
+
+    /// What it said must not be taken for nothing.
+    @Test func aDamagedRecordIsNotReplaced() throws {
+        let fixture = try StoreFixture()
+        try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
+        var file = try fixture.directory.read(Self.file)
+        file[file.count - 1] ^= 1
+        try fixture.directory.write(file, to: Self.file)
+        let updating = try error {
+            try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "two") }
+        }
+        #expect(updating.code == .storeReadFailed && updating.message.contains(fixture.directory[Self.file]))
+        #expect(try fixture.directory.read(Self.file) == file)
+    }
+
+    @Test(arguments: FaultyDisk.Call.allCases) func leavesWhatWasThere(call: FaultyDisk.Call) throws {
+        let fixture = try StoreFixture()
+        try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
+        let (one, two) = (SecretBytes(utf8: "one"), SecretBytes(utf8: "two"))
+        for position in 1...3 {
+            fixture.disk.fail(call, at: position, with: ENOSPC)
+            let success: Void? = try? fixture.storage().updateRecord(named: "record") { _ in two }
+            fixture.disk.repair()
+            #expect(try fixture.storage().record(named: "record") == (success == nil ? one : two))
+            try fixture.storage().updateRecord(named: "record") { _ in one }
+        }
+    }
+
+    @Test func aClaimIsHeldByOne() throws {
+        let fixture = try StoreFixture()
+        do {
+            let claim = try #require(try fixture.storage().claimRecord(named: "record"))
+            #expect(!claim.isInterrupted)
+            #expect(try fixture.storage().claimRecord(named: "record") == nil)
+            #expect(try fixture.storage().claimRecord(named: "other") != nil)
+            // Who has none still reads and writes.
+            try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
+            withExtendedLifetime(claim) {}
+        }
+        #expect(try fixture.storage().claimRecord(named: "record")?.isInterrupted == false)
+    }
+
+    @Test func anInterruptedClaimShows() throws {
+        let fixture = try StoreFixture()
+        try fixture.storage().claimRecord(named: "record")?.isInterrupted = true
+        #expect(try fixture.storage().claimRecord(named: "record")?.isInterrupted == true)
+        try fixture.storage().claimRecord(named: "record")?.isInterrupted = false
+        #expect(try fixture.storage().claimRecord(named: "record")?.isInterrupted == false)
+    }
+
+    @Test func aDiskThatIsReadOnlyCanBeClaimed() throws {
+        let fixture = try StoreFixture()
+        fixture.disk.fail(.makeDirectory, at: 1, with: EROFS)
+        #expect(try error { _ = try fixture.storage().claimRecord(named: "record") }.code == .storeWriteFailed)
+        fixture.disk.repair()
+        #expect(try fixture.storage().claimRecord(named: "record") != nil)
+        // Its file is there now.
+        fixture.disk.fail(.create, at: 1, with: EROFS)
+        let claim = try #require(try fixture.storage().claimRecord(named: "record"))
+        #expect(try fixture.storage().claimRecord(named: "record") == nil)
+        withExtendedLifetime(claim) {}
+    }
+
+    @Test(arguments: ["", "..", "a/b", ".claim-x"]) func refusesNamesThatLeadElsewhere(name: String) throws {
+        let fixture = try StoreFixture()
+        let storage = fixture.storage()
+        #expect(try error { _ = try storage.record(named: name) }.code == .storeReadFailed)
+        #expect(try error { try storage.updateRecord(named: name) { _ in nil } }.code == .storeWriteFailed)
+        #expect(try error { _ = try storage.claimRecord(named: name) }.code == .storeWriteFailed)
+        #expect(fixture.directory.contents().isEmpty)
+    }
+}

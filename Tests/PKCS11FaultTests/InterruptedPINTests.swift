@@ -1,0 +1,138 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// A process that ends in the middle of a login, with the answer of the token unseen.
+///
+/// Each process has a copy of the module of its own, and so a token of the same name that has not seen the others.
+@Suite(.timeLimit(.minutes(5))) struct InterruptedPINTests {
+    private static let concealed = CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY | CKF_USER_PIN_LOCKED
+    /// Of a token after somebody has changed its PIN.
+    private static let changedPIN = "5678"
+
+    /// Starts a process that sends its PIN and is killed before the answer.
+    /// - Returns: What it leaves behind.
+    private func kill(
+        pin: String, on storage: InMemoryStorage, losingPower: Bool = false, tokenPIN: String = FaultyModule.pin
+    ) async throws -> InMemoryStorage {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_token(0, "alpha", "0001", tokenPIN)
+        module.control.hold("C_Login")
+        let provider = try module.provider(pin: pin, storage: storage)
+        async let end = code { _ = try await provider.getCertificate(NoUserInteraction()) }
+        try await module.waitUntilHeld(1)
+        let remains = storage.afterCrash(losingPower: losingPower)
+        module.control.release()
+        _ = await end
+        return remains
+    }
+
+    /// Starts a process that runs to its end.
+    private func run(
+        pin: String, on storage: InMemoryStorage, tokenPIN: String = FaultyModule.pin, flags: UInt = 0
+    ) async throws -> (code: CertificateProviderError.Code?, pins: UInt32) {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_token(0, "alpha", "0001", tokenPIN)
+        module.control.set_flags(0, CK_FLAGS(flags), 0)
+        let provider = try module.provider(pin: pin, storage: storage)
+        let code = await code { _ = try await provider.getCertificate(NoUserInteraction()) }
+        return (code, module.control.pins())
+    }
+
+    @Test(arguments: [true, false]) func aRightPINWorksAgain(losingPower: Bool) async throws {
+        var storage = try await kill(pin: FaultyModule.pin, on: InMemoryStorage(), losingPower: losingPower)
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
+        // And is not held against it: whatever happens from now on happens for the first time.
+        for _ in 0..<3 {
+            storage = try await kill(pin: FaultyModule.pin, on: storage, losingPower: losingPower)
+            #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
+        }
+    }
+
+    @Test(arguments: [true, false]) func aWrongPINIsSentTwiceAndNeverAgain(losingPower: Bool) async throws {
+        var storage = InMemoryStorage()
+        for _ in 0..<2 { storage = try await kill(pin: "9999", on: storage, losingPower: losingPower) }
+        for _ in 0..<8 {
+            #expect(try await run(pin: "9999", on: storage) == (.operationNotAllowed, 0))
+            storage = storage.afterCrash(losingPower: losingPower)
+        }
+        // Another PIN is another matter.
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
+    }
+
+    @Test func aWrongPINThatIsAnsweredTheSecondTimeIsRejected() async throws {
+        let storage = try await kill(pin: "9999", on: InMemoryStorage())
+        #expect(try await run(pin: "9999", on: storage) == (.pinIncorrect, 1))
+        for _ in 0..<8 { #expect(try await run(pin: "9999", on: storage) == (.pinIncorrect, 0)) }
+    }
+
+    @Test func aPINThatTheTokenHasSeenAsWrongIsNotSentAgain() async throws {
+        let storage = try await kill(pin: FaultyModule.pin, on: InMemoryStorage())
+        for _ in 0..<3 {
+            let result = try await run(pin: FaultyModule.pin, on: storage, flags: CKF_USER_PIN_COUNT_LOW)
+            #expect(result == (.operationNotAllowed, 0))
+        }
+        // The token has not seen one after all, or has forgotten it.
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
+    }
+
+    @Test func aPersonSettlesIt() async throws {
+        var storage = InMemoryStorage()
+        for _ in 0..<2 { storage = try await kill(pin: FaultyModule.pin, on: storage) }
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (.operationNotAllowed, 0))
+        let module = try FaultyModule.withIdentity()
+        let attended = try module.provider(pin: nil, storage: storage)
+        #expect(try await attended.getCertificate(Person(FaultyModule.pin)).key.signsValidly())
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
+    }
+
+    /// A PIN that was right is sent unwritten; where it is wrong by now, that costs no more than one that never was.
+    @Test func aPINThatWasChangedIsSentTwiceAtMost() async throws {
+        var storage = InMemoryStorage()
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
+        for _ in 0..<2 { storage = try await kill(pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN) }
+        for _ in 0..<8 {
+            let result = try await run(pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN)
+            #expect(result == (.operationNotAllowed, 0))
+        }
+    }
+
+    /// The power goes each time: only the token knows that something was sent.
+    @Test func aTokenThatCountsIsEnoughWhereNothingWasFlushed() async throws {
+        var storage = InMemoryStorage()
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
+        storage = try await kill(pin: FaultyModule.pin, on: storage, losingPower: true, tokenPIN: Self.changedPIN)
+        for pins: UInt32 in [1, 0, 0, 0] {
+            let result = try await run(
+                pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN, flags: CKF_USER_PIN_COUNT_LOW)
+            #expect(result == (.pinIncorrect, pins))
+        }
+    }
+
+    @Test func aRightPINNeedsNoDisk() async throws {
+        let storage = InMemoryStorage()
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
+        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        let unchanged = try FaultyModule.withIdentity()
+        for _ in 0..<3 {
+            unchanged.control.insert(0, 0)
+            let list = await (try unchanged.provider(storage: storage)).listIdentities()
+            #expect(list.failures.isEmpty && list.identities.count == 1)
+        }
+        #expect(unchanged.control.pins() == 3)
+        // Changed on the token: that it is wrong cannot be written down, and it is not sent again all the same.
+        let module = try FaultyModule.withIdentity()
+        module.control.set_token(0, "alpha", "0001", Self.changedPIN)
+        module.control.set_flags(0, 0, CK_FLAGS(Self.concealed))
+        let provider = try module.provider(storage: storage)
+        for _ in 0..<3 { #expect(await provider.listIdentities().failures.map(\.code) == [.pinIncorrect]) }
+        for _ in 0..<3 {
+            let restarted = try module.provider(storage: storage)
+            #expect(await restarted.listIdentities().failures.map(\.code) == [.storeWriteFailed])
+        }
+        #expect(module.control.pins() == 1)
+    }
+}

@@ -1,0 +1,70 @@
+import CertificateProviding
+import Foundation
+import IdentityStore
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// Processes that share one store. Each is this test again, with a copy of the module of its own.
+@Suite(.timeLimit(.minutes(5))) struct ProcessTests {
+    private static let environment = ProcessInfo.processInfo.environment
+    /// What the process within is to do: the PIN that it is configured with, the store, and what is to come of it.
+    private static let task = environment["CERTPROV_TEST_LOGIN"]?.split(separator: " ").map(String.init)
+
+    @Test(.enabled(if: task != nil)) func withinAProcess() async throws {
+        let task = try #require(Self.task)
+        let storage = IdentityStore(path: task[1]).storage(for: PKCS11TokenProvider.id)
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider(pin: task[0], storage: storage)
+        let code = await code { _ = try await provider.getCertificate(NoUserInteraction()) }
+        #expect(code?.rawValue ?? "success" == task[2])
+    }
+
+    private let directory: TemporaryDirectory
+    private let threads = BlockingExecutor.threads(maximum: 4)
+
+    init() throws { directory = try TemporaryDirectory() }
+
+    /// Runs a process to its end.
+    /// - Parameter isKilled: Whether it ends within `C_Login`, with nothing given back and nothing written down.
+    private func start(pin: String, isKilled: Bool = false, for result: String) async throws {
+        var arguments = [
+            "CERTPROV_TEST_LOGIN=\(pin) \(directory["state"]) \(result)", "FAULTY_MODULE_PINS=\(directory["pins"])",
+        ]
+        if isKilled { arguments.append("FAULTY_MODULE_CRASH=C_Login") }
+        arguments += [CommandLine.arguments[0], "--testing-library", "swift-testing", "--filter", "withinAProcess"]
+        try await threads.run { [arguments] () throws(CertificateProviderError) in
+            do { try Subprocess.run(arguments) } catch { throw CertificateProviderError(.internal, "\(error)") }
+        }
+    }
+
+    private var pins: Int { get throws { try directory.read("pins").count } }
+
+    @Test(.enabled(if: task == nil)) func aWrongPINIsSentOnceByAll() async throws {
+        try await withThrowingTaskGroup(of: Void.self) { tasks in
+            for _ in 0..<4 { tasks.addTask { try await start(pin: "9999", for: "pinIncorrect") } }
+            try await tasks.waitForAll()
+        }
+        #expect(try pins == 1)
+    }
+
+    @Test(.enabled(if: task == nil)) func aRightPINWorksAfterItsProcessWasKilled() async throws {
+        for round in 1...2 {
+            await #expect(throws: CertificateProviderError.self) {
+                try await start(pin: FaultyModule.pin, isKilled: true, for: "nothing")
+            }
+            try await start(pin: FaultyModule.pin, for: "success")
+            #expect(try pins == 2 * round)
+        }
+    }
+
+    @Test(.enabled(if: task == nil)) func aWrongPINIsSentTwiceByProcessesThatAreKilled() async throws {
+        for _ in 0..<2 {
+            await #expect(throws: CertificateProviderError.self) {
+                try await start(pin: "9999", isKilled: true, for: "nothing")
+            }
+        }
+        for _ in 0..<2 { try await start(pin: "9999", isKilled: true, for: "operationNotAllowed") }
+        #expect(try pins == 2)
+    }
+}
