@@ -36,11 +36,12 @@ struct PINPolicy: Sendable {
     /// - Parameters:
     ///   - slot: The token as it is now.
     ///   - now: Looks at it again: another process may have tried a PIN meanwhile.
-    /// - Throws: As ``check(_:isInsisting:)``; `pinIncorrect` for a PIN that this token has rejected before,
-    ///   `operationNotAllowed` for one whose result is not known.
+    /// - Throws: As ``check(_:isInsisting:)``; `pinIncorrect` for a PIN that this token has rejected before or that is
+    ///   none of its PINs; `operationNotAllowed` for one whose result is not known.
     func admit(
         _ remembered: Remembered, to slot: Slot, now: () -> Slot?
     ) throws(CertificateProviderError) -> TriedPINs.Attempt {
+        if !remembered.isKnown { try checkLength(of: remembered.pin, for: slot) }
         let token = slot.displayName
         let outcome = try tried.begin(remembered.pin, for: slot.identity, isKnown: remembered.isKnown) {
             hasWaited throws(CertificateProviderError) in
@@ -66,6 +67,23 @@ struct PINPolicy: Sendable {
                 .operationNotAllowed,
                 "Logins to the token '\(token)' with the configured PIN were interrupted, and whether it is right is not "
                     + "known; log in once by hand (pin-source=prompt).")
+        }
+    }
+
+    /// Refuses what cannot be the PIN: an empty file, or one with something else in it. Many tokens count that as well.
+    private func checkLength(of pin: SecretBytes, for slot: Slot) throws(CertificateProviderError) {
+        guard !pin.isEmpty else {
+            throw CertificateProviderError(
+                .pinIncorrect, "The configured PIN for the token '\(slot.displayName)' is empty; correct 'pin-source'.")
+        }
+        let (minimum, maximum) = (slot.token.ulMinPinLen, slot.token.ulMaxPinLen)
+        // Modules that know no maximum say 0 or the largest number.
+        guard (1..<1 << 16).contains(maximum), minimum <= maximum else { return }
+        guard minimum <= pin.count, pin.count <= maximum else {
+            throw CertificateProviderError(
+                .pinIncorrect,
+                "The PINs of the token '\(slot.displayName)' have \(minimum) to \(maximum) bytes, which the configured one "
+                    + "has not, so that it is not sent; correct 'pin-source'.")
         }
     }
 }
