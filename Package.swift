@@ -95,7 +95,6 @@ let package = Package(
             dependencies: [
                 "CertificateProviding", "CP11Kit",
                 .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
             ],

@@ -5,7 +5,7 @@ import Synchronization
 /// An identity whose key lives in a PKCS#11 token: a smart card, a TPM, a hardware security module.
 ///
 /// The key signs in the token and never leaves it. What is stored on this host is which identity was chosen, and, sealed,
-/// hashes of PINs that a token has rejected.
+/// what became of PINs that were sent, so that a token is not sent a wrong one twice.
 ///
 /// Calls into the vendor's library run on threads of their own, and cost a caller at most the parameter `timeout`.
 public final class PKCS11TokenProvider: CertificateProvider {

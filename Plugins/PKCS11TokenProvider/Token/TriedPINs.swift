@@ -82,8 +82,15 @@ final class TriedPINs: Sendable {
         if attempt.previous == .rejected { return .rejected }
         let isRight = isKnown || (attempt.isAccepted && attempt.previous == nil)
         if isRight, !isDoubtful, !wasInterrupted { return .permitted(attempt) }
-        if let obstacle { throw obstacle }
-        return try mark(&attempt, wasInterrupted: wasInterrupted, isDoubtful: isDoubtful)
+        do throws(CertificateProviderError) {
+            if let obstacle { throw obstacle }
+            return try mark(&attempt, wasInterrupted: wasInterrupted, isDoubtful: isDoubtful)
+        } catch {
+            throw CertificateProviderError(
+                error.code,
+                "The configured PIN is not sent to the token, since it cannot be written down before. \(error.message)",
+                underlying: error)
+        }
     }
 
     private func mark(
