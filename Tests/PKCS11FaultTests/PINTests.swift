@@ -59,7 +59,8 @@ import Testing
     @Test func manyProvidersOnOneStoreSendAWrongPINOnce() async throws {
         let module = try FaultyModule.withIdentity()
         let directory = try TemporaryDirectory()
-        await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+        module.control.hold("C_Login")
+        try await withThrowingTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
             for _ in 0..<16 {
                 tasks.addTask {
                     await code {
@@ -70,7 +71,11 @@ import Testing
                     }
                 }
             }
-            for await code in tasks { #expect(code == .pinIncorrect) }
+            try await module.waitUntilHeld(1)
+            // All of them have a session for their login.
+            while module.calls("C_OpenSession") < 16 { await Task.yield() }
+            module.control.release()
+            for try await code in tasks { #expect(code == .pinIncorrect) }
         }
         #expect(module.control.pins() == 1)
         #expect(module.control.tries_left(0) == 2)
