@@ -69,7 +69,7 @@ extension Tokens {
                     + "sent; try again.")
         }
         // A PIN that this token has accepted is its own.
-        if pin == nil, !login.isMeant, login.isUnattended, login.token.pins.known == nil {
+        if pin == nil, !login.isMeant, login.isUnattended, !login.token.pins.isProven {
             let uri = TokenURI.text(of: login.slot.token, class: nil, id: [], label: []) ?? ""
             throw CertificateProviderError(
                 .configurationInvalid,

@@ -99,7 +99,8 @@ final class ModuleCalls: Sendable {
                 .failure(
                     CertificateProviderError(
                         .unavailable,
-                        "\(Self.maximumQueued) calls wait for the PKCS#11 module already; its device or service hangs.")))
+                        "\(Self.maximumQueued) calls wait for the PKCS#11 module already; its device or service hangs.")
+                ))
         }
         watch(call)
         executor.submit { [self] in

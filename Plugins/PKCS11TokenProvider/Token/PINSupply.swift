@@ -32,6 +32,9 @@ final class PINSupply: Sendable {
         self.isPermitted = isPermitted
     }
 
+    /// Whether the token has found a PIN right that is still known here.
+    var isProven: Bool { state.withLock { $0.isProven } }
+
     /// Whether a login needs nobody: the PIN is known or configured.
     var isAtHand: Bool {
         isPermitted
