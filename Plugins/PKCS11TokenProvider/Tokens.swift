@@ -82,12 +82,16 @@ final class Tokens: Sendable {
         do throws(CertificateProviderError) {
             let (found, problems) = try token.withConnection { connection throws(CryptokiError) in
                 var problems: [CertificateProviderError] = []
-                let found = try connection.sessions.withSession { session throws(CryptokiError) in
+                let found = try connection.sessions.withSession { session throws(CryptokiError) -> [Found]? in
                     let reader = TokenReader(session: session, slot: slot)
+                    let areKeysHidden = !connection.isOpen
                     let keys = try reader.privateKeys(id: uri.objectID, failures: &problems)
+                    if keys.isEmpty, !areKeysHidden {
+                        guard try connection.seesEverything(session) else { return nil }
+                    }
                     var keyless: [CK_OBJECT_HANDLE] = []
                     let candidates = try reader.candidates(
-                        for: uri, keys: keys, areKeysHidden: !connection.isOpen, keyless: { keyless.append($0) },
+                        for: uri, keys: keys, areKeysHidden: areKeysHidden, keyless: { keyless.append($0) },
                         failures: &problems)
                     describe(
                         reader,
@@ -97,6 +101,7 @@ final class Tokens: Sendable {
                         Found(candidate: candidate, chain: try reader.chain(of: candidate.certificate), token: token)
                     }
                 }
+                guard let found else { throw TokenConnection.searchWithoutLogin }
                 return (found, problems)
             }
             failures += problems

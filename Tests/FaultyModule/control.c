@@ -9,6 +9,7 @@
 void set_failure(const char *function, unsigned skip, unsigned count, CK_RV result);
 void set_loss(const char *function, unsigned count, CK_RV result);
 void hold(const char *function);
+void hold_answer(const char *function);
 void release(void);
 int wait_held(unsigned count);
 unsigned calls(const char *function);
@@ -121,6 +122,8 @@ static void insert(unsigned slot, int token) {
     pthread_mutex_unlock(&state.lock);
 }
 
+static void log_out(unsigned token) { LOCKED(state.tokens[token].is_logged_in = 0); }
+
 static void number_slots(CK_SLOT_ID first) {
     pthread_mutex_lock(&state.lock);
     for (unsigned slot = 0; slot < SLOTS; slot++) close_sessions(slot);
@@ -155,8 +158,9 @@ static const struct faulty_control control = {
     .set_sessions = set_sessions, .set_mechanisms = set_mechanisms,
     .add_key = add_key, .add_certificate = add_certificate, .clear = clear, .set_visibility = set_visibility,
     .add_public_key = add_public_key, .set_mechanism_info = set_mechanism_info, .insert = insert,
-    .number_slots = number_slots, .fail = set_failure, .lose = set_loss, .hold = hold, .release = release,
-    .wait_held = wait_held, .distort = distort, .calls = calls, .pins = pins, .tries_left = tries_left,
+    .log_out = log_out, .number_slots = number_slots, .fail = set_failure, .lose = set_loss, .hold = hold,
+    .hold_answer = hold_answer, .release = release, .wait_held = wait_held, .distort = distort, .calls = calls,
+    .pins = pins, .tries_left = tries_left,
     .confirmations = confirmations, .most_sessions = most_sessions, .open_sessions = open_now,
     .shared_uses = shared_uses};
 

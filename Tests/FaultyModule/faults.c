@@ -15,7 +15,7 @@ static struct function {
     const char *name;
     unsigned calls;
     struct fault failure, loss;
-    int is_held;
+    int is_held, is_answer_held;
 } functions[FUNCTIONS];
 
 static unsigned held, releases;
@@ -29,18 +29,20 @@ static struct function *function_named(const char *name) {
     abort();
 }
 
+static void wait_for_release(void) {
+    unsigned release = releases;
+    held++;
+    pthread_cond_broadcast(&state.changed);
+    while (releases == release) pthread_cond_wait(&state.changed, &state.lock);
+    held--;
+}
+
 CK_RV enter(const char *name) {
     struct function *function = function_named(name);
     function->calls++;
     const char *fatal = getenv("FAULTY_MODULE_CRASH");
     if (fatal && strcmp(fatal, name) == 0) _exit(1);
-    if (function->is_held) {
-        unsigned release = releases;
-        held++;
-        pthread_cond_broadcast(&state.changed);
-        while (releases == release) pthread_cond_wait(&state.changed, &state.lock);
-        held--;
-    }
+    if (function->is_held) wait_for_release();
     struct fault *fault = &function->failure;
     if (fault->count > 0 && fault->skip > 0) {
         fault->skip--;
@@ -61,7 +63,9 @@ void count_pin(void) {
 }
 
 CK_RV leave(const char *name, CK_RV result) {
-    struct fault *fault = &function_named(name)->loss;
+    struct function *function = function_named(name);
+    if (function->is_answer_held) wait_for_release();
+    struct fault *fault = &function->loss;
     if (fault->count == 0) return result;
     fault->count--;
     return fault->result;
@@ -85,9 +89,15 @@ void hold(const char *name) {
     pthread_mutex_unlock(&state.lock);
 }
 
+void hold_answer(const char *name) {
+    pthread_mutex_lock(&state.lock);
+    function_named(name)->is_answer_held = 1;
+    pthread_mutex_unlock(&state.lock);
+}
+
 void release(void) {
     pthread_mutex_lock(&state.lock);
-    for (unsigned index = 0; index < FUNCTIONS; index++) functions[index].is_held = 0;
+    for (unsigned index = 0; index < FUNCTIONS; index++) functions[index].is_held = functions[index].is_answer_held = 0;
     releases++;
     pthread_cond_broadcast(&state.changed);
     pthread_mutex_unlock(&state.lock);

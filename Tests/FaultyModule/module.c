@@ -145,6 +145,16 @@ static CK_RV close_all(CK_SLOT_ID id) {
     END;
 }
 
+static CK_RV get_session_info(CK_SESSION_HANDLE handle, CK_SESSION_INFO *info) {
+    BEGIN("C_GetSessionInfo");
+    struct session *session = take_session(handle, &result);
+    if (session == NULL) goto end;
+    *info = (CK_SESSION_INFO){.slotID = state.first_slot + session->slot, .flags = CKF_SERIAL_SESSION,
+        .state = token_of(session)->is_logged_in ? CKS_RO_USER_FUNCTIONS : CKS_RO_PUBLIC_SESSION};
+    give_back(session);
+    END;
+}
+
 static CK_RV log_in(CK_SESSION_HANDLE handle, CK_USER_TYPE user, unsigned char *pin, CK_ULONG count) {
     if (pin) {
         pthread_mutex_lock(&state.lock);
@@ -299,8 +309,9 @@ CK_RV C_GetFunctionList(CK_FUNCTION_LIST **functions) {
     list = (CK_FUNCTION_LIST){.version = {2, 40}, .C_Initialize = initialize, .C_Finalize = finalize,
         .C_GetInfo = get_info, .C_GetFunctionList = C_GetFunctionList, .C_GetSlotList = get_slot_list,
         .C_GetSlotInfo = get_slot_info, .C_GetTokenInfo = get_token_info, .C_GetMechanismList = get_mechanism_list,
-        .C_GetMechanismInfo = get_mechanism_info, .C_OpenSession = open_session, .C_CloseSession = close_one, .C_CloseAllSessions = close_all,
-        .C_Login = log_in, .C_Logout = log_out, .C_FindObjectsInit = find_init, .C_FindObjects = find,
+        .C_GetMechanismInfo = get_mechanism_info, .C_OpenSession = open_session, .C_CloseSession = close_one,
+        .C_CloseAllSessions = close_all, .C_GetSessionInfo = get_session_info, .C_Login = log_in, .C_Logout = log_out,
+        .C_FindObjectsInit = find_init, .C_FindObjects = find,
         .C_FindObjectsFinal = find_final, .C_GetAttributeValue = get_attributes, .C_SignInit = sign_init,
         .C_Sign = sign_data};
     *functions = &list;

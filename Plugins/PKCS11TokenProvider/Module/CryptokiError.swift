@@ -29,6 +29,10 @@ struct CryptokiError: Error, CustomStringConvertible {
     /// and NSS runs out of memory with a key that a logout has hidden.
     var isUnspecific: Bool { [CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_HOST_MEMORY].contains(code) }
 
+    /// Whether the module may mean that nobody is logged in. Where it says something else that ends the connection, that
+    /// is what it means.
+    var mayBeLostLogin: Bool { code == CKR_USER_NOT_LOGGED_IN || !endsConnection }
+
     private static let names: [CK_RV: String] = [
         CKR_CANCEL: "CKR_CANCEL", CKR_HOST_MEMORY: "CKR_HOST_MEMORY", CKR_SLOT_ID_INVALID: "CKR_SLOT_ID_INVALID",
         CKR_GENERAL_ERROR: "CKR_GENERAL_ERROR", CKR_FUNCTION_FAILED: "CKR_FUNCTION_FAILED",

@@ -13,7 +13,11 @@ final class Module: Sendable {
     /// Valid as long as `owner`.
     nonisolated(unsafe) private let functions: UnsafeMutablePointer<CK_FUNCTION_LIST>
     private let owner: ModuleHandles
-    private let starts = Mutex(0)
+    private let starts = Atomic(0)
+    /// The calls that are inside the module, and ``isClosed`` while none may begin.
+    private let inside = Atomic(0)
+    private let starting = Mutex(())
+    private let logins = Atomic(0)
 
     /// - Throws: When the module does not initialise.
     init(_ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>, name: String, owner: ModuleHandles) throws(CryptokiError)
@@ -28,7 +32,7 @@ final class Module: Sendable {
     deinit { _ = p11_kit_module_finalize(functions) }
 
     /// How often the module was started again. What was got of it before is worthless afterwards.
-    var generation: Int { starts.withLock { $0 } }
+    var generation: Int { starts.load(ordering: .acquiring) }
 
     /// Starts the module again where that can help: one that runs in another process does not come back by itself when
     /// that process ends, and one that somebody else has finalised does not either.
@@ -39,13 +43,53 @@ final class Module: Sendable {
     /// - Throws: `error`, where it is of another kind; what the start ends with.
     func restart(after error: CryptokiError, in generation: Int) throws(CryptokiError) {
         guard error.endsConnection, isRemote || error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
-        try starts.withLock { starts throws(CryptokiError) in
-            guard starts == generation else { return }
-            _ = p11_kit_module_finalize(functions)
-            let result = p11_kit_module_initialize(functions)
-            guard result == CKR_OK else { throw CryptokiError(function: "C_Initialize", code: result) }
-            starts += 1
+        let isStarted = try starting.withLock { _ throws(CryptokiError) in
+            guard self.generation == generation else { return true }
+            return try startAgain(patience: Self.patience)
         }
+        guard isStarted else { throw error }
+    }
+
+    /// For how long calls that are inside the module are waited for before it is started again.
+    private static let patience = Duration.seconds(2)
+    private static let isClosed = 1 << 62
+
+    /// Starts the module again, when no call is inside it and none begins. Called with `starting` locked.
+    ///
+    /// - Returns: Whether that came to pass in time.
+    private func startAgain(patience: Duration) throws(CryptokiError) -> Bool {
+        inside.add(Self.isClosed, ordering: .acquiringAndReleasing)
+        defer { inside.subtract(Self.isClosed, ordering: .acquiringAndReleasing) }
+        let deadline = ContinuousClock.now + patience
+        while inside.load(ordering: .acquiring) != Self.isClosed {
+            guard ContinuousClock.now < deadline else { return false }
+            usleep(1000)
+        }
+        _ = p11_kit_module_finalize(functions)
+        // Also where it does not start: what was got before is worthless.
+        starts.add(1, ordering: .acquiringAndReleasing)
+        let result = p11_kit_module_initialize(functions)
+        guard result == CKR_OK else { throw CryptokiError(function: "C_Initialize", code: result) }
+        return true
+    }
+
+    private func enter() {
+        while inside.add(1, ordering: .acquiringAndReleasing).oldValue >= Self.isClosed {
+            inside.subtract(1, ordering: .acquiringAndReleasing)
+            starting.withLock { _ in }
+        }
+    }
+
+    /// Somebody is logged in to a token of the module for as long as this is kept.
+    final class Login: Sendable {
+        private let module: Module
+
+        init(_ module: Module) {
+            self.module = module
+            module.logins.add(1, ordering: .relaxed)
+        }
+
+        deinit { module.logins.subtract(1, ordering: .relaxed) }
     }
 
     private var isRemote: Bool {
@@ -56,44 +100,20 @@ final class Module: Sendable {
 
     /// Calls a function of the module. Blocks for as long as the module likes.
     ///
-    /// - Parameter body: Gets the function list, and calls the function that `name` names.
+    /// - Parameters:
+    ///   - generation: The start that the call's handles are of; `nil` where it has none.
+    ///   - body: Gets the function list, and calls the function that `name` names.
     func call(
-        _ name: String, _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?
+        _ name: String, in generation: Int? = nil, _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?
     ) throws(CryptokiError) {
+        enter()
+        defer { inside.subtract(1, ordering: .acquiringAndReleasing) }
+        if let generation, generation != self.generation {
+            throw CryptokiError(function: name, code: CKR_SESSION_CLOSED)
+        }
         guard let result = body(functions.pointee) else {
             throw CryptokiError(function: name, code: CKR_FUNCTION_NOT_SUPPORTED)
         }
         guard result == CKR_OK else { throw CryptokiError(function: name, code: result) }
-    }
-}
-
-/// The modules that one call of p11-kit loaded, released together.
-final class ModuleHandles: Sendable {
-    nonisolated(unsafe) private let list: UnsafeMutablePointer<UnsafeMutablePointer<CK_FUNCTION_LIST>?>?
-    nonisolated(unsafe) private let single: UnsafeMutablePointer<CK_FUNCTION_LIST>?
-
-    /// Takes over what `p11_kit_modules_load` returned.
-    init(list: UnsafeMutablePointer<UnsafeMutablePointer<CK_FUNCTION_LIST>?>) {
-        self.list = list
-        self.single = nil
-    }
-
-    /// Takes over what `p11_kit_module_load` returned.
-    init(single: UnsafeMutablePointer<CK_FUNCTION_LIST>) {
-        self.list = nil
-        self.single = single
-    }
-
-    deinit {
-        if let list { p11_kit_modules_release(list) }
-        if let single { p11_kit_module_release(single) }
-    }
-
-    var functions: [UnsafeMutablePointer<CK_FUNCTION_LIST>] {
-        if let single { return [single] }
-        guard let list else { return [] }
-        var functions: [UnsafeMutablePointer<CK_FUNCTION_LIST>] = []
-        while let next = list[functions.count] { functions.append(next) }
-        return functions
     }
 }

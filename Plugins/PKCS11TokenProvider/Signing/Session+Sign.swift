@@ -33,7 +33,7 @@ extension Session {
         var signature = [UInt8](repeating: 0, count: Self.maximumSignatureSize)
         var count = CK_ULONG(signature.count)
         let inputCount = CK_ULONG(input.count)
-        try module.call("C_Sign") { $0.C_Sign?(handle, &input, inputCount, &signature, &count) }
+        try call("C_Sign") { $0.C_Sign?(handle, &input, inputCount, &signature, &count) }
         guard count <= CK_ULONG(signature.count) else {
             throw CryptokiError(function: "C_Sign", code: CKR_BUFFER_TOO_SMALL)
         }
@@ -46,10 +46,10 @@ extension Session {
     private func initialize(_ way: SigningMechanism, _ key: CK_OBJECT_HANDLE) throws(CryptokiError) {
         var mechanism = CK_MECHANISM(mechanism: way.mechanism, pParameter: nil, ulParameterLen: 0)
         guard way.isPSS, let parameters = way.hash.pssParameters else {
-            return try module.call("C_SignInit") { $0.C_SignInit?(handle, &mechanism, key) }
+            return try call("C_SignInit") { $0.C_SignInit?(handle, &mechanism, key) }
         }
         var pss = parameters
-        try module.call("C_SignInit") { functions in
+        try call("C_SignInit") { functions in
             withUnsafeMutablePointer(to: &pss) { pointer in
                 mechanism.pParameter = UnsafeMutableRawPointer(pointer)
                 mechanism.ulParameterLen = CK_ULONG(MemoryLayout<CK_RSA_PKCS_PSS_PARAMS>.size)

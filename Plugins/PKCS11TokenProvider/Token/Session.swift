@@ -1,21 +1,34 @@
 import CP11Kit
 import CertificateProviding
+import Dispatch
+import Synchronization
 
 /// An open session with a token.
 ///
 /// Goes from thread to thread but is used by one at a time, which its pool sees to: modules crash when two share one.
-final class Session: @unchecked Sendable {
+/// Once it has been retired no call is made with it: its handle may be another session's by then.
+final class Session: Sendable {
     let module: Module
     let handle: CK_SESSION_HANDLE
     private let generation: Int
-    private var isOpen = true
+    private let phase = Atomic(Phase.idle)
+    private let left = DispatchSemaphore(value: 0)
+
+    private enum Phase: UInt8, AtomicRepresentable {
+        case idle, calling
+        /// Retired in the middle of a call.
+        case leaving
+        /// Not closed yet.
+        case retired
+        case closed
+    }
 
     /// Opens a session. Blocks.
     init(slot: Slot, readWrite: Bool = false) throws(CryptokiError) {
         var handle: CK_SESSION_HANDLE = 0
         let generation = slot.module.generation
         let flags = CK_FLAGS(CKF_SERIAL_SESSION) | (readWrite ? CK_FLAGS(CKF_RW_SESSION) : 0)
-        try slot.module.call("C_OpenSession") { $0.C_OpenSession?(slot.id, flags, nil, nil, &handle) }
+        try slot.module.call("C_OpenSession", in: generation) { $0.C_OpenSession?(slot.id, flags, nil, nil, &handle) }
         self.module = slot.module
         self.generation = generation
         self.handle = handle
@@ -26,29 +39,60 @@ final class Session: @unchecked Sendable {
     /// Whether the module that has given the handle is still the one that runs.
     var isOfThisModule: Bool { module.generation == generation }
 
+    /// Calls a function with the handle. Blocks for as long as the module likes.
+    ///
+    /// - Throws: `CKR_SESSION_CLOSED` where the session is over, without a call.
+    func call(_ name: String, _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?) throws(CryptokiError) {
+        guard moves(from: .idle, to: .calling) else { throw CryptokiError(function: name, code: CKR_SESSION_CLOSED) }
+        defer {
+            if !moves(from: .calling, to: .idle) {
+                phase.store(.retired, ordering: .releasing)
+                left.signal()
+            }
+        }
+        try module.call(name, in: generation, body)
+    }
+
     /// Closes the session, once. Blocks.
     func close() {
-        guard isOpen else { return }
-        isOpen = false
-        guard isOfThisModule else { return }
-        try? module.call("C_CloseSession") { $0.C_CloseSession?(handle) }
+        try? call("C_CloseSession") { $0.C_CloseSession?(handle) }
+        abandon()
     }
 
     /// Leaves the session as it is: it is gone, and its handle may already be another session's.
-    func abandon() { isOpen = false }
+    func abandon() { _ = moves(from: .idle, to: .closed) }
+
+    /// Lets no further call begin, from whichever thread.
+    func retire() {
+        while !moves(from: .idle, to: .retired), !moves(from: .calling, to: .leaving) {
+            if phase.load(ordering: .acquiring).rawValue >= Phase.leaving.rawValue { return }
+        }
+    }
+
+    /// Closes a retired session when the call that is going on has ended. One that takes longer is inside the module
+    /// and knows whose session it uses; its session is left as it is.
+    func closeRetired(by deadline: DispatchTime) {
+        if phase.load(ordering: .acquiring) == .leaving, left.wait(timeout: deadline) == .timedOut { return }
+        guard moves(from: .retired, to: .closed) else { return }
+        try? module.call("C_CloseSession", in: generation) { $0.C_CloseSession?(handle) }
+    }
+
+    private func moves(from old: Phase, to new: Phase) -> Bool {
+        phase.compareExchange(expected: old, desired: new, ordering: .acquiringAndReleasing).exchanged
+    }
 
     /// Returns the handles of the objects that have all of `attributes`. Only handles: a token may hold more objects
     /// than anybody wants in memory.
     func objects(with attributes: [Attribute]) throws(CryptokiError) -> [CK_OBJECT_HANDLE] {
         try Attribute.withTemplate(attributes) { template, count throws(CryptokiError) in
-            try module.call("C_FindObjectsInit") { $0.C_FindObjectsInit?(handle, template, count) }
+            try call("C_FindObjectsInit") { $0.C_FindObjectsInit?(handle, template, count) }
         }
-        defer { try? module.call("C_FindObjectsFinal") { $0.C_FindObjectsFinal?(handle) } }
+        defer { try? call("C_FindObjectsFinal") { $0.C_FindObjectsFinal?(handle) } }
         var found: [CK_OBJECT_HANDLE] = []
         var batch = [CK_OBJECT_HANDLE](repeating: 0, count: 256)
         while found.count < Self.maximumObjects {
             var count: CK_ULONG = 0
-            try module.call("C_FindObjects") { $0.C_FindObjects?(handle, &batch, CK_ULONG(batch.count), &count) }
+            try call("C_FindObjects") { $0.C_FindObjects?(handle, &batch, CK_ULONG(batch.count), &count) }
             guard count > 0 else { break }
             found += batch.prefix(min(Int(clamping: count), batch.count))
         }
@@ -72,7 +116,7 @@ final class Session: @unchecked Sendable {
         for _ in 0..<2 {
             var template = CK_ATTRIBUTE(type: type, pValue: nil, ulValueLen: 0)
             do throws(CryptokiError) {
-                try module.call("C_GetAttributeValue") { $0.C_GetAttributeValue?(handle, object, &template, 1) }
+                try call("C_GetAttributeValue") { $0.C_GetAttributeValue?(handle, object, &template, 1) }
             } catch {
                 if error.code == CKR_ATTRIBUTE_TYPE_INVALID || error.code == CKR_ATTRIBUTE_SENSITIVE { return nil }
                 throw error
@@ -87,7 +131,7 @@ final class Session: @unchecked Sendable {
             defer { value.deallocate() }
             template.pValue = value.baseAddress
             do throws(CryptokiError) {
-                try module.call("C_GetAttributeValue") { $0.C_GetAttributeValue?(handle, object, &template, 1) }
+                try call("C_GetAttributeValue") { $0.C_GetAttributeValue?(handle, object, &template, 1) }
             } catch {
                 if error.code == CKR_BUFFER_TOO_SMALL { continue }
                 throw error
@@ -112,40 +156,5 @@ final class Session: @unchecked Sendable {
     /// Reads a truth value; `nil` when there is none.
     func flag(_ type: CK_ATTRIBUTE_TYPE, of object: CK_OBJECT_HANDLE) throws(CryptokiError) -> Bool? {
         try attribute(type, of: object).flatMap { $0.count == 1 ? $0[0] != 0 : nil }
-    }
-}
-
-/// A value of an object's attribute.
-struct Attribute {
-    let type: CK_ATTRIBUTE_TYPE
-    let value: [UInt8]
-
-    init(_ type: CK_ATTRIBUTE_TYPE, _ value: [UInt8]) {
-        self.type = type
-        self.value = value
-    }
-
-    init(_ type: CK_ATTRIBUTE_TYPE, _ number: CK_ULONG) {
-        self.init(type, withUnsafeBytes(of: number) { Array($0) })
-    }
-
-    init(_ type: CK_ATTRIBUTE_TYPE, _ flag: Bool) { self.init(type, [flag ? 1 : 0]) }
-
-    /// Lends the attributes as the C template.
-    static func withTemplate<T>(
-        _ attributes: [Attribute], _ body: (UnsafeMutablePointer<CK_ATTRIBUTE>?, CK_ULONG) throws(CryptokiError) -> T
-    ) throws(CryptokiError) -> T {
-        // All values in one buffer, which stays where it is for the length of the call.
-        let bytes = attributes.flatMap(\.value)
-        let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: max(1, bytes.count), alignment: 1)
-        defer { buffer.deallocate() }
-        buffer.copyBytes(from: bytes)
-        var offset = 0
-        var template = attributes.map { attribute in
-            defer { offset += attribute.value.count }
-            let value = attribute.value.isEmpty ? nil : buffer.baseAddress.map { $0 + offset }
-            return CK_ATTRIBUTE(type: attribute.type, pValue: value, ulValueLen: CK_ULONG(attribute.value.count))
-        }
-        return try body(&template, CK_ULONG(template.count))
     }
 }

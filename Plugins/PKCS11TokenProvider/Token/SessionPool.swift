@@ -10,7 +10,9 @@ import Synchronization
 final class SessionPool: Sendable {
     private struct State {
         var idle: [Session] = []
-        /// All that are open, the keeper not counted.
+        /// All but the keeper: those that are idle, those that are lent, and those for writing.
+        var sessions: [Session] = []
+        /// The idle and the lent ones, and those that are being opened.
         var open = 0
         /// 0 where the keeper is all there is.
         var maximum: Int
@@ -25,6 +27,7 @@ final class SessionPool: Sendable {
     /// Some modules hand out the same handle twice when two threads open sessions at once.
     private let opening = Mutex(())
     private let returned = DispatchSemaphore(value: 0)
+    private let ending = Mutex(())
 
     /// More than this many signatures at once make no token faster.
     static let maximum = 16
@@ -52,22 +55,32 @@ final class SessionPool: Sendable {
         }
     }
 
-    /// Closes what nobody is using, before a new connection gets the same handles. Who waits for a session is told that
-    /// this one is over.
+    /// Whether the sessions are worthless: the pool was ended, or its module was started again.
+    var isOver: Bool { !keeper.isOfThisModule || state.withLock(\.isEnded) }
+
+    /// Closes all sessions before a new connection gets the same handles: one that is lent makes no further call, and
+    /// the call that it is in the middle of is waited for, for a while. Who waits for a session is told that this one is
+    /// over. Blocks, also where another thread ends the pool.
     func end() {
-        let (idle, waiting, isKeeperLent) = state.withLock { state in
-            defer {
-                state.isEnded = true
-                state.open -= state.idle.count
-                state.idle = []
-                state.waiting = 0
+        ending.withLock { _ in
+            let (sessions, waiting) = state.withLock { state in
+                defer {
+                    state.isEnded = true
+                    state.idle = []
+                    state.sessions = []
+                    state.waiting = 0
+                }
+                return (state.sessions + [keeper], state.waiting)
             }
-            return (state.idle, state.waiting, state.isKeeperLent)
+            for _ in 0..<waiting { returned.signal() }
+            sessions.forEach { $0.retire() }
+            let deadline = DispatchTime.now() + Self.patience
+            sessions.forEach { $0.closeRetired(by: deadline) }
         }
-        idle.forEach { $0.close() }
-        if !isKeeperLent { keeper.close() }
-        for _ in 0..<waiting { returned.signal() }
     }
+
+    /// A call that takes longer hangs, and whoever wants to connect anew is not to hang with it.
+    private static let patience = DispatchTimeInterval.seconds(2)
 
     private enum Turn { case use(Session), open, wait, stop }
 
@@ -98,9 +111,7 @@ final class SessionPool: Sendable {
 
     /// Returns `nil` where the token has no further session: other programs hold the rest, and this many is what there is.
     private func open() throws(CryptokiError) -> Session? {
-        do throws(CryptokiError) {
-            return try opening.withLock { _ throws(CryptokiError) in try Session(slot: slot) }
-        } catch {
+        do throws(CryptokiError) { return try openRegistered(readWrite: false) } catch {
             wake { state in
                 state.open -= 1
                 if error.code == CKR_SESSION_COUNT { state.maximum = state.open }
@@ -110,17 +121,35 @@ final class SessionPool: Sendable {
         }
     }
 
-    private func giveBack(_ session: Session) {
-        let isEnded = wake { state in
-            if session === keeper { state.isKeeperLent = false } else if !state.isEnded { state.idle.append(session) }
+    private func openRegistered(readWrite: Bool) throws(CryptokiError) -> Session {
+        let session = try opening.withLock { _ throws(CryptokiError) in try Session(slot: slot, readWrite: readWrite) }
+        let isEnded = state.withLock { state in
+            if !state.isEnded { state.sessions.append(session) }
             return state.isEnded
         }
-        if isEnded { session.close() }
+        guard !isEnded else {
+            session.close()
+            throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
+        }
+        return session
+    }
+
+    private func giveBack(_ session: Session) {
+        wake { state in
+            if session === keeper { state.isKeeperLent = false } else if !state.isEnded { state.idle.append(session) }
+        }
     }
 
     /// One more session, which is not of the pool.
-    func openForWriting() throws(CryptokiError) -> Session {
-        try opening.withLock { _ throws(CryptokiError) in try Session(slot: slot, readWrite: true) }
+    func withOneMore<T>(
+        readWrite: Bool, _ body: (Session) throws(CryptokiError) -> T
+    ) throws(CryptokiError) -> T {
+        let session = try openRegistered(readWrite: readWrite)
+        defer {
+            session.close()
+            state.withLock { state in state.sessions.removeAll { $0 === session } }
+        }
+        return try body(session)
     }
 
     func closeIdle() {
@@ -128,6 +157,7 @@ final class SessionPool: Sendable {
         let idle = state.withLock { state in
             defer { state.idle = [] }
             state.open -= state.idle.count
+            state.sessions.removeAll { session in state.idle.contains { $0 === session } }
             return state.idle
         }
         idle.forEach { $0.close() }
@@ -135,13 +165,16 @@ final class SessionPool: Sendable {
 
     /// An operation may still be going on in the session, and its handle may mean nothing any more.
     private func discard(_ session: Session, after error: CryptokiError) {
-        let isEnded = state.withLock { $0.isEnded }
-        if isEnded || error.code == CKR_SESSION_HANDLE_INVALID || error.code == CKR_SESSION_CLOSED {
+        if error.code == CKR_SESSION_HANDLE_INVALID || error.code == CKR_SESSION_CLOSED {
             session.abandon()
         } else if session !== keeper {
             session.close()
         }
-        wake { state in if session === keeper { state.isKeeperLent = false } else { state.open -= 1 } }
+        wake { state in
+            guard session !== keeper else { return state.isKeeperLent = false }
+            state.open -= 1
+            state.sessions.removeAll { $0 === session }
+        }
     }
 
     @discardableResult private func wake<T>(_ change: (inout State) -> T) -> T {

@@ -49,23 +49,44 @@ final class Token: Sendable {
     private func connecting<T>(
         opening: Bool, _ body: (TokenConnection) throws(CryptokiError) -> T
     ) throws(CertificateProviderError) -> T {
-        var attempts = 0
+        // A failure counts where it is this connection's own, and not where another thread has ended it meanwhile.
+        var (failures, interruptions) = (0, 0)
         while true {
             let connection = try connected()
+            var failure = CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
             // Without a permission, what can be seen can be used: a public key, or one that somebody has logged in for.
-            if opening, pins.isPermitted { try open(connection, nil) }
-            do throws(CryptokiError) { return try body(connection) } catch {
-                let isOver = error.endsConnection || (opening && connection.hasLostLogin)
-                if isOver { forget(connection) }
-                attempts += 1
-                guard isOver, attempts < 2 else { throw describe(error) }
+            let opens = opening && pins.isPermitted
+            let isReady = opens ? try open(connection, nil) : true
+            if isReady {
+                do throws(CryptokiError) { return try body(connection) } catch { failure = error }
+            }
+            let isInterrupted = connection.isOver
+            let isLost = opens && failure.mayBeLostLogin && connection.hasLostLogin
+            guard isInterrupted || isLost || failure.endsConnection else { throw describe(failure) }
+            forget(connection)
+            if isInterrupted { interruptions += 1 } else { failures += 1 }
+            guard failures < 2, interruptions < Self.maximumInterruptions else {
+                // Not what the module calls it: that it wants a login, or is broken, is over with that connection.
+                if isInterrupted || isLost {
+                    failure = CryptokiError(function: failure.function, code: CKR_SESSION_CLOSED)
+                }
+                throw describe(failure)
             }
         }
     }
 
+    private static let maximumInterruptions = 4
+
     /// Logs the user in, where the token has a login and it has not happened yet.
     /// - Parameter pin: One that a person has just given; otherwise the configured one is used.
-    func open(pin: SecretBytes?) throws(CertificateProviderError) { try open(try connected(), pin) }
+    func open(pin: SecretBytes?) throws(CertificateProviderError) {
+        for _ in 0..<Self.maximumInterruptions {
+            let connection = try connected()
+            if try open(connection, pin) { return }
+            forget(connection)
+        }
+        throw describe(CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED))
+    }
 
     /// Whether a login needs nobody to be asked.
     var isPINAtHand: Bool { pins.isAtHand }
@@ -74,63 +95,12 @@ final class Token: Sendable {
     var isOpen: Bool { connection.withLock { $0 }?.isOpen ?? false }
 
     func logout() {
-        let connection = connection.withLock { connection in
-            defer { connection = nil }
-            return connection
-        }
-        connection?.logout()
+        let current = connection.withLock { $0 }
+        current?.logout()
+        // Before anybody connects anew.
+        current?.end()
+        connection.withLock { if $0 === current { $0 = nil } }
         pins.forget()
-    }
-
-    /// Signs, and after the token was away looks for the key again and makes sure that it is the same one.
-    func sign(
-        _ message: [UInt8], with key: TokenKey, by ways: [SigningMechanism]
-    ) throws(CertificateProviderError) -> [UInt8] {
-        while true {
-            guard let result = try attempt(message, with: key, by: ways) else {
-                try pins.requirePermission(for: self)
-                throw CertificateProviderError(
-                    .notFound, "The token '\(displayName)' no longer has the private key of the certificate.")
-            }
-            let signature = try result.signature.encoded(for: key.publicKey, token: displayName)
-            if result.key.isProven { return signature }
-            if key.publicKey.isValidSignature(signature, for: message, using: result.signature.scheme) {
-                result.connection.hasProven(result.key, for: key.publicKey)
-                return signature
-            }
-            guard result.connection.rulesOut(result.key, for: key.publicKey) else {
-                throw CertificateProviderError(
-                    .keyMismatch,
-                    "The key on the token '\(displayName)' is no longer that of the certificate; obtain the identity anew."
-                )
-            }
-        }
-    }
-
-    /// Signs with what is taken for the key; `nil` when there is none.
-    private func attempt(
-        _ message: [UInt8], with key: TokenKey, by ways: [SigningMechanism]
-    ) throws(CertificateProviderError)
-        -> (signature: TokenSignature, key: TokenConnection.Key, connection: TokenConnection)?
-    {
-        try withOpenConnection { connection throws(CryptokiError) in
-            guard let known = try connection.key(for: key.publicKey, id: key.id) else {
-                // A logout elsewhere in the process hides it.
-                guard connection.hasLostLogin else { return nil }
-                throw CryptokiError(function: "C_FindObjects", code: CKR_USER_NOT_LOGGED_IN)
-            }
-            let signature = try connection.sessions.withSession { session throws(CryptokiError) in
-                try session.sign(
-                    message, with: known.found.handle, by: ways, modulusBits: key.publicKey.bits,
-                    authenticate: known.found.needsPINEachTime
-                        ? { session throws(CryptokiError) in
-                            try self.pins.confirm(connection.slot) { pin throws(CryptokiError) in
-                                try session.login(pin, as: CK_USER_TYPE(CKU_CONTEXT_SPECIFIC))
-                            }
-                        } : nil)
-            }
-            return (signature, known, connection)
-        }
     }
 
     private func connected() throws(CertificateProviderError) -> TokenConnection {
@@ -177,20 +147,23 @@ final class Token: Sendable {
                 current = nil
                 return true
             }
-            if isCurrent { old.sessions.end() }
+            if isCurrent { old.end() }
         }
     }
 
-    private func open(_ connection: TokenConnection, _ pin: SecretBytes?) throws(CertificateProviderError) {
-        guard !connection.isOpen else { return }
+    /// - Returns: `false` where the connection is over: nothing was sent.
+    private func open(_ connection: TokenConnection, _ pin: SecretBytes?) throws(CertificateProviderError) -> Bool {
+        guard !connection.isOpen else { return true }
         do throws(CertificateProviderError) {
-            try connecting.withLock { _ throws(CertificateProviderError) in
-                guard !connection.isOpen else { return }
+            return try connecting.withLock { _ throws(CertificateProviderError) in
+                guard !connection.isOver else { return false }
+                guard !connection.isOpen else { return true }
                 // The flags as they are now: the PIN may have been tried elsewhere meanwhile.
                 try pins.login(try present(), given: pin, now: { try? self.present() }) {
                     pin throws(CryptokiError) in
                     do throws(CryptokiError) { return try connection.login(pin) } catch { throw specific(error) }
                 }
+                return true
             }
         } catch {
             // Found anew by the next call. Not by this one: it must not send a PIN twice.

@@ -12,7 +12,7 @@ final class TokenConnection: Sendable {
     private let state = Mutex(State())
 
     private struct State {
-        var isLoggedIn = false
+        var login: Module.Login?
         /// By the public key, and after login: the same handle may later mean another key.
         var keys: [PublicKeyInfo: Key] = [:]
     }
@@ -34,7 +34,7 @@ final class TokenConnection: Sendable {
     }
 
     /// Whether private objects can be seen: the user is logged in, or the token has no login (`CKF_LOGIN_REQUIRED`).
-    var isOpen: Bool { !slot.has(UInt(CKF_LOGIN_REQUIRED)) || state.withLock { $0.isLoggedIn } }
+    var isOpen: Bool { !slot.has(UInt(CKF_LOGIN_REQUIRED)) || state.withLock { $0.login != nil } }
 
     /// Logs the user in. Login belongs to the whole application and not to a session: being logged in already is success,
     /// whoever did it. Blocks, with a PIN pad for as long as the person takes.
@@ -51,31 +51,55 @@ final class TokenConnection: Sendable {
                 return false
             }
         }
-        state.withLock { $0.isLoggedIn = true }
+        state.withLock { $0.login = $0.login ?? Module.Login(slot.module) }
         return isProven
     }
 
-    /// Whether somebody else in this process has logged out. Modules call that many things when they are to sign.
+    /// Whether the sessions or their module are gone. What failed meanwhile says nothing of the token as it is now.
+    var isOver: Bool { sessions.isOver }
+
+    /// Whether somebody else in this process has logged out, or the token was away. Modules call that many things when
+    /// they are to sign.
     var hasLostLogin: Bool {
-        var info = CK_SESSION_INFO()
-        let isKnown: Void? = try? sessions.withSession { session throws(CryptokiError) in
-            try slot.module.call("C_GetSessionInfo") { $0.C_GetSessionInfo?(session.handle, &info) }
-        }
-        return isKnown != nil && state.withLock(\.isLoggedIn)
-            && [CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION].contains(info.state)
+        do throws(CryptokiError) {
+            return try !sessions.withSession { session throws(CryptokiError) in try seesEverything(session) }
+        } catch { return error.endsConnection && !error.isUnspecific }
     }
+
+    /// Whether what a search in `session` does not find is not there: without a login private keys are hidden. Said of
+    /// now, and not of the time of the search.
+    func seesEverything(_ session: Session) throws(CryptokiError) -> Bool {
+        guard slot.has(UInt(CKF_LOGIN_REQUIRED)) else { return true }
+        var info = CK_SESSION_INFO()
+        do throws(CryptokiError) {
+            try session.call("C_GetSessionInfo") { $0.C_GetSessionInfo?(session.handle, &info) }
+        } catch {
+            if error.code == CKR_FUNCTION_NOT_SUPPORTED { return true }
+            throw error
+        }
+        return ![CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION].contains(info.state)
+    }
+
+    /// What a search in vain is where the login was lost.
+    static let searchWithoutLogin = CryptokiError(function: "C_FindObjects", code: CKR_SESSION_CLOSED)
 
     /// Logs the user out, where this connection logged them in.
     func logout() {
         guard
             state.withLock({ state in
                 defer { state = State() }
-                return state.isLoggedIn
+                return state.login != nil
             })
         else { return }
         try? sessions.withSession { session throws(CryptokiError) in
-            try slot.module.call("C_Logout") { $0.C_Logout?(session.handle) }
+            try session.call("C_Logout") { $0.C_Logout?(session.handle) }
         }
+    }
+
+    /// Closes everything, before another connection gets the same handles. Blocks.
+    func end() {
+        sessions.end()
+        state.withLock { $0.login = nil }
     }
 
     /// Returns the private key that may belong to a public key; `nil` when there is none on the token.
@@ -83,14 +107,29 @@ final class TokenConnection: Sendable {
     /// - Parameter id: The `CKA_ID` of its certificate, which is where it is looked for.
     func key(for publicKey: PublicKeyInfo, id: [UInt8]) throws(CryptokiError) -> Key? {
         if let known = state.withLock({ $0.keys[publicKey] }) { return known }
-        let found = try sessions.withSession { session throws(CryptokiError) in
-            try TokenReader(session: session, slot: slot).privateKeys(id: id)
+        let candidates = try sessions.withSession { session throws(CryptokiError) in
+            try search(session, publicKey, id)
         }
-        let candidates = found.filter { $0.mayBe(publicKey) }
+        guard let candidates else { throw Self.searchWithoutLogin }
         guard let first = candidates.first else { return nil }
         let key = Key(found: first, others: candidates.dropFirst())
         state.withLock { $0.keys[publicKey] = key }
         return key
+    }
+
+    /// Returns `nil` where nothing was found and the login was lost.
+    private func search(
+        _ session: Session, _ publicKey: PublicKeyInfo, _ id: [UInt8]
+    ) throws(CryptokiError) -> [TokenReader.PrivateKey]? {
+        // Twice, with a login in between: others in this process log out and in again.
+        for _ in 0..<2 {
+            let found = try TokenReader(session: session, slot: slot).privateKeys(id: id)
+                .filter { $0.mayBe(publicKey) }
+            if !found.isEmpty { return found }
+            // Where nobody has logged in here, it is no wonder.
+            guard try seesEverything(session) else { return isOpen ? nil : [] }
+        }
+        return []
     }
 
     /// Notes that a signature of `key` is one of the key that was looked for.
@@ -120,12 +159,12 @@ extension Session {
     /// Blocks.
     func login(_ pin: SecretBytes?, as user: CK_USER_TYPE) throws(CryptokiError) {
         guard let pin else {
-            return try module.call("C_Login") { $0.C_Login?(handle, user, nil, 0) }
+            return try call("C_Login") { $0.C_Login?(handle, user, nil, 0) }
         }
         try pin.withUnsafeBytes { bytes throws(CryptokiError) in
             // The standard's parameter is not const, and modules do not write to it.
             let text = UnsafeMutablePointer(mutating: bytes.bindMemory(to: UInt8.self).baseAddress)
-            try module.call("C_Login") { $0.C_Login?(handle, user, text, CK_ULONG(bytes.count)) }
+            try call("C_Login") { $0.C_Login?(handle, user, text, CK_ULONG(bytes.count)) }
         }
     }
 }

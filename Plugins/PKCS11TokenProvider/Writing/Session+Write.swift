@@ -5,13 +5,13 @@ extension Session {
     func create(_ attributes: [Attribute]) throws(CryptokiError) -> CK_OBJECT_HANDLE {
         var object: CK_OBJECT_HANDLE = 0
         try Attribute.withTemplate(attributes) { template, count throws(CryptokiError) in
-            try module.call("C_CreateObject") { $0.C_CreateObject?(handle, template, count, &object) }
+            try call("C_CreateObject") { $0.C_CreateObject?(handle, template, count, &object) }
         }
         return object
     }
 
     func destroy(_ object: CK_OBJECT_HANDLE) throws(CryptokiError) {
-        try module.call("C_DestroyObject") { $0.C_DestroyObject?(handle, object) }
+        try call("C_DestroyObject") { $0.C_DestroyObject?(handle, object) }
     }
 
     /// Makes a key pair.
@@ -22,7 +22,7 @@ extension Session {
         var pair = (publicKey: CK_OBJECT_HANDLE(0), privateKey: CK_OBJECT_HANDLE(0))
         try Attribute.withTemplate(publicKey) { publicTemplate, publicCount throws(CryptokiError) in
             try Attribute.withTemplate(privateKey) { privateTemplate, privateCount throws(CryptokiError) in
-                try module.call("C_GenerateKeyPair") {
+                try call("C_GenerateKeyPair") {
                     $0.C_GenerateKeyPair?(
                         handle, &mechanism, publicTemplate, publicCount, privateTemplate, privateCount,
                         &pair.publicKey, &pair.privateKey)
@@ -41,11 +41,11 @@ extension Session {
 extension SessionPool {
     /// Lends a session for reading and writing, which is opened for `body` alone: writing is rare. Blocks.
     func withWritingSession<T>(_ body: (Session) throws(CryptokiError) -> T) throws(CryptokiError) -> T {
-        do throws(CryptokiError) { return try body(try openForWriting()) } catch {
+        do throws(CryptokiError) { return try withOneMore(readWrite: true, body) } catch {
             guard error.function == "C_OpenSession", error.code == CKR_SESSION_COUNT else { throw error }
         }
         // The idle ones may be what there is no more room beside.
         closeIdle()
-        return try body(try openForWriting())
+        return try withOneMore(readWrite: true, body)
     }
 }

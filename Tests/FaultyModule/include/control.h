@@ -27,6 +27,8 @@ struct faulty_control {
 
     /// Puts a token into a slot; -1 takes out what is there. Every change ends all sessions and logins with that slot.
     void (*insert)(unsigned slot, int token);
+    /// As another part of the process may.
+    void (*log_out)(unsigned token);
     /// What `C_GetSlotList` calls the first slot; the second one has the number behind it.
     void (*number_slots)(CK_SLOT_ID first);
 
@@ -36,6 +38,8 @@ struct faulty_control {
     void (*lose)(const char *function, unsigned count, CK_RV result);
     /// Holds every call of a function until `release`.
     void (*hold)(const char *function);
+    /// Lets calls of a function do their work, and holds their answers.
+    void (*hold_answer)(const char *function);
     void (*release)(void);
     /// Waits until so many calls are held; false after a minute.
     int (*wait_held)(unsigned count);
