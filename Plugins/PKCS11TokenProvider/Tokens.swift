@@ -33,10 +33,13 @@ final class Tokens: Sendable {
     func present(_ failures: inout [CertificateProviderError]) throws(CertificateProviderError) -> [(Token, Slot)] {
         var slots: [Slot] = []
         for module in try modules(&failures) {
-            do throws(CryptokiError) { slots += try Slot.all(of: module, matching: settings.uri) } catch {
+            do throws(CryptokiError) { slots += try self.slots(of: module) } catch {
+                // A module that starts without its tokens may not start at all.
+                let isAway = error.function == "C_Initialize" && state.withLock { !$0.tokens.isEmpty }
                 failures.append(
                     CertificateProviderError(
-                        .unavailable, "The PKCS#11 module '\(module.name)' fails (\(error)).",
+                        isAway ? .tokenNotPresent : .unavailable,
+                        "The PKCS#11 module '\(module.name)' fails (\(error)).",
                         nativeCode: Int(clamping: error.code), underlying: error))
             }
         }
@@ -57,6 +60,18 @@ final class Tokens: Sendable {
         }
         // Without a serial number it may be another token.
         return slots.filter { $0.identity.serial.isEmpty || modules[$0.identity] === $0.module }
+    }
+
+    /// The slots with tokens that the URI matches. Where one is missing that was there before, the module may have to be
+    /// started again to see it.
+    private func slots(of module: Module) throws(CryptokiError) -> [Slot] {
+        let slots = try Slot.all(of: module, matching: settings.uri)
+        let missing = state.withLock(\.tokens).filter { identity, token in
+            token.module === module && !slots.contains { $0.identity == identity }
+        }
+        missing.values.forEach { $0.lose() }
+        guard !missing.isEmpty, try module.startAgainToFind() else { return slots }
+        return try Slot.all(of: module, matching: settings.uri)
     }
 
     /// A certificate on a token, with its chain.

@@ -18,6 +18,7 @@
 static CK_RV initialize(void *arguments) {
     (void)arguments;
     BEGIN("C_Initialize");
+    state.is_initialized = 1;
     END;
 }
 
@@ -25,6 +26,7 @@ static CK_RV finalize(void *reserved) {
     (void)reserved;
     BEGIN("C_Finalize");
     for (unsigned slot = 0; slot < SLOTS; slot++) close_sessions(slot);
+    state.is_initialized = 0;
     END;
 }
 
@@ -44,6 +46,10 @@ static CK_RV get_info(CK_INFO *info) {
 
 static CK_RV get_slot_list(CK_BBOOL only_with_token, CK_SLOT_ID *slots, CK_ULONG *count) {
     BEGIN("C_GetSlotList");
+    if (!state.is_initialized) {
+        result = CKR_CRYPTOKI_NOT_INITIALIZED;
+        goto end;
+    }
     CK_ULONG needed = 0;
     for (unsigned slot = 0; slot < SLOTS; slot++) {
         if (only_with_token && state.slots[slot] < 0) continue;

@@ -50,6 +50,7 @@ struct state {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct token tokens[TOKENS];
+    int is_initialized;
     int slots[SLOTS];
     CK_SLOT_ID first_slot;
     struct session sessions[SESSIONS];

@@ -72,7 +72,9 @@ import Testing
         setup.uri = "pkcs11:object=p256"
         let list = await (try setup.provider()).listIdentities()
         for module in TestModule.installed {
-            #expect(list.identities.contains { $0.keyURI?.contains(module.label(.closed)) == true }, "\(module)")
+            #expect(
+                list.identities.contains { $0.keyURI?.contains(module.label(.closed)) == true },
+                "\(module): \(list.failures)")
         }
     }
 }

@@ -8,8 +8,7 @@ import Testing
 
 /// A token that goes away while its key is in use.
 @Suite(.timeLimit(.minutes(5))) struct RemovalTests {
-    /// Those who sign meanwhile hear that it is gone, and the other tokens of the module go on. That it works again
-    /// cannot be shown with SoftHSM, which does not look again at a token that it has found gone.
+    /// Those who sign meanwhile hear that it is gone, and the other tokens of the module go on.
     @Test func theTokenIsNotPresent() async throws {
         let token = TokenFarm.SoftHSMToken.moving.rawValue
         let directory = try SoftHSMDirectory(of: token)
@@ -56,7 +55,7 @@ import Testing
     }
 }
 
-private final class Flag: Sendable {
+final class Flag: Sendable {
     private let state = Mutex(false)
     var isRaised: Bool { state.withLock { $0 } }
     func raise() { state.withLock { $0 = true } }

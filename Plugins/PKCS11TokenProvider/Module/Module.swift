@@ -16,7 +16,8 @@ final class Module: Sendable {
     private let starts = Atomic(0)
     /// The calls that are inside the module, and ``isClosed`` while none may begin.
     private let inside = Atomic(0)
-    private let starting = Mutex(())
+    /// When it was last started again to find a token.
+    private let starting = Mutex<ContinuousClock.Instant?>(nil)
     private let logins = Atomic(0)
 
     /// - Throws: When the module does not initialise.
@@ -48,6 +49,24 @@ final class Module: Sendable {
             return try startAgain(patience: Self.patience)
         }
         guard isStarted else { throw error }
+    }
+
+    /// Starts the module again where it does not see a token any more that it has seen before: SoftHSM, for one, looks
+    /// for its tokens when it starts, and never again at one that was gone. Where another part of the process uses the
+    /// module, p11-kit keeps it as it is.
+    ///
+    /// Not while somebody is logged in to another of its tokens, nor while a call goes on inside it, and at most once a
+    /// second: for most modules this is nothing but slow.
+    ///
+    /// - Returns: Whether it was started again.
+    /// - Throws: When it does not start.
+    func startAgainToFind() throws(CryptokiError) -> Bool {
+        guard logins.load(ordering: .relaxed) == 0 else { return false }
+        return try starting.withLock { last throws(CryptokiError) in
+            if let last, ContinuousClock.now - last < .seconds(1) { return false }
+            defer { last = .now }
+            return try startAgain(patience: .milliseconds(100))
+        }
     }
 
     /// For how long calls that are inside the module are waited for before it is started again.

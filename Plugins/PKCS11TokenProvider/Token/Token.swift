@@ -107,7 +107,7 @@ final class Token: Sendable {
         if let current = connection.withLock({ $0 }) { return current }
         return try connecting.withLock { _ throws(CertificateProviderError) in
             if let current = connection.withLock({ $0 }) { return current }
-            let slot = try present()
+            let slot = try present(mayStartModule: true)
             do throws(CryptokiError) {
                 let new = try TokenConnection(slot: slot)
                 connection.withLock { $0 = new }
@@ -118,15 +118,19 @@ final class Token: Sendable {
 
     /// The slot that the token is in now.
     /// - Throws: `tokenNotPresent` while it is in none.
-    private func present() throws(CertificateProviderError) -> Slot {
+    private func present(mayStartModule: Bool = false) throws(CertificateProviderError) -> Slot {
         let slots: [Slot]
-        do throws(CryptokiError) { slots = try Slot.all(of: module).filter { $0.identity == identity } } catch {
+        do throws(CryptokiError) {
+            let found = try Slot.all(of: module).filter { $0.identity == identity }
+            let isStarted = found.isEmpty && mayStartModule ? try module.startAgainToFind() : false
+            slots = isStarted ? try Slot.all(of: module).filter { $0.identity == identity } : found
+        } catch {
+            // A module that starts without its tokens may not start at all.
+            if error.function == "C_Initialize" { throw away() }
             // Not described by looking whether the token is there, which is what has just failed.
             throw CertificateProviderError(error, token: displayName)
         }
-        guard let slot = slots.first else {
-            throw describe(CryptokiError(function: "C_GetSlotList", code: CKR_TOKEN_NOT_PRESENT))
-        }
+        guard let slot = slots.first else { throw away() }
         guard slots.count == 1 else {
             throw CertificateProviderError(
                 .configurationInvalid,
@@ -138,6 +142,15 @@ final class Token: Sendable {
 
     /// The slot with the login that the settings demand, where nobody has to be asked for it.
     func asUsed(_ slot: Slot) -> Slot { logsInAlways && isPINAtHand ? slot.demandingLogin : slot }
+
+    private func away() -> CertificateProviderError {
+        describe(CryptokiError(function: "C_GetSlotList", code: CKR_TOKEN_NOT_PRESENT))
+    }
+
+    /// Gives up the connection to a token that is in no slot any more.
+    func lose() {
+        if let current = connection.withLock({ $0 }) { forget(current) }
+    }
 
     private func forget(_ old: TokenConnection) {
         // Nobody connects anew before the old handles are closed: the module may give the same ones again.

@@ -1,0 +1,80 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// A module is started again where that may bring a token back.
+@Suite(.timeLimit(.minutes(5))) struct RestartTests {
+    @Test func atMostOnceASecond() async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        let clock = ContinuousClock()
+        let (start, starts) = (clock.now, module.calls("C_Initialize"))
+        module.control.insert(0, -1)
+        for _ in 0..<50 { #expect(await code { _ = try await identity.key.signsValidly() } == .tokenNotPresent) }
+        let added = Int(module.calls("C_Initialize") - starts)
+        #expect(added >= 1 && .seconds(added - 1) <= clock.now - start)
+        module.control.insert(0, 0)
+        #expect(try await identity.key.signsValidly())
+        #expect(module.control.tries_left(0) == 3)
+    }
+
+    @Test func notForAnotherTokenThatIsInUse() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_token(1, "beta", "0002", FaultyModule.pin)
+        module.control.insert(1, 1)
+        let provider = try module.provider()
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        let starts = module.calls("C_Initialize")
+        module.control.insert(1, -1)
+        for _ in 0..<3 { _ = await provider.listIdentities() }
+        #expect(try await identity.key.signsValidly())
+        #expect(module.calls("C_Initialize") == starts && module.control.pins() == 1)
+    }
+
+    /// p11-kit counts who uses a module.
+    @Test func notForAnotherPartOfTheProcess() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_token(1, "beta", "0002", FaultyModule.pin)
+        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
+        module.control.insert(1, 1)
+        let first = try await module.provider(["uri": "pkcs11:token=alpha"]).getCertificate(NoUserInteraction())
+        let second = try await module.provider(["uri": "pkcs11:token=beta"]).getCertificate(NoUserInteraction())
+        let starts = module.calls("C_Initialize")
+        module.control.insert(0, -1)
+        #expect(await code { _ = try await first.key.signsValidly() } == .tokenNotPresent)
+        #expect(try await second.key.signsValidly())
+        #expect(module.calls("C_Initialize") == starts && module.control.pins() == 2)
+    }
+
+    /// A call that hangs in the module may be using what a start would take from it.
+    @Test func notWhileACallIsInside() async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        let starts = module.calls("C_Initialize")
+        module.control.hold("C_Sign")
+        async let hanging = code { _ = try await identity.key.signsValidly() }
+        try await module.waitUntilHeld(1)
+        module.control.insert(0, -1)
+        #expect(await code { _ = try await identity.key.signsValidly() } == .tokenNotPresent)
+        #expect(module.calls("C_Initialize") == starts)
+        module.control.release()
+        #expect(await hanging == .tokenNotPresent)
+    }
+
+    /// What cannot start without its token starts with it.
+    @Test func aStartThatFailsIsMadeUpFor() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider()
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        module.control.insert(0, -1)
+        module.fail("C_Initialize", CKR_GENERAL_ERROR, times: 3)
+        #expect(await code { _ = try await identity.key.signsValidly() } == .tokenNotPresent)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .tokenNotPresent)
+        module.fail("C_Initialize", CKR_GENERAL_ERROR, times: 0)
+        module.control.insert(0, 0)
+        #expect(try await identity.key.signsValidly())
+    }
+}

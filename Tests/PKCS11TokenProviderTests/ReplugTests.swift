@@ -1,0 +1,142 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// Tokens of SoftHSM whose directory is moved away and back.
+///
+/// SoftHSM sees them again only after it was finalised, which p11-kit does not do as long as anybody else in the process
+/// uses it. So this runs again in a process of its own.
+@Suite(.serialized, .timeLimit(.minutes(5))) struct ReplugTests {
+    /// Where the tokens are, in the process within.
+    private static let directory = ProcessInfo.processInfo.environment["CERTPROV_TEST_REPLUG"]
+
+    @Test(.enabled(if: directory == nil)) func inAProcessOfItsOwn() async throws {
+        let directory = try TemporaryDirectory()
+        try directory.write("directories.tokendir = \(directory["tokens"])\nlog.level = ERROR\n".utf8, to: "conf")
+        try directory.write(TokenFarm.pin.utf8, to: "pin")
+        try FileManager.default.createDirectory(atPath: directory["tokens"], withIntermediateDirectories: true)
+        let environment = "SOFTHSM2_CONF=" + directory["conf"]
+        let authority = try TestAuthority()
+        for label in ["alpha", "beta"] {
+            let identity = try authority.issue(label)
+            let key = try #require(identity.key as? any ExportableIdentityKey)
+            let base64 = try key.pkcs8Representation().withUnsafeBytes { Data($0).base64EncodedString() }
+            let pem = "-----BEGIN PRIVATE KEY-----\n\(base64)\n-----END PRIVATE KEY-----\n"
+            try directory.write(pem.utf8, to: "key")
+            try directory.write(identity.certificate.derRepresentation, to: "certificate")
+            let pins = ["--pin", TokenFarm.pin, "--so-pin", TokenFarm.soPIN]
+            let token = ["--token", label, "--label", label, "--id", "01", "--pin", TokenFarm.pin]
+            try Subprocess.run([environment, "softhsm2-util", "--init-token", "--free", "--label", label] + pins)
+            try Subprocess.run([environment, "softhsm2-util", "--import", directory["key"]] + token)
+            try Subprocess.run([
+                environment, "pkcs11-tool", "--module", TestModule.softhsm.library, "--token-label", label, "--login",
+                "--pin", TokenFarm.pin, "--write-object", directory["certificate"], "--type", "cert", "--id", "01",
+                "--label", label,
+            ])
+        }
+        let arguments = ["--testing-library", "swift-testing", "--filter", "ReplugTests"]
+        let within = [environment, "CERTPROV_TEST_REPLUG=" + directory.path, CommandLine.arguments[0]] + arguments
+        try await BlockingExecutor.threads().run { () throws(CertificateProviderError) in
+            do { try Subprocess.run(within) } catch { throw CertificateProviderError(.internal, "\(error)") }
+        }
+    }
+
+    /// What is moved away: the token alone, or all of them.
+    @Test(.enabled(if: directory != nil), arguments: [false, true]) func underLoad(all: Bool) async throws {
+        let directory = try #require(Self.directory)
+        // That of the other token is not logged in to, and is connected all the same.
+        let provider = try provider("pkcs11:object=alpha", in: directory)
+        let key = try await provider.getCertificate(NoUserInteraction()).key
+        let end = Flag()
+        let errors = try await withThrowingTaskGroup(of: [CertificateProviderError].self) { tasks in
+            for _ in 0..<8 {
+                tasks.addTask {
+                    var errors: [CertificateProviderError] = []
+                    while !end.isRaised {
+                        do throws(CertificateProviderError) { try await sign(with: key) } catch { errors.append(error) }
+                    }
+                    return errors
+                }
+            }
+            for _ in 0..<2 {
+                let putBack = try takeAway(all ? nil : "alpha", in: directory)
+                await tokenNotPresent { () throws(CertificateProviderError) in try await sign(with: key) }
+                putBack()
+                await successful { () throws(CertificateProviderError) in try await sign(with: key) }
+            }
+            end.raise()
+            return try await tasks.reduce(into: []) { $0 += $1 }
+        }
+        let others = errors.filter { $0.code != .tokenNotPresent }
+        #expect(others.isEmpty, "\(others.count) of \(errors.count): \(String(describing: others.first))")
+    }
+
+    /// Nobody signs meanwhile, who would notice that the token is gone.
+    @Test(.enabled(if: directory != nil), arguments: [false, true]) func whileItIsLookedFor(all: Bool) async throws {
+        let directory = try #require(Self.directory)
+        let provider = try provider("pkcs11:token=alpha", in: directory)
+        try await sign(with: provider.getCertificate(NoUserInteraction()).key)
+        let putBack = try takeAway(all ? nil : "alpha", in: directory)
+        await tokenNotPresent { () throws(CertificateProviderError) in
+            _ = try await provider.getCertificate(NoUserInteraction())
+        }
+        putBack()
+        await successful { () throws(CertificateProviderError) in
+            try await sign(with: provider.getCertificate(NoUserInteraction()).key)
+        }
+    }
+
+    private func provider(_ uri: String, in directory: String) throws -> PKCS11TokenProvider {
+        let provider = PKCS11TokenProvider(environment: .testing())
+        let values = [
+            "uri": uri, "module-path": TestModule.softhsm.library, "pin-source": "file:\(directory)/pin",
+        ]
+        try provider.setParameters(ProviderParameters(values.mapValues { .init($0) }))
+        return provider
+    }
+
+    /// - Parameter label: Of the token; `nil` for all tokens.
+    /// - Returns: How to put back what was taken away.
+    private func takeAway(_ label: String?, in directory: String) throws -> () -> Void {
+        let tokens = directory + "/tokens"
+        var path = tokens
+        if let label {
+            let names = try FileManager.default.contentsOfDirectory(atPath: tokens)
+            let name = try #require(
+                names.first { name in
+                    let token = FileManager.default.contents(atPath: "\(tokens)/\(name)/token.object")
+                    return token?.range(of: Data(label.utf8)) != nil
+                })
+            path += "/" + name
+        }
+        try #require(rename(path, directory + "/away") == 0)
+        return { [path] in #expect(rename(directory + "/away", path) == 0) }
+    }
+}
+
+private func sign(with key: any IdentityKey) async throws(CertificateProviderError) {
+    let signature = try await key.signature(for: [1], using: .ecdsaP256SHA256)
+    #expect(key.publicKey.isValidSignature(signature, for: [1], using: .ecdsaP256SHA256))
+}
+
+/// Repeats `body` until it fails, with the one code that it may.
+private func tokenNotPresent(_ body: () async throws(CertificateProviderError) -> Void) async {
+    while true {
+        do throws(CertificateProviderError) { try await body() } catch {
+            #expect(error.code == .tokenNotPresent, "\(error)")
+            return
+        }
+    }
+}
+
+/// Repeats `body` until it does not fail.
+private func successful(_ body: () async throws(CertificateProviderError) -> Void) async {
+    while true {
+        do throws(CertificateProviderError) { return try await body() } catch {
+            #expect(error.code == .tokenNotPresent, "\(error)")
+        }
+    }
+}
