@@ -25,14 +25,8 @@ extension Tokens {
         if settings.pinValue != nil { list.remarks.append(Settings.pinValueIsUnsafe) }
         let present = try present(&list.failures)
         open(present, &list)
-        var all: [Found] = []
+        let all = read(present, &list.failures, remarks: &list.remarks)
         for (token, slot) in present {
-            var remarks: [String] = []
-            all += read(token, slot, &list.failures) { reader, contents in
-                // What cannot be remarked on is no failure of what was found.
-                remarks = (try? reader.remarks(on: contents, for: settings.uri)) ?? []
-            }
-            list.remarks += remarks
             if !token.isOpen, slot.has(UInt(CKF_LOGIN_REQUIRED)) {
                 list.remarks.append(
                     "The token '\(token.displayName)' hides its private keys before login: which certificates have one "

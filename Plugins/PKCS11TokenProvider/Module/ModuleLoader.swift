@@ -2,16 +2,18 @@ import CP11Kit
 import CertificateProviding
 import Glibc
 
-/// Finds the modules that a URI asks for, and initialises no other: some take seconds, and some print.
+/// Finds the modules that a URI asks for, so that no other is initialised: some take seconds, and some print.
 enum ModuleLoader {
-    /// Returns the modules, initialised, and what kept others from being. Blocks for as long as the modules like.
+    /// Returns the modules, loaded and not yet initialised.
     ///
-    /// - Parameter path: The module's library, where the configuration names it; otherwise the URI's `module-path`, its
-    ///   `module-name`, or all that p11-kit is configured with.
+    /// - Parameters:
+    ///   - path: The module's library, where the configuration names it; otherwise the URI's `module-path`, its
+    ///     `module-name`, or all that p11-kit is configured with.
+    ///   - timeout: Of a visit to one of several.
     /// - Throws: `unavailable` when p11-kit itself fails or no such module is configured; `fileNotFound`.
     static func modules(
-        for uri: TokenURI, path: String?
-    ) throws(CertificateProviderError) -> (modules: [Module], failures: [CertificateProviderError]) {
+        for uri: TokenURI, path: String?, timeout: Duration
+    ) throws(CertificateProviderError) -> [WantedModule] {
         let handles: ModuleHandles
         if let path = path ?? uri.modulePath {
             handles = try load(path)
@@ -21,30 +23,19 @@ enum ModuleLoader {
             }
             handles = ModuleHandles(list: list)
         }
-        var modules: [Module] = []
-        var failures: [CertificateProviderError] = []
+        var modules: [WantedModule] = []
         for functions in handles.functions {
             let name = string(p11_kit_module_get_name(functions)) ?? path ?? uri.modulePath ?? "unnamed"
             guard isWanted(functions, name, uri) else { continue }
-            do throws(CryptokiError) {
-                let module = try Module(functions, name: name, owner: handles)
-                var info = CK_INFO()
-                try module.call("C_GetInfo") { $0.C_GetInfo?(&info) }
-                if uri.matches(info) { modules.append(module) }
-            } catch {
-                failures.append(
-                    CertificateProviderError(
-                        .unavailable, "The PKCS#11 module '\(name)' does not start (\(error)).",
-                        nativeCode: Int(clamping: error.code), underlying: error))
-            }
+            modules.append(WantedModule(functions, name: name, owner: handles, timeout: timeout))
         }
-        if modules.isEmpty && failures.isEmpty, let name = uri.moduleName {
+        if modules.isEmpty, let name = uri.moduleName {
             throw CertificateProviderError(
                 .unavailable,
                 "p11-kit is configured with no module '\(name.withVisibleControls)'; 'p11-kit list-modules' shows which."
             )
         }
-        return (modules, failures)
+        return modules
     }
 
     private static func load(_ path: String) throws(CertificateProviderError) -> ModuleHandles {

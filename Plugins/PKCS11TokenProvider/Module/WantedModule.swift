@@ -1,0 +1,93 @@
+import CP11Kit
+import CertificateProviding
+import Glibc
+import Synchronization
+
+/// A module that a URI may mean: started at its first use, and visited for a limited time where there are others.
+final class WantedModule: Sendable {
+    let name: String
+    /// Valid as long as `owner`.
+    nonisolated(unsafe) private let functions: UnsafeMutablePointer<CK_FUNCTION_LIST>
+    private let owner: ModuleHandles
+    private let start = Mutex(Start.none)
+    /// Held for as long as the start takes.
+    private let starting = Mutex(())
+    private let calls: ModuleCalls
+    private let overdue = Mutex<[Visit]>([])
+
+    private enum Start {
+        case none, done(Module)
+        /// The URI does not match it.
+        case unwanted
+    }
+
+    private final class Visit: Sendable {
+        let isGoingOn = Atomic(false)
+    }
+
+    /// - Parameter timeout: Of a visit.
+    init(
+        _ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>, name: String, owner: ModuleHandles, timeout: Duration
+    ) {
+        self.functions = functions
+        self.name = name
+        self.owner = owner
+        self.calls = ModuleCalls(timeout: timeout, threads: 4)
+    }
+
+    /// The module, initialised; `nil` where the URI does not match it. One that did not start may do so next time.
+    /// Blocks for as long as it likes.
+    func module(for uri: TokenURI) throws(CertificateProviderError) -> Module? {
+        do throws(CryptokiError) {
+            return try starting.withLock { _ throws(CryptokiError) in
+                switch start.withLock({ $0 }) {
+                case .unwanted: return nil
+                case .done(let module): return module
+                case .none:
+                    let module = try Module(functions, name: name, owner: owner)
+                    var info = CK_INFO()
+                    try module.call("C_GetInfo") { $0.C_GetInfo?(&info) }
+                    let isWanted = uri.matches(info)
+                    start.withLock { $0 = isWanted ? .done(module) : .unwanted }
+                    return isWanted ? module : nil
+                }
+            }
+        } catch {
+            throw CertificateProviderError(
+                .unavailable, "The PKCS#11 module '\(name)' does not start (\(error)).",
+                nativeCode: Int(clamping: error.code), underlying: error)
+        }
+    }
+
+    func isStarted(as module: Module) -> Bool {
+        start.withLock { if case .done(let started) = $0 { started === module } else { false } }
+    }
+
+    /// Runs `work` with the module on a thread of the module's own, and calls `completion` once: with what came of it, or
+    /// at the timeout. At once, where an earlier visit is overdue and still going on.
+    func visit<T: Sendable>(
+        _ work: @escaping @Sendable () throws(CertificateProviderError) -> T,
+        completion: @escaping @Sendable (Result<T, CertificateProviderError>) -> Void
+    ) {
+        let hangs = overdue.withLock { overdue in
+            overdue.removeAll { !$0.isGoingOn.load(ordering: .acquiring) }
+            return !overdue.isEmpty
+        }
+        guard !hangs else { return completion(.failure(timedOut("still hangs"))) }
+        let visit = Visit()
+        calls.start("visiting the module") { () throws(CertificateProviderError) in
+            visit.isGoingOn.store(true, ordering: .releasing)
+            defer { visit.isGoingOn.store(false, ordering: .releasing) }
+            return try work()
+        } completion: { [self] outcome in
+            guard visit.isGoingOn.load(ordering: .acquiring) else { return completion(outcome) }
+            overdue.withLock { $0.append(visit) }
+            completion(.failure(timedOut("did not answer within \(calls.timeout)")))
+        }
+    }
+
+    private func timedOut(_ what: String) -> CertificateProviderError {
+        CertificateProviderError(
+            .timedOut, "The PKCS#11 module '\(name)' \(what); see whether its device or service hangs.")
+    }
+}

@@ -1,0 +1,147 @@
+import CP11Kit
+import CertificateProviding
+import Dispatch
+import Synchronization
+
+extension Tokens {
+    /// Returns the tokens that are there now and that the URI matches.
+    /// - Parameter failures: Gets what kept modules from being looked at.
+    func present(_ failures: inout [CertificateProviderError]) throws(CertificateProviderError) -> [(Token, Slot)] {
+        let visits = try modules().map { module in (module: module, item: ()) }
+        let found = visit(visits, &failures) { [self] module, _ throws(CertificateProviderError) -> [Slot] in
+            guard let module = try module.module(for: settings.uri) else { return [] }
+            do throws(CryptokiError) { return try slots(of: module) } catch {
+                // A module that starts without its tokens may not start at all.
+                let isAway = error.function == "C_Initialize" && state.withLock { !$0.tokens.isEmpty }
+                throw CertificateProviderError(
+                    isAway ? .tokenNotPresent : .unavailable, "The PKCS#11 module '\(module.name)' fails (\(error)).",
+                    nativeCode: Int(clamping: error.code), underlying: error)
+            }
+        }
+        return distinct(Array(found.joined())).map { slot in
+            let token = token(in: slot)
+            return (token, token.asUsed(slot))
+        }
+    }
+
+    /// Leaves out what another module shows as well: p11-kit is often configured with two modules for one reader. The
+    /// module that the token is used through already is kept, or the first.
+    private func distinct(_ slots: [Slot]) -> [Slot] {
+        let known = state.withLock { $0.tokens }
+        var modules: [Slot.Identity: Module] = [:]
+        for slot in slots {
+            let identity = slot.identity
+            if modules[identity] == nil || known[identity]?.module === slot.module { modules[identity] = slot.module }
+        }
+        // Without a serial number it may be another token.
+        return slots.filter { $0.identity.serial.isEmpty || modules[$0.identity] === $0.module }
+    }
+
+    /// Reads what is on each of the tokens, as far as it can be seen now.
+    /// - Parameter remarks: Gets what there is besides identities.
+    func read(
+        _ present: [(Token, Slot)], _ failures: inout [CertificateProviderError], remarks: inout [String]
+    ) -> [Found] {
+        let modules = state.withLock(\.modules) ?? []
+        let visits = modules.compactMap { module in
+            let tokens = present.filter { module.isStarted(as: $0.0.module) }
+            return tokens.isEmpty ? nil : (module: module, item: tokens)
+        }
+        let read = visit(visits, &failures) { [self] _, tokens throws(CertificateProviderError) in
+            var contents = Contents()
+            for (token, slot) in tokens {
+                var remarks: [String] = []
+                contents.found += self.read(token, slot, &contents.failures) { reader, found in
+                    // What cannot be remarked on is no failure of what was found.
+                    remarks = (try? reader.remarks(on: found, for: self.settings.uri)) ?? []
+                }
+                contents.remarks += remarks
+            }
+            return contents
+        }
+        failures += read.flatMap(\.failures)
+        remarks += read.flatMap(\.remarks)
+        return read.flatMap(\.found)
+    }
+
+    /// What was found on the tokens of one module.
+    private struct Contents: Sendable {
+        var found: [Found] = []
+        var failures: [CertificateProviderError] = []
+        var remarks: [String] = []
+    }
+
+    /// Calls `body` with each of the modules: where there are several at the same time, and for half of the timeout, so
+    /// that one that hangs hides nothing in the others.
+    private func visit<Item: Sendable, T: Sendable>(
+        _ visits: [(module: WantedModule, item: Item)], _ failures: inout [CertificateProviderError],
+        _ body: @escaping @Sendable (WantedModule, Item) throws(CertificateProviderError) -> T
+    ) -> [T] {
+        var results: [Result<T, CertificateProviderError>] = []
+        if visits.count == 1 {
+            results = visits.map { visit in
+                Result { () throws(CertificateProviderError) in try body(visit.module, visit.item) }
+            }
+        } else {
+            let outcomes = Mutex<[Int: Result<T, CertificateProviderError>]>([:])
+            let end = DispatchSemaphore(value: 0)
+            for (index, visit) in visits.enumerated() {
+                visit.module.visit { () throws(CertificateProviderError) in
+                    try body(visit.module, visit.item)
+                } completion: { outcome in
+                    outcomes.withLock { $0[index] = outcome }
+                    end.signal()
+                }
+            }
+            for _ in visits { end.wait() }
+            results = outcomes.withLock { $0 }.sorted { $0.key < $1.key }.map(\.value)
+        }
+        return results.compactMap { result in
+            switch result {
+            case .success(let value): return value
+            case .failure(let error):
+                failures.append(error)
+                return nil
+            }
+        }
+    }
+
+    /// The slots with tokens that the URI matches. Where one is missing that was there before, the module may have to be
+    /// started again to see it.
+    private func slots(of module: Module) throws(CryptokiError) -> [Slot] {
+        let slots = try Slot.all(of: module, matching: settings.uri)
+        let missing = state.withLock(\.tokens).filter { identity, token in
+            token.module === module && !slots.contains { $0.identity == identity }
+        }
+        missing.values.forEach { $0.lose() }
+        guard !missing.isEmpty, try module.startAgainToFind() else { return slots }
+        return try Slot.all(of: module, matching: settings.uri)
+    }
+
+    private func modules() throws(CertificateProviderError) -> [WantedModule] {
+        if let modules = state.withLock({ $0.modules }) { return modules }
+        let loaded = try ModuleLoader.modules(
+            for: settings.uri, path: settings.modulePath, timeout: settings.timeout / 2)
+        return state.withLock { state in
+            if let modules = state.modules { return modules }
+            state.modules = loaded
+            return loaded
+        }
+    }
+
+    private func token(in slot: Slot) -> Token {
+        state.withLock { state in
+            let known = state.tokens[slot.identity]
+            if let known, known.module === slot.module { return known }
+            // The other module that showed it does not any more.
+            let supply =
+                known?.pins
+                ?? PINSupply(
+                    source: settings.pinSource, value: settings.pinValue, secrets: environment.secrets, policy: policy,
+                    isPermitted: settings.login != .never)
+            let token = Token(slot, calls: calls, pins: supply, logsInAlways: settings.login == .always)
+            state.tokens[slot.identity] = token
+            return token
+        }
+    }
+}
