@@ -41,10 +41,7 @@ public struct CommandContext: Sendable {
         let level: Logger.Level = options.verbose == 0 ? .warning : .trace
         let warnings = Warnings(collecting: options.json)
         self.warnings = warnings
-        var logger = Logger(label: "certprov") { label in
-            let stream = StreamLogHandler.standardError(label: label)
-            return options.json ? WarningLogHandler(warnings: warnings, rest: stream) : stream
-        }
+        var logger = Logger(label: "certprov") { _ in ConsoleLogHandler(warnings: warnings) }
         logger.logLevel = level
         self.logger = logger
     }
@@ -115,6 +112,12 @@ public struct CommandContext: Sendable {
 
     /// The manager over the configuration and this host's identity store.
     public func manager(_ configuration: LogonConfiguration) throws(CertificateProviderError) -> LogonManager {
+        #if PKCS11
+            // Before the first of its modules is loaded.
+            if configuration.providers.contains(where: { $0.id == PKCS11TokenProvider.id }) {
+                Console.setLibrariesApart(showing: options.verbose > 0)
+            }
+        #endif
         let store = try IdentityStore.standard(secrets: secrets)
         // The command has one thing to do, on a thread of its own: what blocks may block it.
         let executor = BlockingExecutor { job in job() }

@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,11 @@
 
 static CK_RV initialize(void *arguments) {
     (void)arguments;
+    if (getenv("FAULTY_MODULE_NOISE")) {
+        printf("noise on stdout\n");
+        fflush(stdout);
+        fprintf(stderr, "noise on stderr\n");
+    }
     BEGIN("C_Initialize");
     state.is_initialized = 1;
     END;

@@ -1,0 +1,70 @@
+import Foundation
+import Testing
+
+/// A vendor's library that prints on both streams.
+@Suite struct NoisyModuleTests {
+    private let sandbox: Sandbox
+    private let library = URL(filePath: BuiltCommand.path).deletingLastPathComponent()
+        .appending(path: "libFaultyModule.so").path
+
+    init() throws {
+        sandbox = try Sandbox()
+        try sandbox.write("1234\n", to: "pin")
+        let made = try sandbox.shell(
+            """
+            set -eu
+            openssl pkcs8 -topk8 -nocrypt -in $1/ec.key -outform der -out "$HOME/key"
+            openssl x509 -in $1/ec.pem -outform der -out "$HOME/certificate"
+            """, Fixtures.path(""))
+        try #require(made.status == 0, "\(made)")
+    }
+
+    private func certprov(_ arguments: String...) throws -> Output {
+        try sandbox.run(command(arguments), with: variables)
+    }
+
+    private var variables: [String: String] {
+        ["FAULTY_MODULE_TOKEN": sandbox.path + "/home", "FAULTY_MODULE_NOISE": "1"]
+    }
+
+    private func command(_ arguments: [String], pin: String = "pin") -> [String] {
+        [BuiltCommand.path] + arguments + [
+            "--uri", "pkcs11:token=remote", "--set", "module-path=\(library)", "--set",
+            "pin-source=file:\(sandbox.path)/\(pin)",
+        ]
+    }
+
+    @Test func nothingIsHeardOfIt() throws {
+        let output = try certprov("list", "--json")
+        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        #expect(try output.document("IdentityList")["items"].array.count == 1)
+        let fetched = try certprov("fetch")
+        #expect(fetched.status == 0 && !fetched.description.contains("noise"), "\(fetched)")
+    }
+
+    @Test func whoAsksHearsItOnStandardError() throws {
+        let output = try certprov("list", "--json", "-v")
+        #expect(try output.document("IdentityList")["items"].array.count == 1)
+        #expect(output.stderr.contains("noise on stdout") && output.stderr.contains("noise on stderr"), "\(output)")
+    }
+
+    /// The command's own words are heard all the same.
+    @Test func whatIsWrongIsSaid() throws {
+        try sandbox.write("9999\n", to: "wrong")
+        let output = try sandbox.run(command(["fetch"], pin: "wrong"), with: variables)
+        #expect(output.status == 77 && output.stderr.contains("rejects the PIN"), "\(output)")
+        #expect(!output.description.contains("noise"))
+        let uri = "pkcs11:token=remote?pin-value=1234"
+        let warned = try sandbox.run(
+            [BuiltCommand.path, "list", "--uri", uri, "--set", "module-path=\(library)"], with: variables)
+        #expect(warned.status == 0 && warned.stderr.contains("pin-value"), "\(warned)")
+    }
+
+    /// Neither a result nor an error finds its way to a stream that was closed.
+    @Test(arguments: [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"]) func aClosedStream(closed: String) throws {
+        let words = command(["list", "--json"]).map { "'\($0)'" }.joined(separator: " ")
+        let output = try sandbox.shell("\(words) \(closed)", with: variables)
+        #expect(output.status == (closed.contains(" >&-") || closed.hasPrefix(">&-") ? 73 : 0), "\(output)")
+        #expect(!output.description.contains("noise"))
+    }
+}
