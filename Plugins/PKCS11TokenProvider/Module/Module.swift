@@ -5,14 +5,15 @@ import Synchronization
 
 /// A PKCS#11 module that p11-kit has loaded: one vendor's library, or one that runs in another process (`remote:`).
 ///
-/// p11-kit counts who uses a module. Finalising it here therefore takes nothing from another part of the process, and
-/// after a fork the child's first call initialises it anew.
+/// p11-kit counts who uses a module. Finalising it here therefore takes nothing from another part of the process. After a
+/// fork the child makes no call: some modules share a device's connection with the parent, which would break.
 final class Module: Sendable {
     /// What p11-kit calls it, or its path.
     let name: String
     /// Valid as long as `owner`.
     nonisolated(unsafe) private let functions: UnsafeMutablePointer<CK_FUNCTION_LIST>
     private let owner: ModuleHandles
+    private let process = getpid()
     private let starts = Atomic(0)
     /// The calls that are inside the module, and ``isClosed`` while none may begin.
     private let inside = Atomic(0)
@@ -30,7 +31,10 @@ final class Module: Sendable {
         guard result == CKR_OK else { throw CryptokiError(function: "C_Initialize", code: result) }
     }
 
-    deinit { _ = p11_kit_module_finalize(functions) }
+    deinit { if isOfThisProcess { _ = p11_kit_module_finalize(functions) } }
+
+    /// Whether this is no child of the process that has the module.
+    var isOfThisProcess: Bool { getpid() == process }
 
     /// How often the module was started again. What was got of it before is worthless afterwards.
     var generation: Int { starts.load(ordering: .acquiring) }

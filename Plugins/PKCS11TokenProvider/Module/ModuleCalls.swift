@@ -1,5 +1,6 @@
 import CertificateProviding
 import Dispatch
+import Glibc
 import Synchronization
 
 /// Runs calls into vendors' libraries on threads of their own, and stops waiting for them at a deadline.
@@ -8,6 +9,7 @@ import Synchronization
 /// hang, further callers wait for their own deadline and no longer.
 final class ModuleCalls: Sendable {
     let timeout: Duration
+    private let process = getpid()
     private let executor: BlockingExecutor
     /// Of its own: the common queues share their threads with tasks, all of which may be waiting here.
     private let timer = DispatchQueue(label: "certprov.module-calls")
@@ -92,6 +94,8 @@ final class ModuleCalls: Sendable {
         _ purpose: String, _ work: @escaping @Sendable () throws(CertificateProviderError) -> T,
         undo: (@Sendable (T) -> Void)? = nil, completion: @escaping @Sendable (Outcome<T>) -> Void
     ) {
+        // The threads are the parent's: nobody would do the work, and nobody give up.
+        guard getpid() == process else { return completion(.failure(forked())) }
         let call = Call(deadline: .now + timeout) { [self] in completion(.failure(timedOut(purpose))) }
         guard queued.add(1, ordering: .relaxed).oldValue < Self.maximumQueued else {
             queued.subtract(1, ordering: .relaxed)
@@ -146,6 +150,13 @@ final class ModuleCalls: Sendable {
         }
         for call in overdue where call.finish() { call.giveUp() }
         if let next { watch(until: next) }
+    }
+
+    private func forked() -> CertificateProviderError {
+        CertificateProviderError(
+            .operationNotAllowed,
+            "This process was forked from the one that uses the PKCS#11 module, and has neither its sessions nor its threads; "
+                + "sign in that one, or execute a program that has a provider of its own.")
     }
 
     private func timedOut(_ purpose: String) -> CertificateProviderError {

@@ -55,6 +55,7 @@ final class Session: Sendable {
 
     /// Closes the session, once. Blocks.
     func close() {
+        guard module.isOfThisProcess else { return }
         try? call("C_CloseSession") { $0.C_CloseSession?(handle) }
         abandon()
     }

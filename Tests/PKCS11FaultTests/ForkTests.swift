@@ -1,0 +1,46 @@
+import CertificateProviding
+import FaultyModuleControl
+import Foundation
+import Glibc
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// A child of a process that uses a token. Only in a process with nothing else in it, whose locks nobody holds at the
+/// fork.
+@Suite(.timeLimit(.minutes(5))) struct ForkTests {
+    private static let isWithin = ProcessInfo.processInfo.environment["CERTPROV_TEST_FORK"] != nil
+
+    @Test(.disabled(if: isWithin)) func inAProcessOfItsOwn() async throws {
+        let arguments = ["--testing-library", "swift-testing", "--filter", "ForkTests"]
+        try await BlockingExecutor.threads().run { () throws(CertificateProviderError) in
+            do {
+                try Subprocess.run(["CERTPROV_TEST_FORK=1", CommandLine.arguments[0]] + arguments)
+            } catch {
+                throw CertificateProviderError(.internal, "\(error)")
+            }
+        }
+    }
+
+    @Test(.enabled(if: isWithin)) func aChildHasNoProvider() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider()
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        let openings = module.calls("C_OpenSession")
+        // Swift hides it, for a reason: what the child does here is little.
+        let fork = unsafeBitCast(try #require(dlsym(nil, "fork")), to: (@convention(c) () -> pid_t).self)
+        let child = fork()
+        if child == 0 {
+            alarm(30)
+            do throws(CertificateProviderError) { _ = try provider.getStoredCertificate() } catch {
+                _exit(error.code == .operationNotAllowed ? 0 : 2)
+            }
+            _exit(1)
+        }
+        try #require(child > 0)
+        var status: Int32 = -1
+        #expect(waitpid(child, &status, 0) == child && status == 0)
+        #expect(try await identity.key.signsValidly())
+        #expect(module.calls("C_OpenSession") == openings)
+    }
+}
