@@ -54,9 +54,15 @@ import Testing
         let output = try sandbox.run(command(["fetch"], pin: "wrong"), with: variables)
         #expect(output.status == 77 && output.stderr.contains("rejects the PIN"), "\(output)")
         #expect(!output.description.contains("noise"))
-        let uri = "pkcs11:token=remote?pin-value=1234"
+        let configuration = try sandbox.write(
+            """
+            CertificateProvider = pkcs11
+            CertificateProvider.pkcs11.uri = pkcs11:token=remote?pin-value=1234
+            CertificateProvider.pkcs11.module-path = \(library)
+
+            """, to: "token.properties")
         let warned = try sandbox.run(
-            [BuiltCommand.path, "list", "--uri", uri, "--set", "module-path=\(library)"], with: variables)
+            [BuiltCommand.path, "list", "--config", configuration], with: variables)
         #expect(warned.status == 0 && warned.stderr.contains("pin-value"), "\(warned)")
     }
 
