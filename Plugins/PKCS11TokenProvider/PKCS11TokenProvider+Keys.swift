@@ -118,7 +118,7 @@ extension Tokens {
     fileprivate func single() throws(CertificateProviderError) -> (Token, Login?) {
         var failures: [CertificateProviderError] = []
         let present = try present(&failures)
-        guard let (token, slot) = present.first else {
+        guard let (token, _) = present.first else {
             throw failures.first ?? tokenNotPresent()
         }
         guard present.count == 1 else {
