@@ -14,7 +14,7 @@ struct HandshakeBenchmark {
 
     private static let turns = 90
     private static let handshakesPerTurn = 80
-    private static let concurrency = 4
+    private static let concurrency = 16
 
     /// With an identity whose key is in memory.
     func run() async throws {
