@@ -10,7 +10,10 @@ extension PKCS11TokenProvider: KeyGenerating {
     ) async throws(CertificateProviderError) -> any IdentityKey {
         try await attributed { () async throws(CertificateProviderError) in
             let token = try await openToken(interaction)
-            return try await token.calls.run("making a key pair", undo: { try? token.discard($0) }) {
+            // A card takes a minute for a large RSA key.
+            return try await token.calls.run(
+                "making a key pair", atLeast: .seconds(120), undo: { try? token.discard($0) }
+            ) {
                 () throws(CertificateProviderError) in
                 try token.generate(type, label: label, id: Token.freshID())
             }

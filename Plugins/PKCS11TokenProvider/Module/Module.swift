@@ -13,6 +13,8 @@ final class Module: Sendable {
     /// Valid as long as `owner`.
     nonisolated(unsafe) private let functions: UnsafeMutablePointer<CK_FUNCTION_LIST>
     private let owner: ModuleHandles
+    /// Held while a session is opened: some modules hand out the same handle twice when two threads open sessions at once.
+    let opening = Mutex(())
     private let process = getpid()
     private let starts = Atomic(0)
     /// The calls that are inside the module, and ``isClosed`` while none may begin.

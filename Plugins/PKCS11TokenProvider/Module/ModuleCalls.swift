@@ -24,7 +24,8 @@ final class ModuleCalls: Sendable {
         /// more.
         var calls: [Call] = []
         var maximum = 64
-        var isWatched = false
+        /// When the timer goes off that looks after them; others may be on their way, and do nothing.
+        var watch: ContinuousClock.Instant?
 
         mutating func append(_ call: Call) {
             if calls.count >= maximum {
@@ -59,15 +60,17 @@ final class ModuleCalls: Sendable {
 
     /// Runs `work` on a thread that may block, and suspends the caller meanwhile.
     ///
-    /// - Parameter purpose: What is going on, for the message, such as "signing".
-    /// - Parameter undo: Gets what came of work that ended after its caller had given up, on the same thread.
+    /// - Parameters:
+    ///   - purpose: What is going on, for the message, such as "signing".
+    ///   - minimum: How long the work may take, however short the timeout is.
+    ///   - undo: Gets what came of work that ended after its caller had given up, on the same thread.
     /// - Throws: What `work` throws, or `timedOut`.
     func run<T: Sendable>(
-        _ purpose: String, undo: (@Sendable (T) -> Void)? = nil,
+        _ purpose: String, atLeast minimum: Duration = .zero, undo: (@Sendable (T) -> Void)? = nil,
         _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
     ) async throws(CertificateProviderError) -> T {
         let result = await withCheckedContinuation { (continuation: CheckedContinuation<Outcome<T>, Never>) in
-            start(purpose, work, undo: undo) { continuation.resume(returning: $0) }
+            start(purpose, atLeast: minimum, work, undo: undo) { continuation.resume(returning: $0) }
         }
         return try result.get()
     }
@@ -83,7 +86,7 @@ final class ModuleCalls: Sendable {
             end.signal()
         }
         end.wait()
-        guard let result = outcome.withLock({ $0 }) else { throw timedOut(purpose) }
+        guard let result = outcome.withLock({ $0 }) else { throw Self.timedOut(purpose, after: timeout) }
         return try result.get()
     }
 
@@ -91,12 +94,14 @@ final class ModuleCalls: Sendable {
 
     /// Runs `work` on another thread, and calls `completion` there once: with what came of it, or at the deadline.
     func start<T: Sendable>(
-        _ purpose: String, _ work: @escaping @Sendable () throws(CertificateProviderError) -> T,
+        _ purpose: String, atLeast minimum: Duration = .zero,
+        _ work: @escaping @Sendable () throws(CertificateProviderError) -> T,
         undo: (@Sendable (T) -> Void)? = nil, completion: @escaping @Sendable (Outcome<T>) -> Void
     ) {
         // The threads are the parent's: nobody would do the work, and nobody give up.
         guard getpid() == process else { return completion(.failure(forked())) }
-        let call = Call(deadline: .now + timeout) { [self] in completion(.failure(timedOut(purpose))) }
+        let patience = max(timeout, minimum)
+        let call = Call(deadline: .now + patience) { completion(.failure(Self.timedOut(purpose, after: patience))) }
         guard queued.add(1, ordering: .relaxed).oldValue < Self.maximumQueued else {
             queued.subtract(1, ordering: .relaxed)
             return completion(
@@ -123,8 +128,9 @@ final class ModuleCalls: Sendable {
     private func watch(_ call: Call) {
         let startsWatch = waiting.withLock { waiting in
             waiting.append(call)
-            defer { waiting.isWatched = true }
-            return !waiting.isWatched
+            if let watch = waiting.watch, watch <= call.deadline { return false }
+            waiting.watch = call.deadline
+            return true
         }
         if startsWatch { watch(until: call.deadline) }
     }
@@ -134,18 +140,19 @@ final class ModuleCalls: Sendable {
         let delay = max(.zero, instant - .now)
         let nanoseconds = delay.components.seconds * 1_000_000_000 + delay.components.attoseconds / 1_000_000_000
         timer.asyncAfter(deadline: .now() + .nanoseconds(Int(nanoseconds))) { [weak self] in
-            self?.giveUpOverdue()
+            self?.giveUpOverdue(instant)
         }
     }
 
-    private func giveUpOverdue() {
+    private func giveUpOverdue(_ instant: ContinuousClock.Instant) {
         let now = ContinuousClock.now
-        let (overdue, next) = waiting.withLock { waiting in
+        let (overdue, next) = waiting.withLock { waiting -> ([Call], ContinuousClock.Instant?) in
+            guard waiting.watch == instant else { return ([], nil) }
             waiting.calls.removeAll { $0.isOver }
             let overdue = waiting.calls.filter { $0.deadline <= now }
             waiting.calls.removeAll { $0.deadline <= now }
             let next = waiting.calls.map(\.deadline).min()
-            waiting.isWatched = next != nil
+            waiting.watch = next
             return (overdue, next)
         }
         for call in overdue where call.finish() { call.giveUp() }
@@ -159,10 +166,10 @@ final class ModuleCalls: Sendable {
                 + "sign in that one, or execute a program that has a provider of its own.")
     }
 
-    private func timedOut(_ purpose: String) -> CertificateProviderError {
+    private static func timedOut(_ purpose: String, after patience: Duration) -> CertificateProviderError {
         CertificateProviderError(
             .timedOut,
-            "The PKCS#11 module did not answer within \(timeout) (\(purpose)); see whether its device or service hangs."
-        )
+            "The PKCS#11 module did not answer within \(patience) (\(purpose)); see whether its device or service hangs, "
+                + "or give it more time with 'timeout'.")
     }
 }

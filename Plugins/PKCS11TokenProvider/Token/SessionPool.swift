@@ -16,6 +16,8 @@ final class SessionPool: Sendable {
         var open = 0
         /// 0 where the keeper is all there is.
         var maximum: Int
+        /// When to look whether other programs still hold the rest.
+        var end: ContinuousClock.Instant?
         var waiting = 0
         var isKeeperLent = false
         var isEnded = false
@@ -24,8 +26,7 @@ final class SessionPool: Sendable {
     let slot: Slot
     private let keeper: Session
     private let state: Mutex<State>
-    /// Some modules hand out the same handle twice when two threads open sessions at once.
-    private let opening = Mutex(())
+    private let ceiling: Int
     private let returned = DispatchSemaphore(value: 0)
     private let ending = Mutex(())
 
@@ -35,11 +36,15 @@ final class SessionPool: Sendable {
     /// Opens the session that stays. Blocks.
     init(slot: Slot) throws(CryptokiError) {
         self.slot = slot
-        self.keeper = try Session(slot: slot)
+        self.keeper = try Self.openOne(slot)
         // 0 is "no limit", and the largest number "not said".
         let limit = slot.token.ulMaxSessionCount
-        let maximum = limit == 0 ? Self.maximum : min(Self.maximum, Int(clamping: limit) - 1)
-        self.state = Mutex(State(maximum: maximum))
+        self.ceiling = limit == 0 ? Self.maximum : min(Self.maximum, Int(clamping: limit) - 1)
+        self.state = Mutex(State(maximum: ceiling))
+    }
+
+    private static func openOne(_ slot: Slot, readWrite: Bool = false) throws(CryptokiError) -> Session {
+        try slot.module.opening.withLock { _ throws(CryptokiError) in try Session(slot: slot, readWrite: readWrite) }
     }
 
     /// Lends a session to `body`, opening one or waiting for one where none is idle. Blocks.
@@ -89,6 +94,7 @@ final class SessionPool: Sendable {
             let turn: Turn = state.withLock { state in
                 if state.isEnded || !keeper.isOfThisModule { return .stop }
                 if let session = state.idle.popLast() { return .use(session) }
+                if let end = state.end, end <= .now { (state.maximum, state.end) = (ceiling, nil) }
                 if state.open < state.maximum {
                     state.open += 1
                     return .open
@@ -109,20 +115,26 @@ final class SessionPool: Sendable {
         }
     }
 
-    /// Returns `nil` where the token has no further session: other programs hold the rest, and this many is what there is.
+    /// Returns `nil` where the token has no further session: other programs hold the rest, and this many is what there is
+    /// for now.
     private func open() throws(CryptokiError) -> Session? {
         do throws(CryptokiError) { return try openRegistered(readWrite: false) } catch {
             wake { state in
                 state.open -= 1
-                if error.code == CKR_SESSION_COUNT { state.maximum = state.open }
+                if error.code == CKR_SESSION_COUNT {
+                    (state.maximum, state.end) = (state.open, .now + Self.shortage)
+                }
             }
             guard error.code == CKR_SESSION_COUNT else { throw error }
             return nil
         }
     }
 
+    /// How long to do with the sessions that there are.
+    private static let shortage = Duration.seconds(5)
+
     private func openRegistered(readWrite: Bool) throws(CryptokiError) -> Session {
-        let session = try opening.withLock { _ throws(CryptokiError) in try Session(slot: slot, readWrite: readWrite) }
+        let session = try Self.openOne(slot, readWrite: readWrite)
         let isEnded = state.withLock { state in
             if !state.isEnded { state.sessions.append(session) }
             return state.isEnded
