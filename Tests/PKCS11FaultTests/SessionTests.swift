@@ -37,6 +37,18 @@ import Testing
         #expect(module.control.shared_uses() == 0)
     }
 
+    /// The other programs are gone: until that is seen, nothing but the time that it takes is lost.
+    @Test func aShortagePasses() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_sessions(0, 0, 2)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        #expect(try await sign(50, with: identity.key) == 50)
+        #expect(module.control.most_sessions() == 2)
+        module.control.set_sessions(0, 0, 64)
+        while module.control.most_sessions() <= 2 { #expect(try await sign(50, with: identity.key) == 50) }
+        #expect(module.control.shared_uses() == 0)
+    }
+
     @Test func noSessionAtAll() async throws {
         let module = try FaultyModule.withIdentity()
         module.control.set_sessions(0, 0, 0)
