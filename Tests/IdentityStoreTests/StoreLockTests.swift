@@ -61,7 +61,8 @@ import Testing
         let identity = try Samples.stored("x")
         try fixture.storage().setEntry(identity, named: "entry")
         let root = try #require(try SafeDirectory.open(fixture.path))
-        let held = try StoreLock(in: root, patience: .zero, FileSystem())
+        // A program that another test starts has the first writer's descriptor for an instant, and with it the lock.
+        let held = try StoreLock(in: root, patience: StoreLock.patience, FileSystem())
         let store = IdentityStore(path: fixture.path, keySource: nil, files: FileSystem(), lockPatience: .zero)
         let storage = store.storage(for: ProviderID("test"))
         let writing = try error { try storage.setEntry(identity, named: "entry") }

@@ -1,5 +1,6 @@
 import CertificateProviding
 import Crypto
+import SwiftASN1
 
 /// A signature as a token gives it.
 struct TokenSignature: Sendable {
@@ -14,18 +15,9 @@ struct TokenSignature: Sendable {
         let size = (key.bits + 7) / 8
         let result: [UInt8]? =
             switch scheme {
-            case .ecdsaP256SHA256:
-                (try? P256.Signing.ECDSASignature(derRepresentation: bytes)).map { Array($0.derRepresentation) }
-                    ?? halves(of: size).flatMap { try? P256.Signing.ECDSASignature(rawRepresentation: $0) }
-                    .map { Array($0.derRepresentation) }
-            case .ecdsaP384SHA384:
-                (try? P384.Signing.ECDSASignature(derRepresentation: bytes)).map { Array($0.derRepresentation) }
-                    ?? halves(of: size).flatMap { try? P384.Signing.ECDSASignature(rawRepresentation: $0) }
-                    .map { Array($0.derRepresentation) }
-            case .ecdsaP521SHA512:
-                (try? P521.Signing.ECDSASignature(derRepresentation: bytes)).map { Array($0.derRepresentation) }
-                    ?? halves(of: size).flatMap { try? P521.Signing.ECDSASignature(rawRepresentation: $0) }
-                    .map { Array($0.derRepresentation) }
+            case .ecdsaP256SHA256, .ecdsaP384SHA384, .ecdsaP521SHA512:
+                // DER of that length has numbers that nobody meets by chance.
+                bytes.count == 2 * size ? Self.der(bytes) : normalized ?? halves(of: size).flatMap(Self.der)
             case .ed25519: bytes.count == 64 ? bytes : nil
             default: Self.padded(bytes[...], to: size)
             }
@@ -35,6 +27,29 @@ struct TokenSignature: Sendable {
                 "The token '\(token)' returned a signature of \(bytes.count) bytes, which \(scheme) does not have.")
         }
         return result
+    }
+
+    /// The signature where it is DER already.
+    private var normalized: [UInt8]? {
+        switch scheme {
+        case .ecdsaP256SHA256:
+            (try? P256.Signing.ECDSASignature(derRepresentation: bytes)).map { Array($0.derRepresentation) }
+        case .ecdsaP384SHA384:
+            (try? P384.Signing.ECDSASignature(derRepresentation: bytes)).map { Array($0.derRepresentation) }
+        default: (try? P521.Signing.ECDSASignature(derRepresentation: bytes)).map { Array($0.derRepresentation) }
+        }
+    }
+
+    /// `ECDSA-Sig-Value` (RFC 3279, section 2.2.3) of r‖s.
+    private static func der(_ bytes: [UInt8]) -> [UInt8]? {
+        var serializer = DER.Serializer()
+        try? serializer.appendConstructedNode(identifier: .sequence) { serializer in
+            for half in [bytes.prefix(bytes.count / 2), bytes.suffix(bytes.count / 2)] {
+                // Positive, and cut to what DER permits by the serializer.
+                try serializer.serialize(([0] + half)[...])
+            }
+        }
+        return serializer.serializedBytes.isEmpty ? nil : serializer.serializedBytes
     }
 
     /// r‖s with each half as long as the curve's order.
