@@ -51,10 +51,15 @@ extension Tokens {
             var contents = Contents()
             for (token, slot) in tokens {
                 var remarks: [String] = []
-                contents.found += self.read(token, slot, &contents.failures) { reader, found in
+                let found = self.read(token, slot, &contents.failures) { reader, found in
                     // What cannot be remarked on is no failure of what was found.
                     remarks = (try? reader.remarks(on: found, for: self.settings.uri)) ?? []
                 }
+                if found.isEmpty && remarks.isEmpty {
+                    let uri = TokenURI.text(of: slot.token, class: nil, id: [], label: []) ?? ""
+                    remarks = ["The token '\(token.displayName)' shows nothing that 'uri' matches: \(uri)"]
+                }
+                contents.found += found
                 contents.remarks += remarks
             }
             return contents

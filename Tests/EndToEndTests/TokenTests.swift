@@ -58,6 +58,7 @@ import Testing
         }
         let table = try certprov("list", options: options(nil))
         #expect(table.stdout.split(separator: "\n").count == 3 && table.stdout.contains(" token "), "\(table)")
+        #expect(table.stdout.contains("STATUS  URI\n") && table.stdout.contains("  pkcs11:"), "\(table)")
     }
 
     @Test func listWithoutPINSaysWhatALoginWouldAdd() throws {

@@ -33,13 +33,16 @@ struct List: AsyncParsableCommand {
 
     static func table(_ identities: [ListedIdentity], now: Date) -> String {
         guard !identities.isEmpty else { return "" }
-        var table = TextTable(header: ["PROVIDER", "ALIAS", "SUBJECT", "KEY", "IN", "EXPIRES", "STATUS"])
+        // Last, since it is long; a name of a token is there only where there is a token.
+        let hasURIs = identities.contains { $0.keyURI != nil }
+        var table = TextTable(
+            header: ["PROVIDER", "ALIAS", "SUBJECT", "KEY", "IN", "EXPIRES", "STATUS"] + (hasURIs ? ["URI"] : []))
         for identity in identities {
             guard let leaf = identity.certificateChain.first else { continue }
             table.append([
                 identity.provider.rawValue, identity.alias?.withVisibleControls ?? "-", leaf.subject,
                 leaf.publicKey.displayName, identity.keyLocation.rawValue, leaf.notValidAfter.rfc3339,
-                leaf.status(at: now).rawValue,
+                leaf.status(at: now).rawValue, identity.keyURI ?? "",
             ])
         }
         return table.text
