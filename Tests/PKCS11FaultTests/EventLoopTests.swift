@@ -1,6 +1,7 @@
 import CertificateProviding
 import CertificateTLS
 import FaultyModuleControl
+import Glibc
 import NIOCore
 import NIOPosix
 import NIOSSL
@@ -10,10 +11,11 @@ import TestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(5))) struct EventLoopTests {
-    private static let handshakes = 300
+    private static let handshakes = 1000
 
-    /// Hundreds of handshakes wait for a token on both event loops of a server, which go on with everything else.
+    /// A thousand handshakes wait for a token on both event loops of a server, which go on with everything else.
     @Test func aSlowTokenBlocksNoEventLoop() async throws {
+        try Self.permitDescriptors(3 * Self.handshakes)
         let module = try FaultyModule.withIdentity()
         defer { module.control.release() }
         let authority = try FaultyModule.authority.get()
@@ -51,6 +53,15 @@ import Testing
         }
         try await group.shutdownGracefully()
         #expect(module.control.shared_uses() == 0)
+    }
+
+    /// Both ends of each connection are in this process.
+    private static func permitDescriptors(_ count: Int) throws {
+        var limit = rlimit()
+        try #require(getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0)
+        try #require(limit.rlim_max >= rlim_t(count), "the limit of open files cannot be raised to \(count)")
+        limit.rlim_cur = max(limit.rlim_cur, rlim_t(count))
+        try #require(setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0)
     }
 
     private static func handshake(
