@@ -12,14 +12,7 @@ import Testing
     private static let isWithin = ProcessInfo.processInfo.environment["CERTPROV_TEST_FORK"] != nil
 
     @Test(.disabled(if: isWithin)) func inAProcessOfItsOwn() async throws {
-        let arguments = ["--testing-library", "swift-testing", "--filter", "ForkTests"]
-        try await BlockingExecutor.threads().run { () throws(CertificateProviderError) in
-            do {
-                try Subprocess.run(["CERTPROV_TEST_FORK=1", CommandLine.arguments[0]] + arguments)
-            } catch {
-                throw CertificateProviderError(.internal, "\(error)")
-            }
-        }
+        try await Subprocess.runTests(["aChildHasNoProvider"], of: "ForkTests", with: ["CERTPROV_TEST_FORK=1"])
     }
 
     @Test(.enabled(if: isWithin)) func aChildHasNoProvider() async throws {

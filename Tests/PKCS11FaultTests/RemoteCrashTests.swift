@@ -31,14 +31,8 @@ import Testing
         let modules = directory["modules"]
         try FileManager.default.createDirectory(atPath: modules, withIntermediateDirectories: true)
         try directory.write("remote: |\(directory["helper"])\n".utf8, to: "modules/faulty.module", mode: 0o644)
-        let arguments = ["--testing-library", "swift-testing", "--filter", "RemoteCrashTests"]
-        try await BlockingExecutor.threads().run { () throws(CertificateProviderError) in
-            do {
-                try Subprocess.run(["CERTPROV_TEST_MODULES=\(modules)", CommandLine.arguments[0]] + arguments)
-            } catch {
-                throw CertificateProviderError(.internal, "\(error)")
-            }
-        }
+        try await Subprocess.runTests(
+            ["aCrashIsMended"], of: "RemoteCrashTests", with: ["CERTPROV_TEST_MODULES=\(modules)"])
         #expect(try directory.read("starts").count == 2)
     }
 

@@ -37,11 +37,9 @@ import Testing
                 "--label", label,
             ])
         }
-        let arguments = ["--testing-library", "swift-testing", "--filter", "ReplugTests"]
-        let within = [environment, "CERTPROV_TEST_REPLUG=" + directory.path, CommandLine.arguments[0]] + arguments
-        try await BlockingExecutor.threads().run { () throws(CertificateProviderError) in
-            do { try Subprocess.run(within) } catch { throw CertificateProviderError(.internal, "\(error)") }
-        }
+        try await Subprocess.runTests(
+            ["underLoad", "whileItIsLookedFor"], of: "ReplugTests",
+            with: [environment, "CERTPROV_TEST_REPLUG=" + directory.path])
     }
 
     /// What is moved away: the token alone, or all of them.

@@ -1,3 +1,4 @@
+public import CertificateProviding
 import Dispatch
 import Foundation
 import Glibc
@@ -7,7 +8,7 @@ public enum Subprocess {
     public struct Failure: Error, CustomStringConvertible { public var description: String }
 
     /// Runs `arguments` and returns what it wrote to standard output.
-    /// - Throws: When it fails, with what it wrote to standard error.
+    /// - Throws: When it fails, with what it wrote.
     @discardableResult
     public static func run(_ arguments: [String], input: [UInt8] = [], in directory: String = "/") throws -> [UInt8] {
         let folder = try TemporaryDirectory()
@@ -29,10 +30,30 @@ public enum Subprocess {
             throw Failure(description: "\(arguments.joined(separator: " ")) did not end within a minute")
         }
         guard process.terminationStatus == 0 else {
-            let reason = String(decoding: try folder.read("err"), as: UTF8.self)
+            let reason = String(decoding: try folder.read("err") + folder.read("out"), as: UTF8.self)
             throw Failure(description: "\(arguments.joined(separator: " ")) failed: \(reason)")
         }
         return try folder.read("out")
+    }
+
+    /// Runs tests of this bundle again in a process of their own, and sees to it that they were run: one that is skipped
+    /// there would pass for one that has passed.
+    ///
+    /// - Parameter variables: `NAME=value`, by which the tests know that they are within.
+    public static func runTests(
+        _ names: [String], of suite: String, with variables: [String],
+        on threads: BlockingExecutor = .threads(maximum: 1)
+    ) async throws {
+        let command = ["sh", "-c", "exec \"$@\" 2>&1", "sh", CommandLine.arguments[0]]
+        let arguments = variables + command + ["--testing-library", "swift-testing", "--filter", suite]
+        let output = try await threads.run { () throws(CertificateProviderError) in
+            do { return try run(arguments) } catch { throw CertificateProviderError(.internal, "\(error)") }
+        }
+        let lines = String(decoding: output, as: UTF8.self).split(separator: "\n")
+        for name in names
+        where !lines.contains(where: { $0.contains("Test \(name)(") && $0.contains(" passed after ") }) {
+            throw Failure(description: "\(name) was not run: \(lines.joined(separator: "\n"))")
+        }
     }
 
     public static func openssl(_ arguments: String..., in directory: String) throws {
