@@ -26,26 +26,36 @@ struct ClientConnection {
     /// Answers requests until the client or the server has had enough.
     func serve() async {
         do {
-            try await connection.executeThenClose { inbound, outbound in
-                var client: X509Certificate?
-                var head: HTTPRequestHead?
-                for try await part in inbound.cancelOnGracefulShutdown() {
-                    switch part {
-                    case .head(let received): head = received
-                    case .body: break
-                    case .end:
-                        guard let head else { return }
-                        let known = if let client { client } else { try await verifiedClient() }
-                        client = known
-                        let isLast = !head.isKeepAlive || mustEnd
-                        try await outbound.write(contentsOf: Self.response(to: head, from: known, isLast: isLast))
-                        if isLast { return }
-                    }
-                }
-            }
+            try await connection.executeThenClose { try await answer($0.cancelOnGracefulShutdown(), through: $1) }
         } catch {
             // A client without a certificate, or with one from elsewhere, ends here before it could ask for anything.
             logger.info("connection failed", metadata: ["reason": "\(error)"])
+        }
+    }
+
+    private func answer(
+        _ requests: some AsyncSequence<HTTPServerRequestPart, any Error>,
+        through outbound: NIOAsyncChannelOutboundWriter<HTTPServerResponsePart>
+    ) async throws {
+        var client: X509Certificate?
+        var head: HTTPRequestHead?
+        do {
+            for try await part in requests {
+                switch part {
+                case .head(let received): head = received
+                case .body: break
+                case .end:
+                    guard let request = head else { return }
+                    head = nil
+                    let known = if let client { client } else { try await verifiedClient() }
+                    client = known
+                    let isLast = !request.isKeepAlive || mustEnd
+                    try await outbound.write(contentsOf: Self.response(to: request, from: known, isLast: isLast))
+                    if isLast { return }
+                }
+            }
+        } catch NIOSSLError.uncleanShutdown where client != nil && head == nil {
+            // A client that ends need not say so: between two requests nothing is cut off (RFC 9112, section 9.8).
         }
     }
 
