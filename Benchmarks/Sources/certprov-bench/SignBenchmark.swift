@@ -64,6 +64,7 @@ struct SignBenchmark {
 
 private final class CallbackCaller: Sendable {
     private let key: any CallbackIdentityKey
+    private let scheme: SignatureScheme
     private let message: [UInt8]
     private let end: ContinuousClock.Instant
     private let continuation: CheckedContinuation<Int, any Error>
@@ -74,13 +75,14 @@ private final class CallbackCaller: Sendable {
         _ continuation: CheckedContinuation<Int, any Error>
     ) {
         self.key = key
+        self.scheme = key.signatureSchemes[0]
         self.message = message
         self.end = end
         self.continuation = continuation
     }
 
     func sign() {
-        key.sign(message, using: key.signatureSchemes[0]) { [self] result in
+        key.sign(message, using: scheme) { [self] result in
             if case .failure(let error) = result { return continuation.resume(throwing: error) }
             let count = done.add(1, ordering: .relaxed).newValue
             if ContinuousClock.now < end { sign() } else { continuation.resume(returning: count) }

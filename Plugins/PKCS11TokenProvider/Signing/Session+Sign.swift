@@ -30,14 +30,18 @@ extension Session {
 
     private func sign(_ input: [UInt8]) throws(CryptokiError) -> [UInt8] {
         var input = input
-        var signature = [UInt8](repeating: 0, count: Self.maximumSignatureSize)
-        var count = CK_ULONG(signature.count)
         let inputCount = CK_ULONG(input.count)
-        try call("C_Sign") { $0.C_Sign?(handle, &input, inputCount, &signature, &count) }
-        guard count <= CK_ULONG(signature.count) else {
-            throw CryptokiError(function: "C_Sign", code: CKR_BUFFER_TOO_SMALL)
+        return try withUnsafeTemporaryAllocation(of: UInt8.self, capacity: Self.maximumSignatureSize) {
+            signature throws(CryptokiError) in
+            // What the module says it has written and has not is not to be what was here before.
+            signature.initialize(repeating: 0)
+            var count = CK_ULONG(signature.count)
+            try call("C_Sign") { $0.C_Sign?(handle, &input, inputCount, signature.baseAddress, &count) }
+            guard count <= CK_ULONG(signature.count) else {
+                throw CryptokiError(function: "C_Sign", code: CKR_BUFFER_TOO_SMALL)
+            }
+            return Array(signature.prefix(Int(count)))
         }
-        return Array(signature.prefix(Int(count)))
     }
 
     /// RSA with 16384 bits.

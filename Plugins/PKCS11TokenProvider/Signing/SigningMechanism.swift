@@ -26,9 +26,9 @@ struct SigningMechanism: Sendable {
         func callAsFunction(_ message: [UInt8]) -> [UInt8] {
             switch self {
             case .none: message
-            case .sha256: Array(SHA256.hash(data: message))
-            case .sha384: Array(SHA384.hash(data: message))
-            case .sha512: Array(SHA512.hash(data: message))
+            case .sha256: SHA256.hash(data: message).withUnsafeBytes { Array($0) }
+            case .sha384: SHA384.hash(data: message).withUnsafeBytes { Array($0) }
+            case .sha512: SHA512.hash(data: message).withUnsafeBytes { Array($0) }
             }
         }
 

@@ -41,6 +41,13 @@ public struct PublicKeyInfo: Sendable, Hashable {
         }
     }
 
+    /// All else comes from it.
+    public static func == (one: PublicKeyInfo, other: PublicKeyInfo) -> Bool {
+        one.derRepresentation == other.derRepresentation
+    }
+
+    public func hash(into hasher: inout Hasher) { hasher.combine(derRepresentation) }
+
     /// Whether both are the same key. RSA keys are compared without the algorithm, since one key may be certified as
     /// rsaEncryption and be used as id-RSASSA-PSS.
     public func isSameKey(as other: PublicKeyInfo) -> Bool {

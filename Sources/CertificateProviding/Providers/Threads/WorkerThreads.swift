@@ -8,7 +8,8 @@ import Synchronization
 /// twenty blocked calls would stall every task of the process.
 ///
 /// Jobs that have been short lately are left to as many threads as there are processors: more would only fight over
-/// them. One thread watches then that the work goes on, since each job may be the first that hangs.
+/// them. What such a job submits is left to its own thread, which has everything at hand. One thread watches then that
+/// the work goes on, since each job may be the first that hangs.
 final class WorkerThreads: Sendable {
     typealias Job = @Sendable () -> Void
 
@@ -23,8 +24,7 @@ final class WorkerThreads: Sendable {
         /// Whether one of the idle ones looks out for work instead of sleeping.
         var hasLookout = false
         var watch = Watch.none
-        /// A moving average of how long jobs take, in nanoseconds.
-        var jobLength: Int64 = 1_000_000_000
+        var jobLength = JobLength()
 
         enum Watch { case none, wanted, kept }
 
@@ -54,9 +54,11 @@ final class WorkerThreads: Sendable {
     }
 
     func submit(_ job: @escaping Job) {
+        let isFromJob = WorkerThread.isOne(of: self)
         let helper = state.withLock { state -> Help in
+            let isNext = isFromJob && state.jobs.isEmpty
             state.jobs.append(job)
-            if state.jobLength < Self.shortJob && state.running >= Self.processors {
+            if state.jobLength.shortest < Self.shortJob && (isNext || state.running >= Self.processors) {
                 // They come to it soon; the watch sees to that.
                 return watch(&state)
             }
@@ -135,6 +137,7 @@ final class WorkerThreads: Sendable {
     }
 
     func work() {
+        WorkerThread.begin(of: self)
         let wakeUp = Semaphore()
         var past = Past.begun
         var taken = 0
@@ -166,9 +169,10 @@ final class WorkerThreads: Sendable {
         var help = Help.none
         switch past {
         case .worked(let duration):
-            state.jobLength += (duration - state.jobLength) / 8
+            state.jobLength.append(duration)
         case .watched:
-            if !state.jobs.isEmpty && state.taken != taken {
+            // Kept as long as work goes on: waking it takes longer than its looks.
+            if state.taken != taken {
                 taken = state.taken
                 return .watch
             }
