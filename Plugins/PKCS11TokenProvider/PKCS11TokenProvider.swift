@@ -84,8 +84,9 @@ public final class PKCS11TokenProvider: CertificateProvider {
                     if let key = try tokens.keyToDestroy() { try key.token.discard(key) }
                 }
             }
-            try tokens.calls.wait("logging out") { () throws(CertificateProviderError) in tokens.logout() }
+            // First, since a module may hang in the middle of a logout.
             try environment.storage.removeEntry(named: tokens.settings.entryName)
+            try tokens.calls.wait("logging out") { () throws(CertificateProviderError) in tokens.logout() }
         } catch {
             throw error.attributed(to: id)
         }

@@ -172,19 +172,6 @@ import Testing
         #expect(module.control.tries_left(0) == 2)
     }
 
-    /// The same, and the flags conceal it.
-    @Test func lostAnswersCostTwoTriesAtMost() async throws {
-        let module = try FaultyModule.withIdentity()
-        module.control.set_flags(0, 0, CK_FLAGS(CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY))
-        module.control.lose("C_Login", 10, CKR_DEVICE_ERROR)
-        let storage = InMemoryStorage()
-        for _ in 0..<10 {
-            let provider = try module.provider(pin: "9999", storage: storage)
-            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
-        }
-        #expect(module.control.tries_left(0) == 1)
-    }
-
     @Test func nothingIsSentWhenItCouldNotBeRemembered() async throws {
         let module = try FaultyModule.withIdentity()
         let storage = InMemoryStorage()

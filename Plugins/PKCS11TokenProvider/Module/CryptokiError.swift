@@ -6,6 +6,15 @@ struct CryptokiError: Error, CustomStringConvertible {
     /// The function that failed, such as `C_Sign`.
     let function: String
     let code: CK_RV
+    var origin = Origin.module
+
+    enum Origin {
+        case module
+        /// The call was not made: its session is over.
+        case notMade
+        /// A PIN went with the call, or would have gone had this not been in its way: it is not made again by itself.
+        case login(refusal: CertificateProviderError?)
+    }
 
     var description: String { "\(function): \(Self.name(of: code))" }
 
@@ -31,7 +40,13 @@ struct CryptokiError: Error, CustomStringConvertible {
 
     /// Whether the module may mean that nobody is logged in. Where it says something else that ends the connection, that
     /// is what it means.
-    var mayBeLostLogin: Bool { code == CKR_USER_NOT_LOGGED_IN || !endsConnection }
+    var mayBeLostLogin: Bool { isRepeatable && (code == CKR_USER_NOT_LOGGED_IN || !endsConnection) }
+
+    /// Whether a new connection may try again what has failed.
+    var isRepeatable: Bool {
+        if case .login = origin { return false }
+        return true
+    }
 
     private static let names: [CK_RV: String] = [
         CKR_CANCEL: "CKR_CANCEL", CKR_HOST_MEMORY: "CKR_HOST_MEMORY", CKR_SLOT_ID_INVALID: "CKR_SLOT_ID_INVALID",
@@ -72,6 +87,10 @@ struct CryptokiError: Error, CustomStringConvertible {
 extension CertificateProviderError {
     /// What a failed PKCS#11 call means to whoever wanted something of the token.
     init(_ error: CryptokiError, token: String) {
+        if case .login(let refusal?) = error.origin {
+            self = refusal
+            return
+        }
         let (code, sentence): (Code, String) =
             switch error.code {
             case CKR_PIN_INCORRECT, CKR_PIN_INVALID:

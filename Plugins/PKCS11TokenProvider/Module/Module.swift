@@ -134,7 +134,7 @@ final class Module: Sendable {
         enter()
         defer { inside.subtract(1, ordering: .acquiringAndReleasing) }
         if let generation, generation != self.generation {
-            throw CryptokiError(function: name, code: CKR_SESSION_CLOSED)
+            throw CryptokiError(function: name, code: CKR_SESSION_CLOSED, origin: .notMade)
         }
         guard let result = body(functions.pointee) else {
             throw CryptokiError(function: name, code: CKR_FUNCTION_NOT_SUPPORTED)

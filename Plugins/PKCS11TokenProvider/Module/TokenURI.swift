@@ -10,6 +10,8 @@ final class TokenURI: Sendable {
     nonisolated(unsafe) private let uri: OpaquePointer
     /// The URI as given, without a PIN.
     let text: String
+    /// A PIN that stands in the URI itself: unsafe, since configuration is read by many.
+    let pinValue: SecretBytes?
 
     /// - Throws: `configurationInvalid`, without showing the URI's query, in which a PIN may be.
     init(_ text: String) throws(CertificateProviderError) {
@@ -19,6 +21,7 @@ final class TokenURI: Sendable {
         self.text = written.path
         try written.check()
         let result = p11_kit_uri_parse(written.text, P11KitUriType(P11_KIT_URI_FOR_ANY.rawValue), uri)
+        self.pinValue = Self.takePIN(from: uri)
         guard result == P11_KIT_URI_OK.rawValue else {
             let reason = p11_kit_uri_message(result).map { String(cString: $0) } ?? "it is no PKCS#11 URI"
             throw CertificateProviderError(
@@ -30,7 +33,7 @@ final class TokenURI: Sendable {
                 "The PKCS#11 URI '\(self.text.withVisibleControls)' has an attribute that is not known here, so that "
                     + "nothing can match it; see RFC 7512, section 2.3.")
         }
-        guard pinSource == nil || p11_kit_uri_get_pin_value(uri) == nil else {
+        guard pinSource == nil || pinValue == nil else {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "A PKCS#11 URI must not have both 'pin-source' and 'pin-value' (RFC 7512, section 2.4); remove "
@@ -59,11 +62,15 @@ final class TokenURI: Sendable {
     var modulePath: String? { p11_kit_uri_get_module_path(uri).map { String(cString: $0) } }
     /// Where the PIN is. Not the PIN.
     var pinSource: String? { p11_kit_uri_get_pin_source(uri).map { String(cString: $0) } }
-    /// A PIN that stands in the URI itself: unsafe, since configuration is read by many.
-    var pinValue: SecretBytes? {
-        p11_kit_uri_get_pin_value(uri).map {
-            SecretBytes(copying: UnsafeRawBufferPointer(start: $0, count: strlen($0)))
+
+    /// Leaves no copy of the PIN with p11-kit, which would free it unwiped.
+    private static func takePIN(from uri: OpaquePointer) -> SecretBytes? {
+        guard let text = p11_kit_uri_get_pin_value(uri) else { return nil }
+        defer {
+            explicit_bzero(UnsafeMutablePointer(mutating: text), strlen(text))
+            p11_kit_uri_set_pin_value(uri, nil)
         }
+        return SecretBytes(copying: UnsafeRawBufferPointer(start: text, count: strlen(text)))
     }
 
     func matches(_ module: CK_INFO) -> Bool {

@@ -38,12 +38,7 @@ extension Token {
             let signature = try connection.sessions.withSession { session throws(CryptokiError) in
                 try session.sign(
                     message, with: known.found.handle, by: ways, modulusBits: key.publicKey.bits,
-                    authenticate: known.found.needsPINEachTime
-                        ? { session throws(CryptokiError) in
-                            try self.pins.confirm(connection.slot) { pin throws(CryptokiError) in
-                                try session.login(pin, as: CK_USER_TYPE(CKU_CONTEXT_SPECIFIC))
-                            }
-                        } : nil)
+                    authenticate: known.found.needsPINEachTime ? confirmation(on: connection) : nil)
             }
             return (signature, known, connection)
         }

@@ -12,6 +12,8 @@ struct PINPolicy: Sendable {
         let pin: SecretBytes
         /// Whether this process has seen the token accept it.
         let isKnown: Bool
+        /// Whether a person has typed it in, once.
+        let isPersons: Bool
     }
 
     /// Looks at what the token says of itself.
@@ -43,7 +45,7 @@ struct PINPolicy: Sendable {
     ) throws(CertificateProviderError) -> TriedPINs.Attempt {
         if !remembered.isKnown { try checkLength(of: remembered.pin, for: slot) }
         let token = slot.displayName
-        let outcome = try tried.begin(remembered.pin, for: slot.identity, isKnown: remembered.isKnown) {
+        let outcome = try tried.begin(remembered, for: slot.identity) {
             hasWaited throws(CertificateProviderError) in
             let slot = hasWaited ? now() ?? slot : slot
             try check(slot, isInsisting: false)

@@ -68,8 +68,9 @@ struct PINRecord {
 
     /// What is known of a PIN; `nil` when nothing is, or when it was accepted.
     func standing(of pin: SecretBytes) -> Standing? {
+        // Compared in constant time, as all below.
         let hash = hash(of: pin)
-        return entries.last { SecretBytes(copying: $0.hash) == hash }?.standing
+        return entries.last { hash == $0.hash }?.standing
     }
 
     /// Whether the PIN is the one that the token has accepted last, as far as one byte shows.
@@ -77,7 +78,7 @@ struct PINRecord {
 
     mutating func set(_ standing: Standing?, for pin: SecretBytes) {
         let hash = hash(of: pin)
-        entries.removeAll { SecretBytes(copying: $0.hash) == hash }
+        entries.removeAll { hash == $0.hash }
         if let standing { entries.append(Entry(standing: standing, hash: hash.withUnsafeBytes { Array($0) })) }
         if standing == .rejected, isAccepted(pin) { accepted = nil }
     }
@@ -87,11 +88,8 @@ struct PINRecord {
         accepted = tag(of: pin)
     }
 
-    private func hash(of pin: SecretBytes) -> SecretBytes {
-        pin.withUnsafeBytes { bytes in
-            HMAC<SHA256>.authenticationCode(for: bytes, using: SymmetricKey(data: key))
-                .withUnsafeBytes { SecretBytes(copying: $0) }
-        }
+    private func hash(of pin: SecretBytes) -> HMAC<SHA256>.MAC {
+        pin.withUnsafeBytes { HMAC<SHA256>.authenticationCode(for: $0, using: SymmetricKey(data: key)) }
     }
 
     private func tag(of pin: SecretBytes) -> UInt8? { hash(of: pin).withUnsafeBytes { $0.first } }

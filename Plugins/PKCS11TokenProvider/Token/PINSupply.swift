@@ -1,5 +1,6 @@
 import CP11Kit
 import CertificateProviding
+import Glibc
 import Synchronization
 
 /// The PIN of one token: where it comes from, and whether it may be sent.
@@ -13,11 +14,11 @@ final class PINSupply: Sendable {
     private let confirming = Mutex(())
 
     private struct State {
-        /// Kept once a login has come of it, for the login after the token was away: a source may be a pipe, which can be
-        /// read once, and a person is not asked twice.
-        var kept: SecretBytes?
-        /// Whether the token has looked at it: where somebody else in this process was logged in, it has not.
-        var isProven = false
+        /// Kept once a login has come of it, for the login after the token was away: a person is not asked twice. Known
+        /// where the token has looked at it: where somebody else in this process was logged in, it has not.
+        var kept: PINPolicy.Remembered?
+        /// What a pipe has said, which says it once: kept until the token has answered.
+        var read: SecretBytes?
     }
 
     /// - Parameters:
@@ -33,7 +34,7 @@ final class PINSupply: Sendable {
     }
 
     /// Whether the token has found a PIN right that is still known here.
-    var isProven: Bool { state.withLock { $0.isProven } }
+    var isProven: Bool { state.withLock { $0.kept?.isKnown ?? false } }
 
     /// Whether a login needs nobody: the PIN is known or configured.
     var isAtHand: Bool {
@@ -72,18 +73,22 @@ final class PINSupply: Sendable {
         _ remembered: PINPolicy.Remembered, _ slot: Slot, now: () -> Slot?,
         _ login: (SecretBytes?) throws(CryptokiError) -> Bool
     ) throws(CertificateProviderError) {
-        let attempt = try policy.admit(remembered, to: slot, now: now)
+        let attempt: TriedPINs.Attempt
+        do throws(CertificateProviderError) { attempt = try policy.admit(remembered, to: slot, now: now) } catch {
+            if error.code == .pinIncorrect { forget() }
+            throw error
+        }
         let isProven: Bool
         do throws(CryptokiError) { isProven = try login(attempt.pin) } catch {
             if error.refusesPIN || now()?.hasFewerTries(than: slot) ?? false {
                 forget()
                 policy.tried.reject(attempt)
             } else {
-                policy.tried.takeBack(attempt, isSure: !error.mayHideAnswer)
+                policy.tried.takeBack(attempt, isSure: error.leavesPINUnseen)
             }
             throw CertificateProviderError(error, token: slot.displayName)
         }
-        keep(attempt.pin, isProven: isProven)
+        keep(attempt.pin, isProven: isProven, isPersons: remembered.isPersons)
         if isProven { policy.tried.accept(attempt) } else { policy.tried.takeBack(attempt, isSure: true) }
     }
 
@@ -92,25 +97,33 @@ final class PINSupply: Sendable {
     ) throws(CertificateProviderError) {
         let isProven: Bool
         do throws(CryptokiError) { isProven = try login(pin) } catch {
-            if error.refusesPIN || now()?.hasFewerTries(than: slot) ?? false { refuse(pin, slot) }
+            if error.refusesPIN || now()?.hasFewerTries(than: slot) ?? false {
+                forget()
+                policy.tried.reject(pin, for: slot.identity)
+            }
             throw CertificateProviderError(error, token: slot.displayName)
         }
-        keep(pin, isProven: isProven)
+        keep(pin, isProven: isProven, isPersons: true)
         if isProven { policy.tried.accept(pin, for: slot.identity) }
     }
 
-    /// Gives the PIN again for one operation with a key that asks each time. One thread at a time: a PIN that is wrong by
-    /// now is sent by none of the others.
-    func confirm(_ slot: Slot, _ login: (SecretBytes?) throws(CryptokiError) -> Void) throws(CryptokiError) {
-        if slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) { return try login(nil) }
+    /// Gives the PIN again for one operation with a key that asks each time, by the rules of every login. One thread at a
+    /// time: a PIN that is wrong by now is sent by none of the others.
+    ///
+    /// - Parameter now: Looks at the token; `nil` where it is away.
+    func confirm(
+        now: () -> Slot?, _ login: (SecretBytes?) throws(CryptokiError) -> Void
+    ) throws(CryptokiError) {
         try confirming.withLock { _ throws(CryptokiError) in
-            guard let pin = state.withLock({ $0.kept }), !policy.tried.isRejected(pin, for: slot.identity) else {
-                forget()
-                throw CryptokiError(function: "C_Login", code: CKR_PIN_INCORRECT)
-            }
-            do throws(CryptokiError) { try login(pin) } catch {
-                if error.refusesPIN { refuse(pin, slot) }
-                throw error
+            guard let slot = now() else { throw CryptokiError(function: "C_Login", code: CKR_TOKEN_NOT_PRESENT) }
+            do throws(CertificateProviderError) {
+                try self.login(slot, given: nil, now: now) { pin throws(CryptokiError) in
+                    try login(pin)
+                    return true
+                }
+            } catch {
+                let cause = (error.underlying as? CryptokiError)?.code ?? CKR_FUNCTION_REJECTED
+                throw CryptokiError(function: "C_Login", code: cause, origin: .login(refusal: error))
             }
         }
     }
@@ -126,19 +139,16 @@ final class PINSupply: Sendable {
             "The key on the token '\(token)' works only after a login, which 'login' forbids; set it to 'auto'.")
     }
 
-    private func keep(_ pin: SecretBytes, isProven: Bool) {
-        state.withLock { $0 = State(kept: pin, isProven: isProven || ($0.isProven && $0.kept == pin)) }
-    }
-
-    private func refuse(_ pin: SecretBytes, _ slot: Slot) {
-        forget()
-        policy.tried.reject(pin, for: slot.identity)
+    private func keep(_ pin: SecretBytes, isProven: Bool, isPersons: Bool) {
+        state.withLock { state in
+            let wasProven = state.kept.map { $0.isKnown && $0.pin == pin } ?? false
+            state = State(kept: .init(pin: pin, isKnown: isProven || wasProven, isPersons: isPersons))
+        }
     }
 
     private func remembered(_ slot: Slot) throws(CertificateProviderError) -> PINPolicy.Remembered {
-        let state = state.withLock { $0 }
-        if let kept = state.kept { return .init(pin: kept, isKnown: state.isProven) }
-        return .init(pin: try configured(slot), isKnown: false)
+        if let kept = state.withLock({ $0.kept }) { return kept }
+        return .init(pin: try configured(slot), isKnown: false, isPersons: false)
     }
 
     private func configured(_ slot: Slot) throws(CertificateProviderError) -> SecretBytes {
@@ -149,7 +159,10 @@ final class PINSupply: Sendable {
                 "The token '\(slot.displayName)' wants its PIN; set 'pin-source', or obtain the identity where a person can "
                     + "be asked.")
         }
-        return try secrets.read(source)
+        if let read = state.withLock({ $0.read }) { return read }
+        let pin = try secrets.read(source)
+        if source.isPipe { state.withLock { $0.read = pin } }
+        return pin
     }
 }
 
@@ -159,8 +172,22 @@ extension CryptokiError {
         [CKR_PIN_INCORRECT, CKR_PIN_INVALID, CKR_PIN_LEN_RANGE, CKR_PIN_LOCKED].contains(code)
     }
 
-    /// Whether the token may have looked at the PIN, with its answer lost on the way.
-    fileprivate var mayHideAnswer: Bool {
-        isUnspecific || [CKR_DEVICE_ERROR, CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT].contains(code)
+    /// Whether the token has certainly not looked at the PIN, or has found nothing wrong with it. Behind whatever else a
+    /// module says, and there are vendors' own codes, the answer may be lost.
+    fileprivate var leavesPINUnseen: Bool {
+        if case .notMade = origin { return true }
+        return [
+            CKR_PIN_EXPIRED, CKR_USER_PIN_NOT_INITIALIZED, CKR_USER_TYPE_INVALID, CKR_USER_TOO_MANY_TYPES,
+            CKR_USER_ANOTHER_ALREADY_LOGGED_IN, CKR_FUNCTION_NOT_SUPPORTED, CKR_FUNCTION_CANCELED,
+            CKR_CRYPTOKI_NOT_INITIALIZED,
+        ].contains(code)
+    }
+}
+
+extension SecretSource {
+    fileprivate var isPipe: Bool {
+        guard case .file(let path) = self else { return false }
+        var status = stat()
+        return stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFIFO
     }
 }

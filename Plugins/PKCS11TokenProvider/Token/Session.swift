@@ -43,7 +43,9 @@ final class Session: Sendable {
     ///
     /// - Throws: `CKR_SESSION_CLOSED` where the session is over, without a call.
     func call(_ name: String, _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?) throws(CryptokiError) {
-        guard moves(from: .idle, to: .calling) else { throw CryptokiError(function: name, code: CKR_SESSION_CLOSED) }
+        guard moves(from: .idle, to: .calling) else {
+            throw CryptokiError(function: name, code: CKR_SESSION_CLOSED, origin: .notMade)
+        }
         defer {
             if !moves(from: .calling, to: .idle) {
                 phase.store(.retired, ordering: .releasing)

@@ -64,6 +64,7 @@ final class Token: Sendable {
             let isLost = opens && failure.mayBeLostLogin && connection.hasLostLogin
             guard isInterrupted || isLost || failure.endsConnection else { throw describe(failure) }
             forget(connection)
+            guard failure.isRepeatable else { throw describe(failure) }
             if isInterrupted { interruptions += 1 } else { failures += 1 }
             guard failures < 2, interruptions < Self.maximumInterruptions else {
                 // Not what the module calls it: that it wants a login, or is broken, is over with that connection.
@@ -95,12 +96,12 @@ final class Token: Sendable {
     var isOpen: Bool { connection.withLock { $0 }?.isOpen ?? false }
 
     func logout() {
+        pins.forget()
         let current = connection.withLock { $0 }
         current?.logout()
         // Before anybody connects anew.
         current?.end()
         connection.withLock { if $0 === current { $0 = nil } }
-        pins.forget()
     }
 
     private func connected() throws(CertificateProviderError) -> TokenConnection {
@@ -171,8 +172,11 @@ final class Token: Sendable {
             return try connecting.withLock { _ throws(CertificateProviderError) in
                 guard !connection.isOver else { return false }
                 guard !connection.isOpen else { return true }
-                // The flags as they are now: the PIN may have been tried elsewhere meanwhile.
-                try pins.login(try present(), given: pin, now: { try? self.present() }) {
+                // The flags as they are now: the PIN may have been tried elsewhere meanwhile. And the token where it is now:
+                // the session may be another one's by then.
+                let slot = try present()
+                guard slot.id == connection.slot.id else { return false }
+                try pins.login(slot, given: pin, now: { try? self.present() }) {
                     pin throws(CryptokiError) in
                     do throws(CryptokiError) { return try connection.login(pin) } catch { throw specific(error) }
                 }
@@ -182,6 +186,18 @@ final class Token: Sendable {
             // Found anew by the next call. Not by this one: it must not send a PIN twice.
             if let cause = error.underlying as? CryptokiError, cause.endsConnection { forget(connection) }
             throw error
+        }
+    }
+
+    /// What answers a key that asks for the PIN each time, in the middle of its operation.
+    func confirmation(on connection: TokenConnection) -> (Session) throws(CryptokiError) -> Void {
+        { session throws(CryptokiError) in
+            let now = { (try? self.present()).flatMap { $0.id == connection.slot.id ? $0 : nil } }
+            try self.pins.confirm(now: now) { pin throws(CryptokiError) in
+                do throws(CryptokiError) {
+                    try session.login(pin, as: CK_USER_TYPE(CKU_CONTEXT_SPECIFIC))
+                } catch { throw self.specific(error) }
+            }
         }
     }
 

@@ -36,6 +36,7 @@ final class TriedPINs: Sendable {
         let pin: SecretBytes
         /// Whether this process has seen the token accept it.
         let isKnown: Bool
+        fileprivate let isPersons: Bool
         fileprivate let claim: RecordClaim?
         fileprivate var previous: PINRecord.Standing?
         /// Whether it was written down before it is sent.
@@ -55,12 +56,12 @@ final class TriedPINs: Sendable {
     /// Looks a PIN up that nobody has just typed in, and writes down that it is going to be tried where that has to be.
     ///
     /// - Parameters:
-    ///   - isKnown: Whether this process has seen the token accept it.
     ///   - hasSeenWrongPIN: Looks whether the token shows that; called when no other one is being tried.
     func begin(
-        _ pin: SecretBytes, for token: Slot.Identity, isKnown: Bool,
+        _ remembered: PINPolicy.Remembered, for token: Slot.Identity,
         hasSeenWrongPIN: (_ hasWaited: Bool) throws(CertificateProviderError) -> Bool
     ) throws(CertificateProviderError) -> Outcome {
+        let (pin, isKnown) = (remembered.pin, remembered.isKnown)
         if unwritten.withLock({ $0[token]?.contains(pin) ?? false }) { return .rejected }
         let claim: RecordClaim?
         var obstacle: CertificateProviderError?
@@ -74,7 +75,8 @@ final class TriedPINs: Sendable {
         }
         let isDoubtful = try hasSeenWrongPIN(hasWaited)
         let wasInterrupted = claim?.isInterrupted ?? false
-        var attempt = Attempt(token: token, pin: pin, isKnown: isKnown, claim: claim)
+        var attempt = Attempt(
+            token: token, pin: pin, isKnown: isKnown, isPersons: remembered.isPersons, claim: claim)
         let record = try records[token]
         attempt.isAccepted = record.isAccepted(pin)
         attempt.previous = record.standing(of: pin)
@@ -122,7 +124,7 @@ final class TriedPINs: Sendable {
         guard attempt.isMarked || attempt.previous != nil else { return }
         remember(attempt.token) { record in
             // A PIN of a person is nowhere on this host, and nothing of it is to be.
-            if attempt.isKnown { record.set(nil, for: attempt.pin) } else { record.accept(attempt.pin) }
+            if attempt.isKnown || attempt.isPersons { record.set(nil, for: attempt.pin) } else { record.accept(attempt.pin) }
         }
     }
 
@@ -133,11 +135,14 @@ final class TriedPINs: Sendable {
 
     /// The token has not looked at the PIN, as far as can be told.
     ///
-    /// - Parameter isSure: Otherwise the answer may have been lost behind it. Then a PIN that was never accepted stays
-    ///   written down: this was one of its two attempts.
+    /// - Parameter isSure: Otherwise the answer may have been lost behind it. Then this was one of the PIN's two attempts:
+    ///   it stays written down, and where it was not, the claim says so.
     func takeBack(_ attempt: Attempt, isSure: Bool) {
-        guard attempt.isMarked, isSure || attempt.isKnown || attempt.isAccepted else { return }
-        remember(attempt.token) { $0.set(attempt.previous, for: attempt.pin) }
+        guard isSure else {
+            if !attempt.isMarked { attempt.claim?.isInterrupted = true }
+            return
+        }
+        if attempt.isMarked { remember(attempt.token) { $0.set(attempt.previous, for: attempt.pin) } }
     }
 
     /// Notes that a token has rejected a PIN.
@@ -155,12 +160,6 @@ final class TriedPINs: Sendable {
         // Whatever cannot be read holds no mark that this could take away.
         guard let record = try? records[token], record.standing(of: pin) != nil else { return }
         remember(token) { $0.set(nil, for: pin) }
-    }
-
-    /// Whether the PIN is known to be wrong, by this process or another one.
-    func isRejected(_ pin: SecretBytes, for token: Slot.Identity) -> Bool {
-        unwritten.withLock { $0[token]?.contains(pin) ?? false }
-            || (try? records[token])?.standing(of: pin) == .rejected
     }
 
     /// Writes down what came of a PIN, where that is possible. What was written before it was sent is the safe side.

@@ -71,12 +71,7 @@ extension Token {
         do throws(CryptokiError) {
             let signature = try session.sign(
                 probe, with: key.handle, by: ways.filter { $0.scheme == scheme }, modulusBits: publicKey.bits,
-                authenticate: key.needsPINEachTime
-                    ? { session throws(CryptokiError) in
-                        try self.pins.confirm(connection.slot) { pin throws(CryptokiError) in
-                            try session.login(pin, as: CK_USER_TYPE(CKU_CONTEXT_SPECIFIC))
-                        }
-                    } : nil)
+                authenticate: key.needsPINEachTime ? confirmation(on: connection) : nil)
             guard let encoded = try? signature.encoded(for: publicKey, token: displayName) else { return false }
             return publicKey.isValidSignature(encoded, for: probe, using: scheme)
         } catch {

@@ -1,0 +1,118 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import Foundation
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// The token has looked at the PIN, and what it found is lost on the way. Its flags conceal what it counts.
+@Suite struct LostAnswerTests {
+    private static let concealed = CK_FLAGS(CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY)
+
+    private static func moduleWithKeyThatAsksEachTime() throws -> FaultyModule {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
+        module.control.insert(0, 0)
+        return module
+    }
+
+    @Test(arguments: [
+        CKR_DEVICE_ERROR, CKR_SESSION_CLOSED, CKR_SESSION_HANDLE_INVALID, CKR_TOKEN_NOT_RECOGNIZED,
+        CKR_FUNCTION_REJECTED, CKR_GENERAL_ERROR, 0x8000_0001,
+    ])
+    func aWrongPINIsSentTwiceAtMost(answer: CK_RV) async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_flags(0, 0, Self.concealed)
+        module.control.lose("C_Login", 10, answer)
+        let storage = InMemoryStorage()
+        for _ in 0..<10 {
+            let provider = try module.provider(pin: "9999", storage: storage)
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
+        }
+        #expect(module.control.tries_left(0) == 1)
+    }
+
+    /// It was right until somebody changed it on the token.
+    @Test(arguments: [true, false]) func aPINThatWasRightIsSentTwiceAtMost(isSameProcess: Bool) async throws {
+        let module = try FaultyModule.withIdentity()
+        let storage = InMemoryStorage()
+        let first = try module.provider(storage: storage)
+        let identity = try await first.getCertificate(NoUserInteraction())
+        module.control.set_token(0, "alpha", "0001", "5678")
+        module.control.set_flags(0, 0, Self.concealed)
+        module.control.log_out(0)
+        module.control.lose("C_Login", 10, CKR_DEVICE_ERROR)
+        for _ in 0..<5 {
+            if isSameProcess {
+                #expect(await code { _ = try await identity.key.signsValidly() } != nil)
+            } else {
+                let provider = try module.provider(storage: storage)
+                #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
+            }
+        }
+        #expect(module.control.tries_left(0) == 1)
+        // Until a person says what it is.
+        module.control.lose("C_Login", 0, CKR_OK)
+        let attended = try module.provider(pin: nil, storage: storage)
+        #expect(try await attended.getCertificate(Person("5678")).key.signsValidly())
+    }
+
+    /// One signature sends the PIN once.
+    @Test func oneForASignatureCostsOneTry() async throws {
+        let module = try Self.moduleWithKeyThatAsksEachTime()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        module.control.set_token(0, "alpha", "0001", "5678")
+        module.control.set_flags(0, 0, Self.concealed)
+        module.control.lose("C_Login", 10, CKR_DEVICE_ERROR)
+        #expect(await code { _ = try await identity.key.signsValidly() } != nil)
+        #expect(module.control.tries_left(0) == 2)
+        for _ in 0..<3 { #expect(await code { _ = try await identity.key.signsValidly() } != nil) }
+        #expect(module.control.tries_left(0) == 1)
+    }
+
+    /// And not the token's last.
+    @Test func theLastTryIsNotForASignature() async throws {
+        let module = try Self.moduleWithKeyThatAsksEachTime()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        module.control.set_flags(0, CK_FLAGS(CKF_USER_PIN_FINAL_TRY), 0)
+        let sent = module.control.pins()
+        #expect(await code { _ = try await identity.key.signsValidly() } == .pinFinalTry)
+        #expect(module.control.pins() == sent)
+    }
+
+    /// The key asks, and nobody may log in: another part of the process has.
+    @Test func withoutAPermissionNothingIsSentForASignature() async throws {
+        let module = try Self.moduleWithKeyThatAsksEachTime()
+        let other = try await module.provider().getCertificate(NoUserInteraction())
+        let provider = try module.provider(["login": "never"])
+        let sent = module.control.pins()
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .interactionRequired)
+        #expect(module.control.pins() == sent)
+        #expect(try await other.key.signsValidly())
+    }
+
+    /// A pipe says the PIN once, and a failure in between does not lose it.
+    @Test func whatAPipeHasSaidIsKept() async throws {
+        let directory = FileManager.default.temporaryDirectory.appendingPathComponent(UUID().uuidString).path
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        let pipe = directory + "/pin"
+        try #require(mkfifo(pipe, 0o600) == 0)
+        // Open for both, which on Linux needs no reader yet; what is written stays until it is read.
+        let writer = open(pipe, O_RDWR | O_NONBLOCK | O_CLOEXEC)
+        try #require(write(writer, FaultyModule.pin, FaultyModule.pin.utf8.count) == FaultyModule.pin.utf8.count)
+        let closing = Task.detached {
+            // The end of the text is the end of the last writer.
+            try await Task.sleep(for: .milliseconds(200))
+            close(writer)
+        }
+        let module = try FaultyModule.withIdentity()
+        module.fail("C_Login", CKR_FUNCTION_CANCELED)
+        let provider = try module.provider(pin: nil, ["pin-source": "file:\(pipe)"])
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .userCancelled)
+        try await closing.value
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+}
