@@ -1,0 +1,24 @@
+"""Serves until SIGTERM or the end of standard input, so that nothing outlives the test that started it."""
+
+import json
+import os
+import signal
+import sys
+
+from .options import parser
+from .server import Server
+
+
+def main():
+    options = parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    server = Server(options)
+    print(json.dumps({"port": server.listen(), "directory": str(server.directory.resolve())}), flush=True)
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    # Threads may be waiting for clients; what they have logged is written.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

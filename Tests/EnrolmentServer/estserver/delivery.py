@@ -1,0 +1,100 @@
+"""How an answer goes over the wire, and how the faults in that look."""
+
+import socket
+import struct
+import time
+
+from OpenSSL import SSL
+
+ENDLESS_LENGTH = 1 << 40
+
+
+class Closed(Exception):
+    """The connection has been ended; there is nothing more to do on it."""
+
+
+class Wire:
+    """The sending side of one connection, and the ways to end it."""
+
+    def __init__(self, connection, plain):
+        self.connection, self.plain = connection, plain
+
+    def send(self, data):
+        if data:
+            self.connection.sendall(data)
+
+    def close(self, how="closed"):
+        """closed: a closing alert, then FIN. abrupt: FIN without the alert. reset: RST."""
+        if how == "reset":
+            self.plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        elif how == "closed":
+            try:
+                self.connection.shutdown()
+            except (SSL.Error, OSError):
+                pass
+        self.plain.close()
+        raise Closed
+
+    def wait_for_client(self):
+        """Until the client goes away."""
+        try:
+            while self.connection.recv(16384):
+                pass
+        except (SSL.Error, OSError):
+            pass
+        self.close()
+
+    def half_close(self):
+        self.plain.shutdown(socket.SHUT_WR)
+        self.wait_for_client()
+
+
+def chunked(body, size=100):
+    parts = [body[start : start + size] for start in range(0, len(body), size)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+
+
+def endless(wire, response, faults):
+    if faults.has("headers-endless"):
+        wire.send(response.head().removesuffix(b"\r\n"))
+        while True:
+            wire.send(b"X-Filler: " + b"filler " * 500 + b"\r\n")
+    line = b"QUJD" * 16 + b"\n"
+    if faults.get("endless")["framing"]:
+        wire.send(response.head(ENDLESS_LENGTH) + response.body)
+        while True:
+            wire.send(line * 100)
+    wire.send(response.head(extra=[("Transfer-Encoding", "chunked")]))
+    wire.send(chunked(response.body, 4096).removesuffix(b"0\r\n\r\n"))
+    while True:
+        wire.send(chunked(line * 100, 6500).removesuffix(b"0\r\n\r\n"))
+
+
+def deliver(wire, response, faults):
+    """Sends the answer. Ends with Closed where a fault has closed the connection."""
+    if faults.has("headers-endless") or faults.has("endless"):
+        endless(wire, response, faults)
+    head, body = response.head(), response.body
+    if faults.has("chunked"):
+        head, body = response.head(extra=[("Transfer-Encoding", "chunked")]), chunked(body)
+    elif faults.has("no-length"):
+        length = f"Content-Length: {len(body)}".encode()
+        head = head.replace(length, b"Connection: close")
+    if (cut := faults.get("cut")) is not None:
+        wire.send((head + body)[: int(cut["octets"])])
+        wire.close(cut["ending"] or "closed")
+    if (drip := faults.get("drip")) is not None:
+        for octet in head + body:
+            wire.send(bytes([octet]))
+            time.sleep(int(drip["milliseconds"] or 1000) / 1000)
+    elif (slow := faults.get("slow-body")) is not None:
+        wire.send(head)
+        time.sleep(int(slow["milliseconds"] or 45) / 1000)
+        wire.send(body)
+    elif faults.has("hang-body"):
+        wire.send(head)
+        wire.wait_for_client()
+    else:
+        wire.send(head + body)
+    if faults.has("no-length") or faults.has("close-after-answer"):
+        wire.close()

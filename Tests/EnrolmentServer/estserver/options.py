@@ -1,0 +1,68 @@
+"""The command line."""
+
+import argparse
+
+from .csrattrs import Wishes
+from .pending import retry_after
+
+SCHEMES = ("basic", "digest", "bearer", "oauth", "certificate")
+
+
+def auth(text):
+    if text != "none" and not set(text.split("+")) <= set(SCHEMES):
+        raise argparse.ArgumentTypeError(f"none, or words of {', '.join(SCHEMES)} joined by +")
+    return text
+
+
+def digest_algorithm(text):
+    if not set(text.split("+")) <= {"MD5", "MD5-sess", "SHA-256", "SHA-256-sess"}:
+        raise argparse.ArgumentTypeError("MD5, SHA-256, either with -sess, or several joined by +")
+    return text
+
+
+def retry(text):
+    retry_after(text)
+    return text
+
+
+def wish(text):
+    try:
+        Wishes([text], False).encoded()
+    except (ValueError, KeyError, IndexError):
+        raise argparse.ArgumentTypeError(f"cannot ask for {text}") from None
+    return text
+
+
+def parser():
+    parser = argparse.ArgumentParser(prog="est-server", description="An EST server for tests, on 127.0.0.1 only.")
+    add = parser.add_argument
+    add("--directory", required=True, help="where certificates and the log go")
+    add("--port", type=int, default=0, help="default: any free one")
+    add("--tls", choices=("1.2", "1.3", "any"), default="any")
+
+    add("--ca-key", choices=("rsa", "ec"), default="ec", help="keys of the authorities and the server")
+    add("--root-only", action="store_true", help="the root issues; there is no intermediate")
+    add("--leaf-only", action="store_true", help="answer without the intermediate")
+    add("--lifetime", type=int, default=86400, metavar="SECONDS", help="of an issued certificate")
+    add("--serverkeygen", choices=("pkcs8", "pkcs1", "off"), default="pkcs8", help="pkcs1 is labelled PKCS#8 too")
+
+    add("--auth", type=auth, default="none", help=f"none, or {', '.join(SCHEMES)}; several with +")
+    add("--user", default="estuser")
+    add("--password", default="estpwd")
+    add("--token", default="esttoken", help="for bearer")
+    add("--digest-algorithm", type=digest_algorithm, default="SHA-256", help="MD5, SHA-256, -sess; several with +")
+    add("--nonce-uses", type=int, default=0, metavar="N", help="a Digest nonce is stale after that many")
+    add("--client-id", default="estclient", help="for oauth")
+    add("--client-secret", default="estsecret", help="for oauth")
+    add("--scope", default="", help="for oauth: the scopes there are, space-joined")
+    add("--token-lifetime", type=int, default=3600, metavar="SECONDS", help="for oauth: expires_in")
+
+    add("--binding", choices=("required", "optional", "off"), default="optional", help="of the CSR to the connection")
+    add("--csrattrs", type=wish, action="append", default=[], metavar="WISH",
+        help="challengePassword, key:rsa:BITS, key:ec:CURVE, hash:NAME, extension:OID, oid:OID; repeated")  # fmt: skip
+    add("--enforce-csrattrs", action="store_true", help="refuse a CSR that does not follow")
+    add("--authenticate-csrattrs", action="store_true", help="csrattrs wants authentication too")
+    add("--pending", type=int, default=0, metavar="N", help="answer each CSR with 202 that often")
+    add("--fault", default="", metavar="NAME[+NAME]", help="on every path without a label, as if it were fault-NAME")
+    add("--retry-after", type=retry, default="1", help="SECONDS, http-date[:SECONDS] or absent")
+    return parser

@@ -1,0 +1,118 @@
+"""The server: its authorities, its directory and its listening socket."""
+
+import hashlib
+import ipaddress
+import json
+import os
+import pathlib
+import socket
+import threading
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from OpenSSL import crypto
+
+from . import ca, tls
+from .auth import REALM, Authentication
+from .connection import serve
+from .csrattrs import Wishes
+from .digest import Digest
+from .est import ESTServer
+from .faults import Counter, wrapped
+from .oauth import TokenEndpoint
+from .pending import PendingRequests
+
+
+class Server:
+    def __init__(self, options):
+        self.options = options
+        self.directory = pathlib.Path(options.directory)
+        (self.directory / "issued").mkdir(parents=True, exist_ok=True)
+        self.lock = threading.Lock()
+        self.log_file = open(self.directory / "log.jsonl", "a", buffering=1, encoding="utf-8")
+
+        issuing_name = None if options.root_only else "Issuing CA"
+        self.authority = ca.Authority("Root CA", issuing_name, options.ca_key)
+        self.stranger = ca.Authority("Stranger's Root CA", "Stranger's Issuing CA", "ec")
+        self.manufacturer = ca.Authority("Manufacturer", None, "ec")
+        self._successor = None
+
+        self.tokens = TokenEndpoint(options)
+        algorithms = options.digest_algorithm.split("+")
+        digest = Digest(REALM, options.user, options.password, algorithms, options.nonce_uses)
+        self.authentication = Authentication(options, digest, self.tokens)
+        self.wishes = Wishes(options.csrattrs, options.binding == "required")
+        self.pending = PendingRequests()
+        self.counter = Counter()
+        self.est = ESTServer(self)
+        self.prepare()
+
+    def prepare(self):
+        """The server's certificate, and the files that a test begins with."""
+        key = ca.new_key(self.options.ca_key)
+        addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", "::1")]
+        names = x509.SubjectAlternativeName([x509.DNSName("localhost"), *addresses])
+        leaf = self.authority.issue(ca.name("localhost"), key.public_key(), names, server=True)
+        chain = [leaf, *self.authority.intermediates]
+        trusted = [*self.authority.certificates, self.manufacturer.root]
+        self.context = tls.server_context(self.options.tls, chain, key, trusted)
+
+        self.write("ca.pem", ca.pem(self.authority.root))
+        self.write("intermediate.pem", b"".join(map(ca.pem, self.authority.intermediates)))
+        self.write("stranger-ca.pem", ca.pem(self.stranger.root))
+        self.write("server.pem", b"".join(map(ca.pem, chain)))
+        public_key = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        pin = wrapped(hashlib.sha256(public_key).digest()).decode()
+        self.write("server.pin", f"sha256/{pin}".encode())
+        device_key = ca.new_key()
+        device = self.manufacturer.issue(ca.name("Device"), device_key.public_key(), ends=3650 * 86400)
+        self.write("manufacturer.pem", ca.pem(device))
+        plain_key = device_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        self.write("manufacturer.key", plain_key)
+
+    @property
+    def successor(self):
+        """The authority after a rollover: a root of the same name, made when first asked for."""
+        with self.lock:
+            if self._successor is None:
+                issuing_name = None if self.options.root_only else "Issuing CA 2"
+                self._successor = ca.Authority("Root CA", issuing_name, self.options.ca_key)
+                for certificate in self._successor.certificates:
+                    self.context.get_cert_store().add_cert(crypto.X509.from_cryptography(certificate))
+                self.write("new-ca.pem", ca.pem(self._successor.root))
+            return self._successor
+
+    def issued(self, certificate):
+        return self.authority.issued(certificate) or bool(self._successor and self._successor.issued(certificate))
+
+    def issue(self, authority, subject, key, names, validity, record):
+        leaf = authority.issue(subject, key, names, *validity)
+        serial = ca.serial_text(leaf)
+        self.write(f"issued/{serial}.pem", ca.pem(leaf))
+        if record["serial"] is None:
+            record["serial"] = serial
+        else:
+            record["other_serials"] = [*record.get("other_serials", []), serial]
+        return leaf
+
+    def write(self, name, content):
+        """Whole or not at all, for a test may be looking."""
+        path = self.directory / name
+        temporary = path.parent.parent / f".{path.name}" if name.startswith("issued/") else path.with_name("." + name)
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+
+    def log(self, record):
+        with self.lock:
+            self.log_file.write(json.dumps(record) + "\n")
+
+    def listen(self):
+        """Accepts connections from now on, and returns the port."""
+        listener = socket.create_server(("127.0.0.1", self.options.port), backlog=128)
+        threading.Thread(target=self.accept, args=(listener,), daemon=True).start()
+        return listener.getsockname()[1]
+
+    def accept(self, listener):
+        while True:
+            plain, _ = listener.accept()
+            threading.Thread(target=serve, args=(self, plain), daemon=True).start()
