@@ -73,7 +73,7 @@ issued() {
 
 # leaf FILE: the certificate in $d/body, a bag in base64, that is for the CSR's key, as PEM.
 leaf() {
-    base64 -d "$d/body" | openssl pkcs7 -inform der -print_certs -out "$d/bag.pem" &&
+    base64 -di "$d/body" | openssl pkcs7 -inform der -print_certs -out "$d/bag.pem" &&
         csplit -s -z -f "$d/bag-" "$d/bag.pem" '/^subject/' '{*}' || return 1
     for one in "$d"/bag-*; do
         if openssl x509 -in "$one" -noout -pubkey | cmp -s - "${public:-$work/public.pem}"; then

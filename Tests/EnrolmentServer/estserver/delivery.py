@@ -7,6 +7,7 @@ import time
 from OpenSSL import SSL
 
 ENDLESS_LENGTH = 1 << 40
+LINGER_SECONDS = 5
 
 
 class Closed(Exception):
@@ -28,12 +29,20 @@ class Wire:
         if how == "reset":
             self.plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         elif how == "closed":
-            try:
-                self.connection.shutdown()
-            except (SSL.Error, OSError):
-                pass
+            self.end_orderly()
         self.plain.close()
         raise Closed
+
+    def end_orderly(self):
+        """Takes what the client still sends, its own alert for one: closing a socket before that would reset it."""
+        try:
+            self.connection.shutdown()
+            self.plain.shutdown(socket.SHUT_WR)
+            self.plain.settimeout(LINGER_SECONDS)
+            while self.plain.recv(16384):
+                pass
+        except (SSL.Error, OSError):
+            pass
 
     def wait_for_client(self):
         """Until the client goes away."""
