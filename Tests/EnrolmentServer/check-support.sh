@@ -84,6 +84,13 @@ leaf() {
     [ -s "$1" ]
 }
 
+# bag NUMBER: so many certificates are in $d/body.
+bag() {
+    local count
+    count=$(base64 -di "$d/body" | openssl pkcs7 -inform der -print_certs | grep -c ^subject)
+    check "    $1 certificates" [ "$count" = "$1" ]
+}
+
 trusted() { openssl verify -x509_strict -purpose sslclient -CAfile "$d/ca.pem" -untrusted "$d/intermediate.pem" "$@"; }
 
 # request NAME SUBJECT SAN: a key on P-256, its CSR in base64 and its public key.

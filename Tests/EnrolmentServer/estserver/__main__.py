@@ -1,4 +1,7 @@
-"""Serves until SIGTERM or the end of standard input, so that nothing outlives the test that started it."""
+"""Serves until SIGTERM or the end of standard input, so that nothing outlives the test that started it.
+
+SIGUSR1 rolls the root over.
+"""
 
 import json
 import os
@@ -13,6 +16,7 @@ def main():
     options = parser().parse_args()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     server = Server(options)
+    signal.signal(signal.SIGUSR1, lambda *_: server.roll_over())
     print(json.dumps({"port": server.listen(), "directory": str(server.directory.resolve())}), flush=True)
     while os.read(sys.stdin.fileno(), 4096):
         pass

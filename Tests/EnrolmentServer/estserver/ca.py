@@ -78,6 +78,12 @@ def ca_certificate(subject, public_key, issuer, issuer_key):
     return draft.sign(issuer_key, hashes.SHA256())
 
 
+def self_signed(subject, key, names):
+    """What an appliance that nobody has set up yet shows."""
+    draft = builder(subject, key.public_key(), subject, key, now() - DAY, now() + 3650 * DAY)
+    return draft.add_extension(names, critical=False).sign(key, hashes.SHA256())
+
+
 class Authority:
     """A root and what it issues with: an intermediate, or the root itself."""
 

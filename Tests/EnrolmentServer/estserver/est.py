@@ -42,6 +42,7 @@ def read_csr(request, record):
         csr = x509.load_der_x509_csr(base64.b64decode(body, validate=True))
         key = csr.public_key()
         names = alternative_names(csr)
+        tuple(csr.attributes)
     except (binascii.Error, ValueError, TypeError, x509.DuplicateExtension) as error:
         raise HTTPError(400, f"The body is no CSR in base64: {error}") from error
     record["csr_key_sha256"] = public_key_hash(key)
@@ -94,7 +95,7 @@ class ESTServer:
 
     def cacerts(self, faults):
         certificates = self.server.authority.certificates
-        if faults.has("rollover"):
+        if self.server.is_rolled_over or faults.has("rollover"):
             successor = self.server.successor
             links = self.server.authority.rollover_certificates(successor)
             certificates = [*successor.certificates, *links, *certificates]
@@ -134,7 +135,7 @@ class ESTServer:
         key = record["csr_key_sha256"]
         if not self.server.pending.waits(key, csr, client, count, record["notes"]):
             return None
-        later = retry_after(self.options.retry_after)
+        later = retry_after(chosen["retry"] if chosen and chosen["retry"] else self.options.retry_after)
         return Response(202, [("Retry-After", later)] if later is not None else [])
 
     def enrol(self, operation, csr, certificate, faults, record):

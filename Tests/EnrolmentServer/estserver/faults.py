@@ -13,16 +13,17 @@ import threading
 from .messages import HTTPError
 
 ENROLMENT = {"simpleenroll", "simplereenroll", "serverkeygen"}
+RETRY = r"(-retry-(?P<retry>(date-)?\d+|absent))?"
 # Each name, and what may follow it.
 BEFORE_ISSUING = {
-    "status": r"-(?P<status>[1-9]\d\d)(-retry-((?P<kind>date)-)?(?P<seconds>\d+))?",
+    "status": r"-(?P<status>[1-9]\d\d)" + RETRY,
     "429": "",
     "redirect": r"-(?P<status>30[12378])-(?P<where>same|other|loop|http)",
     "401-without-challenge": "",
     "hang": "",
     "half-close": "",
     "close-after-request": "",
-    "pending": r"-(?P<count>\d+)",
+    "pending": r"-(?P<count>\d+)" + RETRY,
 }
 ISSUING = {
     "old-certificate": "",

@@ -35,9 +35,8 @@ def interrupt(request, operation, faults):
         if faults.has(name):
             raise Interruption(name)
     if (status := faults.get("status")) is not None:
-        headers = []
-        if status["seconds"]:
-            headers = [("Retry-After", retry_after(("http-date:" if status["kind"] else "") + status["seconds"]))]
+        later = retry_after(status["retry"] or "absent")
+        headers = [("Retry-After", later)] if later is not None else []
         raise HTTPError(int(status["status"]), "The certification authority is out of order.", headers)
     if faults.has("429"):
         raise HTTPError(429, "Too many requests.", [("Retry-After", "1")])
@@ -65,7 +64,7 @@ def validity(lifetime, faults):
 
 def bag(server, subject, names, key, presented, faults, record):
     """The certificates of the answer in DER, in an order that is not the chain's."""
-    authority = server.successor if faults.has("rollover") else server.authority
+    authority = server.successor if server.is_rolled_over or faults.has("rollover") else server.authority
     if faults.has("untrusted"):
         authority = server.stranger
     earlier = presented or authority.latest(subject)

@@ -12,6 +12,7 @@ REASONS = {
     415: "Unsupported Media Type", 417: "Expectation Failed", 429: "Too Many Requests", 500: "Internal Server Error",
     501: "Not Implemented", 502: "Bad Gateway", 503: "Service Unavailable", 504: "Gateway Timeout",
 }  # fmt: skip
+SINGLE = {"host", "content-length", "content-type", "transfer-encoding", "authorization"}
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -98,9 +99,10 @@ class Reader:
             key, colon, value = line.partition(":")
             if not colon or not TOKEN.fullmatch(key) or size > HEADER_LIMIT:
                 raise HTTPError(400, "A header field is malformed or there are too many.")
-            if key.lower() in request.headers:
+            key, value = key.lower(), value.strip()
+            if key in request.headers and key in SINGLE:
                 raise HTTPError(400, f"The header field {key} is there twice.")
-            request.headers[key.lower()] = value.strip()
+            request.headers[key] = f"{request.headers[key]}, {value}" if key in request.headers else value
         if "host" not in request.headers:
             raise HTTPError(400, "The header field Host is missing.")
         self.read_body(request)

@@ -40,6 +40,7 @@ def parser():
     add("--port", type=int, default=0, help="default: any free one")
     add("--tls", choices=("1.2", "1.3", "any"), default="any")
 
+    add("--server-certificate", choices=("right", "expired", "other-host", "self-signed"), default="right")
     add("--ca-key", choices=("rsa", "ec"), default="ec", help="keys of the authorities and the server")
     add("--root-only", action="store_true", help="the root issues; there is no intermediate")
     add("--leaf-only", action="store_true", help="answer without the intermediate")
@@ -64,5 +65,5 @@ def parser():
     add("--authenticate-csrattrs", action="store_true", help="csrattrs wants authentication too")
     add("--pending", type=int, default=0, metavar="N", help="answer each CSR with 202 that often")
     add("--fault", default="", metavar="NAME[+NAME]", help="on every path without a label, as if it were fault-NAME")
-    add("--retry-after", type=retry, default="1", help="SECONDS, http-date[:SECONDS] or absent")
+    add("--retry-after", type=retry, default="1", help="SECONDS, date-SECONDS (an HTTP-date) or absent")
     return parser

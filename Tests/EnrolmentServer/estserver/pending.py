@@ -10,9 +10,9 @@ from cryptography.x509.oid import AttributeOID
 
 def retry_after(text):
     """The value of Retry-After: seconds, an HTTP-date that many seconds ahead, or None for no such header."""
-    kind, _, seconds = text.partition(":")
-    if kind == "http-date":
-        return email.utils.formatdate(time.time() + int(seconds or 1), usegmt=True)
+    kind, _, seconds = text.partition("-")
+    if kind == "date":
+        return email.utils.formatdate(time.time() + int(seconds), usegmt=True)
     return None if kind == "absent" else str(int(text))
 
 

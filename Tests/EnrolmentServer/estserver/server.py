@@ -1,5 +1,6 @@
 """The server: its authorities, its directory and its listening socket."""
 
+import base64
 import hashlib
 import ipaddress
 import json
@@ -18,7 +19,7 @@ from .connection import serve
 from .csrattrs import Wishes
 from .digest import Digest
 from .est import ESTServer
-from .faults import Counter, wrapped
+from .faults import Counter
 from .oauth import TokenEndpoint
 from .pending import PendingRequests
 
@@ -36,6 +37,7 @@ class Server:
         self.stranger = ca.Authority("Stranger's Root CA", "Stranger's Issuing CA", "ec")
         self.manufacturer = ca.Authority("Manufacturer", None, "ec")
         self._successor = None
+        self.is_rolled_over = False
 
         self.tokens = TokenEndpoint(options)
         algorithms = options.digest_algorithm.split("+")
@@ -47,23 +49,37 @@ class Server:
         self.est = ESTServer(self)
         self.prepare()
 
-    def prepare(self):
-        """The server's certificate, and the files that a test begins with."""
-        key = ca.new_key(self.options.ca_key)
+    def take_certificate(self, authority):
+        """Makes the server's own certificate, and uses it for connections from now on."""
+        kind, key = self.options.server_certificate, ca.new_key(self.options.ca_key)
         addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", "::1")]
-        names = x509.SubjectAlternativeName([x509.DNSName("localhost"), *addresses])
-        leaf = self.authority.issue(ca.name("localhost"), key.public_key(), names, server=True)
-        chain = [leaf, *self.authority.intermediates]
-        trusted = [*self.authority.certificates, self.manufacturer.root]
+        names = [x509.DNSName("localhost"), *addresses] if kind != "other-host" else [x509.DNSName("elsewhere.example")]
+        names = x509.SubjectAlternativeName(names)
+        validity = (-86400, -60) if kind == "expired" else (0, 30 * 86400)
+        if kind == "self-signed":
+            chain = [ca.self_signed(ca.name("localhost"), key, names)]
+        else:
+            leaf = authority.issue(ca.name("localhost"), key.public_key(), names, *validity, server=True)
+            chain = [leaf, *authority.intermediates]
+        successors = self._successor.certificates if self._successor else []
+        trusted = [*self.authority.certificates, *successors, self.manufacturer.root]
         self.context = tls.server_context(self.options.tls, chain, key, trusted)
+        self.write("server.pem", b"".join(map(ca.pem, chain)))
+        public_key = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        self.write("server.pin", b"sha256/" + base64.b64encode(hashlib.sha256(public_key).digest()) + b"\n")
 
+    def roll_over(self):
+        """From now on the new root's authority issues, the server's own certificate too."""
+        self.take_certificate(self.successor)
+        self.is_rolled_over = True
+        self.log({"event": "rolled-over"})
+
+    def prepare(self):
+        """The files that a test begins with."""
+        self.take_certificate(self.authority)
         self.write("ca.pem", ca.pem(self.authority.root))
         self.write("intermediate.pem", b"".join(map(ca.pem, self.authority.intermediates)))
         self.write("stranger-ca.pem", ca.pem(self.stranger.root))
-        self.write("server.pem", b"".join(map(ca.pem, chain)))
-        public_key = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-        pin = wrapped(hashlib.sha256(public_key).digest()).decode()
-        self.write("server.pin", f"sha256/{pin}".encode())
         device_key = ca.new_key()
         device = self.manufacturer.issue(ca.name("Device"), device_key.public_key(), ends=3650 * 86400)
         self.write("manufacturer.pem", ca.pem(device))
