@@ -39,14 +39,13 @@ class PendingRequests:
         wanted = content(csr)
         with self.lock:
             entry = self.entries.get(key)
-            if entry is None and any(other["client"] == client and other["left"] for other in self.entries.values()):
+            if entry is None and any(other["client"] == client and other["open"] for other in self.entries.values()):
                 notes.append("another key by a client with a pending request")
             if entry is not None and entry["content"] != wanted:
                 notes.append("another CSR for the key of an earlier request")
                 entry = None
             if entry is None:
                 entry = self.entries[key] = {"content": wanted, "client": client, "left": count}
-            if not entry["left"]:
-                return False
-            entry["left"] -= 1
-            return True
+            entry["open"] = entry["left"] > 0
+            entry["left"] -= entry["open"]
+            return entry["open"]
