@@ -26,10 +26,10 @@ def serve(server, plain):
         server.log({"event": "handshake-failed", "connection": number, "error": repr(error)})
         plain.close()
         return
-    Session(server, connection, plain, number).run()
+    Conversation(server, connection, plain, number).run()
 
 
-class Session:
+class Conversation:
     def __init__(self, server, connection, plain, number):
         self.server, self.connection, self.number = server, connection, number
         self.wire = Wire(connection, plain)

@@ -61,13 +61,13 @@ def read_csr(request, record):
 
 
 class ESTServer:
-    """What `server` has: options, authentication, wishes, pending, the authorities. One for all connections."""
+    """The operations, on what `server` holds. One for all connections."""
 
     def __init__(self, server):
         self.server, self.options = server, server.options
 
     def respond(self, connection, request, operation, faults, record):
-        """The answer to one request; the faults that need none raise faults of their own in issuing.interrupt."""
+        """The answer to one request. Ends with HTTPError, or with Interruption where a fault wants no answer at all."""
         certificate = tls.client_certificate(connection)
         if operation in ("cacerts", "csrattrs"):
             if request.method != "GET":

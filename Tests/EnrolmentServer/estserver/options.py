@@ -2,7 +2,9 @@
 
 import argparse
 
+from . import faults
 from .csrattrs import Wishes
+from .messages import HTTPError
 from .pending import retry_after
 
 SCHEMES = ("basic", "digest", "bearer", "oauth", "certificate")
@@ -30,6 +32,14 @@ def wish(text):
         Wishes([text], False).encoded()
     except (ValueError, KeyError, IndexError):
         raise argparse.ArgumentTypeError(f"cannot ask for {text}") from None
+    return text
+
+
+def fault(text):
+    try:
+        faults.parse("fault-" + text)
+    except HTTPError as error:
+        raise argparse.ArgumentTypeError(error.text) from None
     return text
 
 
@@ -64,6 +74,6 @@ def parser():
     add("--enforce-csrattrs", action="store_true", help="refuse a CSR that does not follow")
     add("--authenticate-csrattrs", action="store_true", help="csrattrs wants authentication too")
     add("--pending", type=int, default=0, metavar="N", help="answer each CSR with 202 that often")
-    add("--fault", default="", metavar="NAME[+NAME]", help="on every path without a label, as if it were fault-NAME")
+    add("--fault", type=fault, metavar="NAME[+NAME]", help="on every path without a label, as if it were fault-NAME")
     add("--retry-after", type=retry, default="1", help="SECONDS, date-SECONDS (an HTTP-date) or absent")
     return parser
