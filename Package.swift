@@ -101,6 +101,22 @@ let package = Package(
             path: "Plugins/PKCS11TokenProvider"
         ),
         .target(
+            name: "RemoteMDMProvider",
+            dependencies: [
+                "CertificateProviding", "CertificateTLS", "OpenSSLSupport",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "CryptoExtras", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "X509", package: "swift-certificates"),
+            ],
+            path: "Plugins/RemoteMDMProvider"
+        ),
+        .target(
             name: "CertprovCommand",
             dependencies: [
                 "CLinux", "CertificateProviding", "IdentityStore", "LogonCore",
