@@ -198,6 +198,13 @@ let package = Package(
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ]),
         .testTarget(
+            name: "RemoteMDMProviderTests",
+            dependencies: [
+                "CertificateProviding", "IdentityStore", "OpenSSLSupport", "RemoteMDMProvider", "TestSupport",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "X509", package: "swift-certificates"),
+            ]),
+        .testTarget(
             name: "ReadmeTests",
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PKCS12FileProvider", "TestSupport",

@@ -101,8 +101,7 @@ public struct ConnectionProbe: Sendable {
     ) throws(CertificateProviderError) -> TLSConfiguration {
         let nothing = NIOSSLContextConfigurationOverride.noChanges
         let override = credentials?.override ?? nothing
-        var configuration = try TLSConfiguration.makeClientConfiguration(
-            presenting: NoCredentials(), trusting: trustAnchors)
+        var configuration = try TLSConfiguration.makeClientConfiguration(trusting: trustAnchors)
         configuration.signingSignatureAlgorithms = credentials?.signatureAlgorithms
         // BoringSSL calls back when, and only when, the server asks for a certificate.
         configuration.sslContextCallback = { _, promise in
@@ -157,8 +156,4 @@ public struct ConnectionProbe: Sendable {
 /// The TCP connection did not come about. NIO gives a bare `IOError` where it had nothing to resolve.
 struct NotConnected: Error {
     var reason: any Error
-}
-
-private struct NoCredentials: TLSCredentialSource {
-    func present(in configuration: inout TLSConfiguration) {}
 }

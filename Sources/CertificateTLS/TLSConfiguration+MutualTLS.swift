@@ -20,9 +20,17 @@ extension TLSConfiguration {
     public static func makeClientConfiguration(
         presenting credentials: some TLSCredentialSource, trusting trustAnchors: TrustAnchors
     ) throws(CertificateProviderError) -> TLSConfiguration {
+        var configuration = try makeClientConfiguration(trusting: trustAnchors)
+        credentials.present(in: &configuration)
+        return configuration
+    }
+
+    /// Makes a client's configuration like ``makeClientConfiguration(presenting:trusting:)`` that presents nothing.
+    public static func makeClientConfiguration(
+        trusting trustAnchors: TrustAnchors
+    ) throws(CertificateProviderError) -> TLSConfiguration {
         var configuration = try hardened(trusting: trustAnchors)
         configuration.certificateVerification = .fullVerification
-        credentials.present(in: &configuration)
         return configuration
     }
 

@@ -54,6 +54,19 @@ public struct TrustAnchors: Sendable, Hashable {
         }
     }
 
+    /// The anchors; `nil` for the system's. Blocks and throws as ``load()``.
+    func certificates() throws(CertificateProviderError) -> [X509Certificate]? {
+        switch source {
+        case .system: return nil
+        case .certificates(let certificates):
+            _ = try load()
+            return certificates
+        case .pemFile(let path):
+            let readable = try Self.certificates(inPEMFile: path)
+            return readable.compactMap { try? X509Certificate(derRepresentation: $0.toDERBytes()) }
+        }
+    }
+
     private static func certificates(
         inPEMFile path: String
     ) throws(CertificateProviderError) -> [NIOSSLCertificate] {

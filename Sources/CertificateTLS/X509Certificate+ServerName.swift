@@ -1,4 +1,5 @@
 public import CertificateProviding
+import NIOCore
 
 extension X509Certificate {
     /// Whether the certificate is for the DNS name `name`, by RFC 9525, section 6.3: one of its dNSNames is that name,
@@ -19,6 +20,15 @@ extension X509Certificate {
             return presented.first == [UInt8(ascii: "*")] && presented.count > 2
                 && presented.dropFirst() == wanted.dropFirst()
         }
+    }
+
+    /// Whether the certificate is for a server at `host`: a DNS name as ``isValid(forServerName:)`` has it, or an IPv4 or
+    /// IPv6 address without brackets, which must be among its iPAddress names (RFC 9110, section 4.3.5).
+    public func isValid(forHost host: String) -> Bool {
+        guard let address = try? SocketAddress(ipAddress: host, port: 0).ipAddress else {
+            return isValid(forServerName: host)
+        }
+        return subjectAlternativeNames.contains("ip:" + address)
     }
 
     /// The labels with their ASCII letters in lower case, without the empty one of the root. Bytes, since strings that

@@ -90,6 +90,12 @@ public struct X509Certificate: Sendable {
         return extendedKeyUsage.contains(.clientAuth) || extendedKeyUsage.contains(.any)
     }
 
+    /// Whether the certificate may authenticate a TLS server, as far as its extended key usage says.
+    public var permitsServerAuthentication: Bool {
+        guard let extendedKeyUsage else { return true }
+        return extendedKeyUsage.contains(.serverAuth) || extendedKeyUsage.contains(.any)
+    }
+
     /// Where `date` lies in the certificate's validity.
     public func status(at date: Date) -> ValidityStatus {
         if date < notValidBefore { return .notYetValid }

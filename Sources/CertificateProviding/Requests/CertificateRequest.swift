@@ -34,6 +34,11 @@ public struct CertificateRequest: Sendable {
             subject = DistinguishedName([.init(.init(type: type, utf8String: commonName))])
         }
 
+        /// The subject as ``X509Certificate/subject`` shows it.
+        public var subjectText: String { subject.rfc4514 }
+        /// As ``X509Certificate/subjectAlternativeNames`` shows them.
+        public var alternativeNames: [String] { alternatives.map(\.displayName) }
+
         /// The subject's most specific common name, if it has one.
         public var commonName: String? {
             subject.reversed().lazy.flatMap { $0 }

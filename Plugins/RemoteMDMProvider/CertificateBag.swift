@@ -1,0 +1,79 @@
+import CertificateProviding
+import FoundationEssentials
+import SwiftASN1
+
+/// The certificates of a `SignedData` that signs nothing (RFC 5652, section 5; RFC 8951, section 3.2): how enrolment
+/// protocols carry them. Their order means nothing.
+enum CertificateBag {
+    private static let signedData: ASN1ObjectIdentifier = [1, 2, 840, 113549, 1, 7, 2]
+    private static let maximumCount = 64
+
+    /// Reads DER, or BER as some servers write it.
+    /// - Throws: `protocolError`.
+    static func certificates(in bytes: [UInt8]) throws(CertificateProviderError) -> [X509Certificate] {
+        let encoded: [[UInt8]]
+        do { encoded = try parse(bytes) } catch {
+            throw CertificateProviderError(
+                .protocolError, "The server's answer is no collection of certificates (RFC 5652): it is damaged.",
+                underlying: error)
+        }
+        guard !encoded.isEmpty else {
+            throw CertificateProviderError(.protocolError, "The server's answer holds no certificate.")
+        }
+        guard encoded.count <= maximumCount else {
+            throw CertificateProviderError(
+                .protocolError, "The server's answer holds \(encoded.count) certificates; \(maximumCount) are too many.")
+        }
+        return try encoded.map { der throws(CertificateProviderError) in
+            do { return try X509Certificate(derRepresentation: der) } catch {
+                throw CertificateProviderError(
+                    .protocolError, "The server's answer holds a damaged certificate.", underlying: error)
+            }
+        }
+    }
+
+    private static func parse(_ bytes: [UInt8]) throws -> [[UInt8]] {
+        try BER.sequence(try BER.parse(bytes), identifier: .sequence) { content in
+            guard try ASN1ObjectIdentifier(berEncoded: &content) == signedData else {
+                throw ASN1Error.invalidASN1Object(reason: "not SignedData")
+            }
+            return try BER.explicitlyTagged(&content, tagNumber: 0, tagClass: .contextSpecific) { node in
+                try BER.sequence(node, identifier: .sequence) { fields in
+                    // Version, digest algorithms, content; then the certificates, which are optional.
+                    for _ in 0..<3 where fields.next() == nil {
+                        throw ASN1Error.invalidASN1Object(reason: "SignedData without its first fields")
+                    }
+                    var certificates: [[UInt8]] = []
+                    while let field = fields.next() {
+                        guard field.identifier == .init(tagWithNumber: 0, tagClass: .contextSpecific),
+                            case .constructed(let nodes) = field.content
+                        else { continue }
+                        for node in nodes where node.identifier == .sequence {
+                            certificates.append(Array(node.encodedBytes))
+                        }
+                    }
+                    return certificates
+                }
+            }
+        }
+    }
+}
+
+/// The bodies of EST (RFC 7030, section 4; RFC 8951, section 3.1).
+enum Base64Body {
+    /// Lines of 64 characters, each with its end: what every server takes.
+    static func encode(_ bytes: [UInt8]) -> [UInt8] {
+        Array(Data(bytes).base64EncodedData(options: [.lineLength64Characters, .endLineWithLineFeed])) + [0x0a]
+    }
+
+    /// Takes lines of any length; whatever `Content-Transfer-Encoding` says.
+    /// - Throws: `protocolError`.
+    static func decode(_ body: [UInt8]) throws(CertificateProviderError) -> [UInt8] {
+        let digits = body.filter { ![0x20, 0x09, 0x0a, 0x0d].contains($0) }
+        guard !digits.isEmpty, let bytes = Data(base64Encoded: Data(digits)) else {
+            throw CertificateProviderError(
+                .protocolError, "The server's answer is not base64, as its protocol demands (RFC 8951).")
+        }
+        return Array(bytes)
+    }
+}

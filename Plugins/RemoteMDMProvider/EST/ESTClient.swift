@@ -1,0 +1,106 @@
+import CertificateProviding
+import FoundationEssentials
+import NIOHTTP1
+import SwiftASN1
+import X509
+
+/// Enrolment over Secure Transport (RFC 7030, RFC 8951).
+struct ESTClient: EnrolmentProtocol {
+    let session: ServerSession
+    /// `/.well-known/est`, and the label where there is one.
+    let base: String
+    let now: @Sendable () -> Date
+
+    /// - Parameter server: The scheme and authority, with the label as its path.
+    init(_ server: ServerURL, session: ServerSession, now: @escaping @Sendable () -> Date) {
+        let label = server.path.split(separator: "/").joined(separator: "/")
+        base = label.hasPrefix(".well-known/est") ? "/\(label)" : "/.well-known/est\(label.isEmpty ? "" : "/\(label)")"
+        self.session = session
+        self.now = now
+    }
+
+    func authorities() async throws(CertificateProviderError) -> [X509Certificate] {
+        let response = try await get("cacerts", accepting: "application/pkcs7-mime")
+        guard response.status == 200 else {
+            throw response.refusal(by: session.server, of: "the request for its certificates")
+        }
+        try response.requireType("application/pkcs7-mime", "certificates")
+        return try CertificateBag.certificates(in: Base64Body.decode(response.body))
+    }
+
+    /// What the server wants in requests; nothing where it does not say (section 4.5.2).
+    func attributes() async throws(CertificateProviderError) -> CSRAttributes {
+        let response = try await get("csrattrs", accepting: "application/csrattrs")
+        switch response.status {
+        case 200:
+            guard !response.body.isEmpty else { return CSRAttributes() }
+            try response.requireType("application/csrattrs", "wishes for requests")
+            return try CSRAttributes(derRepresentation: Base64Body.decode(response.body))
+        case 202, 204, 404, 405, 501: return CSRAttributes()
+        // It may know us only when we ask for something.
+        case 401, 403: return CSRAttributes()
+        default: throw response.refusal(by: session.server, of: "the request for what it wants in requests")
+        }
+    }
+
+    func preferredKeyType() async throws(CertificateProviderError) -> KeyType? { try await attributes().keyType }
+
+    func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
+        let isBound = try await attributes().wantsBinding
+        let http = HTTPRequest(
+            method: .post, target: "\(base)/\(request.current == nil ? "simpleenroll" : "simplereenroll")",
+            headers: [
+                "Content-Type": "application/pkcs10", "Content-Transfer-Encoding": "base64",
+                "Accept": "application/pkcs7-mime",
+            ])
+        let response = try await session.response(to: http) { connection throws(CertificateProviderError) in
+            guard isBound else { return Base64Body.encode(request.csr) }
+            let bound = try await CertificateRequest(
+                request.names, attributes: [Self.proof(of: connection)], key: request.key)
+            return Base64Body.encode(bound.derRepresentation)
+        }
+        switch response.status {
+        case 200:
+            try response.requireType("application/pkcs7-mime", "certificates")
+            return .issued(try CertificateBag.certificates(in: Base64Body.decode(response.body)))
+        case 202: return .pending(retryAfter: response.retryAfter(now: now()))
+        default: throw response.refusal(by: session.server, of: "the request for a certificate")
+        }
+    }
+
+    private func get(_ operation: String, accepting type: String) async throws(CertificateProviderError) -> HTTPResponse {
+        try await session.response(to: HTTPRequest(target: "\(base)/\(operation)", headers: ["Accept": type]))
+    }
+
+    /// The challenge password that proves that the holder of the key is at this end of the connection (section 3.5).
+    private static func proof(
+        of connection: ServerConnection
+    ) throws(CertificateProviderError) -> CertificateSigningRequest.Attribute {
+        guard let binding = connection.binding?.value else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "\(connection.server.authority) wants a proof that is bound to the TLS connection, and this connection gives "
+                    + "none.")
+        }
+        let text = Data(binding).base64EncodedString()
+        do {
+            return try CertificateSigningRequest.Attribute(
+                oid: CSRAttributes.challengePassword, values: [ASN1Any(erasing: ASN1PrintableString(text))])
+        } catch {
+            throw CertificateProviderError(.internal, "The proof cannot be written.", underlying: error)
+        }
+    }
+}
+
+extension HTTPResponse {
+    /// - Throws: `protocolError` for another type: a captive portal's page, say.
+    func requireType(_ type: String, _ content: String) throws(CertificateProviderError) {
+        let actual = (headers.first(name: "Content-Type") ?? "").prefix { $0 != ";" }.lowercased()
+        guard String(actual).trimmed == type else {
+            throw CertificateProviderError(
+                .protocolError,
+                "The server's answer is of type '\(String(actual.prefix(80)).withVisibleControls)' where \(content) "
+                    + "(\(type)) are expected; is 'url' right?")
+        }
+    }
+}

@@ -1,0 +1,33 @@
+import CertificateProviding
+
+/// A protocol by which a server issues certificates.
+protocol EnrolmentProtocol: Sendable {
+    /// Asks the server for its certificates. Nothing that is secret has been sent by then.
+    func authorities() async throws(CertificateProviderError) -> [X509Certificate]
+
+    /// The kind of key that the server wants; `nil` where it does not say.
+    func preferredKeyType() async throws(CertificateProviderError) -> KeyType?
+
+    /// Asks for a certificate, or asks again for one that is pending.
+    func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer
+}
+
+/// What a certificate is wanted for.
+struct EnrolmentRequest: Sendable {
+    let names: CertificateRequest.Names
+    /// A request for these names with that key and nothing else, DER: the same whenever it is sent.
+    let csr: [UInt8]
+    /// The key that the certificate is wanted for.
+    let key: any IdentityKey
+    /// The identity that is to be renewed.
+    let current: Identity?
+    /// Whether the server has this request already, and has not decided yet.
+    let isPending: Bool
+}
+
+enum EnrolmentAnswer: Sendable {
+    /// The certificates as the server sends them, in whatever order.
+    case issued([X509Certificate])
+    /// When to ask again, where the server says so.
+    case pending(retryAfter: Duration?)
+}

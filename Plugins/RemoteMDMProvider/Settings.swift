@@ -1,0 +1,102 @@
+import CertificateProviding
+import CertificateTLS
+import Crypto
+import FoundationEssentials
+
+/// The parameters, checked.
+struct Settings: Sendable {
+    enum EnrolmentKind: String { case est, scep }
+
+    let enrolmentProtocol: EnrolmentKind
+    let server: ServerURL
+    let trustAnchors: String?
+    let pins: [String]
+    let isPinEnough: Bool
+    let username: String?
+    let passwordSource: SecretSource?
+    let bearerSource: SecretSource?
+    let names: CertificateRequest.Names
+    /// `nil` where the server may choose.
+    let keyType: KeyType?
+    /// For the whole of an enrolment, or for as long as it waits for a decision.
+    let timeout: Duration
+    /// The entry in the store. Another server or subject is another identity, and must never be answered from this one.
+    let entryName: String
+
+    static let defaultTimeout = 60
+
+    init(_ parameters: ProviderParameters, provider: ProviderID) throws(CertificateProviderError) {
+        func choice<T: RawRepresentable>(
+            _ name: String, _ standard: T, _ words: String
+        ) throws(CertificateProviderError) -> T where T.RawValue == String {
+            guard let text = parameters.string(name) else { return standard }
+            guard let value = T(rawValue: text) else {
+                throw parameters.invalid(name, "must be \(words)", provider: provider)
+            }
+            return value
+        }
+        let chosen = try parameters.requiredString(Parameter.protocol, provider: provider)
+        guard let enrolmentProtocol = EnrolmentKind(rawValue: chosen) else {
+            throw parameters.invalid(Parameter.protocol, "must be est or scep", provider: provider)
+        }
+        self.enrolmentProtocol = enrolmentProtocol
+        let url = try parameters.requiredString(Parameter.url, provider: provider)
+        guard let server = ServerURL(url) else {
+            throw parameters.invalid(Parameter.url, "is no https: URL of a server", provider: provider)
+        }
+        guard enrolmentProtocol != .est || (server.isSecure && server.query == nil) else {
+            throw parameters.invalid(
+                Parameter.url, "must be https://HOST[:PORT][/LABEL] for EST (RFC 7030)", provider: provider)
+        }
+        self.server = server
+        trustAnchors = parameters.string(Parameter.trustAnchors)
+        pins = (parameters.string(Parameter.pin) ?? "").split(separator: ",").map { String($0).trimmed }
+        isPinEnough = try choice(Parameter.pinMode, PinMode.both, "pin-and-pki or pin-only") == .pinOnly
+        guard !isPinEnough || !pins.isEmpty else {
+            throw parameters.invalid(Parameter.pinMode, "is pin-only, which needs a 'pin'", provider: provider)
+        }
+        username = parameters.string(Parameter.username)
+        guard username?.contains(":") != true else {
+            throw parameters.invalid(Parameter.username, "must not have a colon (RFC 7617)", provider: provider)
+        }
+        passwordSource = try parameters.secretSource(Parameter.passwordSource, provider: provider)
+        bearerSource = try parameters.secretSource(Parameter.bearerSource, provider: provider)
+        guard passwordSource == nil || username != nil else {
+            throw parameters.invalid(Parameter.passwordSource, "needs a 'username'", provider: provider)
+        }
+        let subject = try parameters.requiredString(Parameter.subject, provider: provider)
+        let alternatives = (parameters.string(Parameter.subjectAlternativeNames) ?? "").split(separator: ",")
+        names = try CertificateRequest.Names(
+            subject: subject, subjectAlternativeNames: alternatives.map { String($0).trimmed })
+        keyType = try parameters.string(Parameter.keyType).map { text throws(CertificateProviderError) in
+            guard let type = KeyType(rawValue: text) else {
+                throw parameters.invalid(
+                    Parameter.keyType, "must be one of \(KeyType.allCases.map(\.rawValue).joined(separator: ", "))",
+                    provider: provider)
+            }
+            return type
+        }
+        guard let seconds = Int(parameters.string(Parameter.timeout) ?? String(Self.defaultTimeout)),
+            (1...86_400).contains(seconds)
+        else { throw parameters.invalid(Parameter.timeout, "must be a number of seconds to 86400", provider: provider) }
+        timeout = .seconds(seconds)
+        let name = "\(chosen)\0\(url)\0\(names.subjectText)\0\(names.alternativeNames.joined(separator: ","))"
+        entryName = String(Array(SHA256.hash(data: Array(name.utf8))).hexEncoded.prefix(32))
+    }
+
+    private enum PinMode: String { case both = "pin-and-pki", pinOnly = "pin-only" }
+
+    /// Blocks on the pins' files.
+    func trust() throws(CertificateProviderError) -> ServerTrust {
+        var known: [CertificatePin] = []
+        for pin in pins { known += try CertificatePin.read(pin) }
+        // Never silently: whom the host trusts for the web is not asked whom to trust with identities.
+        guard trustAnchors != nil || !known.isEmpty else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "Nothing says how to know \(server.authority): set 'trust-anchors' to a PEM file with its authority, or 'pin'.")
+        }
+        return ServerTrust(
+            trustAnchors: trustAnchors.map(TrustAnchors.pemFile) ?? .system, pins: known, isPinEnough: isPinEnough)
+    }
+}

@@ -1,0 +1,170 @@
+import CertificateProviding
+import Crypto
+import NIOCore
+import Synchronization
+
+/// What binds a request to the TLS connection that it goes over: `tls-unique` (RFC 5929, section 3.1) in TLS 1.2,
+/// `tls-exporter` (RFC 9266) in TLS 1.3.
+///
+/// SwiftNIO SSL has no function for either. It does give the secrets that they are computed from, for decrypting packet
+/// captures; here they stay in this object and are wiped with it.
+final class ChannelBinding: Sendable {
+    private struct State {
+        var masterSecret: SecretBytes?
+        var exporterSecret: SecretBytes?
+        /// Of TLS 1.2: all handshake messages up to the client's `ChangeCipherSpec`.
+        var transcript: [UInt8] = []
+    }
+    private let state = Mutex(State())
+
+    /// Gets lines of NSS's key log format.
+    var secretsCallback: @Sendable (ByteBuffer) -> Void {
+        { [weak self] line in self?.note(line) }
+    }
+
+    func makeRecorder() -> HandshakeRecorder {
+        HandshakeRecorder { [weak self] messages in self?.state.withLock { $0.transcript = messages } }
+    }
+
+    /// The binding's octets; `nil` before the handshake is complete.
+    var value: [UInt8]? {
+        let state = state.withLock { $0 }
+        if let secret = state.exporterSecret {
+            return secret.count == SHA384.byteCount ? Self.exported(secret, SHA384.self) : Self.exported(secret, SHA256.self)
+        }
+        guard let secret = state.masterSecret, let suite = Self.cipherSuite(in: state.transcript) else { return nil }
+        return Self.usesSHA384(suite)
+            ? Self.clientFinished(secret, state.transcript, SHA384.self)
+            : Self.clientFinished(secret, state.transcript, SHA256.self)
+    }
+
+    private func note(_ line: ByteBuffer) {
+        let words = line.readableBytesView.split(whereSeparator: { $0 <= 0x20 })
+        guard words.count == 3, let secret = Self.bytes(ofHexadecimal: words[2]) else { return }
+        state.withLock { state in
+            switch String(decoding: words[0], as: UTF8.self) {
+            case "CLIENT_RANDOM": state.masterSecret = secret
+            case "EXPORTER_SECRET": state.exporterSecret = secret
+            default: break
+            }
+        }
+    }
+
+    private static func bytes(ofHexadecimal digits: ByteBufferView) -> SecretBytes? {
+        let values = digits.map { Character(UnicodeScalar($0)).hexDigitValue.map(UInt8.init) }
+        guard values.count.isMultiple(of: 2), !values.contains(nil) else { return nil }
+        let numbers = values.compactMap { $0 }
+        return SecretBytes(copying: stride(from: 0, to: numbers.count, by: 2).map { numbers[$0] << 4 | numbers[$0 + 1] })
+    }
+
+    // MARK: - TLS 1.3
+
+    /// `TLS-Exporter("EXPORTER-Channel-Binding", "", 32)` (RFC 8446, section 7.5; RFC 9266, section 2).
+    private static func exported<H: HashFunction>(_ secret: SecretBytes, _: H.Type) -> [UInt8] {
+        let nothing = Array(H.hash(data: [UInt8]()))
+        let key = secret.withUnsafeBytes { SymmetricKey(data: $0) }
+        let derived = expand(key, "EXPORTER-Channel-Binding", nothing, H.Digest.byteCount, H.self)
+        return expand(SymmetricKey(data: derived), "exporter", nothing, 32, H.self)
+    }
+
+    /// `HKDF-Expand-Label` (RFC 8446, section 7.1).
+    private static func expand<H: HashFunction>(
+        _ key: SymmetricKey, _ label: String, _ context: [UInt8], _ count: Int, _: H.Type
+    ) -> [UInt8] {
+        let name = Array("tls13 \(label)".utf8)
+        let info = [UInt8(count >> 8), UInt8(count & 0xff), UInt8(name.count)] + name + [UInt8(context.count)] + context
+        return HKDF<H>.expand(pseudoRandomKey: key, info: info, outputByteCount: count).withUnsafeBytes { Array($0) }
+    }
+
+    // MARK: - TLS 1.2
+
+    /// The `verify_data` of the client's `Finished` (RFC 5246, section 7.4.9), which is the first of a connection that
+    /// resumes no session.
+    private static func clientFinished<H: HashFunction>(
+        _ secret: SecretBytes, _ transcript: [UInt8], _: H.Type
+    ) -> [UInt8] {
+        let key = secret.withUnsafeBytes { SymmetricKey(data: $0) }
+        let seed = Array("client finished".utf8) + Array(H.hash(data: transcript))
+        // P_hash (section 5); its first block has more than the twelve octets.
+        let first = Array(HMAC<H>.authenticationCode(for: seed, using: key))
+        return Array(HMAC<H>.authenticationCode(for: first + seed, using: key).prefix(12))
+    }
+
+    /// Of the `ServerHello` (section 7.4.1.3).
+    private static func cipherSuite(in transcript: [UInt8]) -> UInt16? {
+        var rest = transcript[...]
+        while rest.count >= 4, let type = rest.first {
+            let bytes = Array(rest.prefix(4))
+            let message = rest.dropFirst(4).prefix(Int(bytes[1]) << 16 | Int(bytes[2]) << 8 | Int(bytes[3]))
+            if type == 2 {
+                // Version, random, session.
+                let session = message.dropFirst(34)
+                guard let count = session.first else { return nil }
+                let suite = Array(session.dropFirst(1 + Int(count)).prefix(2))
+                return suite.count == 2 ? UInt16(suite[0]) << 8 | UInt16(suite[1]) : nil
+            }
+            rest = rest.dropFirst(4 + message.count)
+        }
+        return nil
+    }
+
+    /// Of those that are offered (RFC 5289); all others have SHA-256.
+    private static func usesSHA384(_ suite: UInt16) -> Bool { [0xc02c, 0xc030].contains(suite) }
+}
+
+/// Sees the records of a TLS connection (RFC 5246, section 6.2.1) on their way, and keeps what is said in the open.
+final class HandshakeRecorder: ChannelDuplexHandler {
+    typealias InboundIn = ByteBuffer
+    typealias InboundOut = ByteBuffer
+    typealias OutboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+
+    private let done: (_ messages: [UInt8]) -> Void
+    private var messages: [UInt8] = []
+    private var (inbound, outbound) = (ByteBuffer(), ByteBuffer())
+    private var isOver = false
+
+    /// Larger handshakes have long failed elsewhere.
+    private static let maximumSize = 1 << 20
+
+    init(done: @escaping (_ messages: [UInt8]) -> Void) { self.done = done }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        record(unwrapInboundIn(data), \.inbound, isOwn: false)
+        context.fireChannelRead(data)
+    }
+
+    func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+        record(unwrapOutboundIn(data), \.outbound, isOwn: true)
+        context.write(data, promise: promise)
+    }
+
+    private func record(
+        _ bytes: ByteBuffer, _ place: ReferenceWritableKeyPath<HandshakeRecorder, ByteBuffer>, isOwn: Bool
+    ) {
+        guard !isOver else { return }
+        self[keyPath: place].writeImmutableBuffer(bytes)
+        while !isOver {
+            let start = self[keyPath: place].readerIndex
+            guard let type: UInt8 = self[keyPath: place].getInteger(at: start),
+                let count: UInt16 = self[keyPath: place].getInteger(at: start + 3),
+                let payload = self[keyPath: place].getBytes(at: start + 5, length: Int(count))
+            else { return }
+            self[keyPath: place].moveReaderIndex(forwardBy: 5 + Int(count))
+            switch type {
+            case 22: messages += payload
+            // All that follows is encrypted; what the server says in the open after that is of no Finished of ours.
+            case 20 where isOwn: end()
+            case 20: break
+            default: end()
+            }
+            if messages.count > Self.maximumSize { end() }
+        }
+    }
+
+    private func end() {
+        isOver = true
+        done(messages)
+        (messages, inbound, outbound) = ([], ByteBuffer(), ByteBuffer())
+    }
+}

@@ -1,0 +1,96 @@
+import NIOCore
+import NIOHTTP1
+
+/// A request on its way, and the promise of its answer.
+struct Exchange: Sendable {
+    let request: HTTPRequest
+    let authority: String
+    let limit: Int
+    let deadline: NIODeadline
+    let answer: EventLoopPromise<HTTPResponse>
+}
+
+enum ExchangeFailure: Error {
+    /// The connection ended before the answer did.
+    case cutOff
+    case tooLarge(limit: Int)
+    case timedOut
+}
+
+/// Sends one request after the other and collects each answer whole.
+final class ExchangeHandler: ChannelDuplexHandler {
+    typealias InboundIn = HTTPClientResponsePart
+    typealias InboundOut = Never
+    typealias OutboundIn = Exchange
+    typealias OutboundOut = HTTPClientRequestPart
+
+    private var exchange: Exchange?
+    private var timer: Scheduled<Void>?
+    private var head: HTTPResponseHead?
+    private var body: [UInt8] = []
+
+    func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+        let exchange = unwrapOutboundIn(data)
+        guard self.exchange == nil else { return exchange.answer.fail(ExchangeFailure.cutOff) }
+        self.exchange = exchange
+        let channel = context.channel
+        timer = context.eventLoop.scheduleTask(deadline: exchange.deadline) {
+            channel.pipeline.fireErrorCaught(ExchangeFailure.timedOut)
+        }
+        let request = exchange.request
+        var headers = request.headers
+        headers.replaceOrAdd(name: "Host", value: exchange.authority)
+        if request.method == .post { headers.replaceOrAdd(name: "Content-Length", value: String(request.body.count)) }
+        let method = HTTPMethod(rawValue: request.method.rawValue)
+        context.write(
+            wrapOutboundOut(.head(.init(version: .http1_1, method: method, uri: request.target, headers: headers))),
+            promise: nil)
+        if !request.body.isEmpty {
+            context.write(wrapOutboundOut(.body(.byteBuffer(ByteBuffer(bytes: request.body)))), promise: nil)
+        }
+        context.write(wrapOutboundOut(.end(nil)), promise: promise)
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        // What comes without a request is no answer.
+        guard let exchange else { return context.close(promise: nil) }
+        switch unwrapInboundIn(data) {
+        case .head(let received):
+            // An interim answer (RFC 9110, section 15.2) is none.
+            if received.status.code >= 200 { head = received }
+        case .body(let part):
+            guard head != nil else { return }
+            guard body.count + part.readableBytes <= exchange.limit else {
+                return fail(ExchangeFailure.tooLarge(limit: exchange.limit), context)
+            }
+            body += part.readableBytesView
+        case .end:
+            guard let head else { return }
+            let response = HTTPResponse(status: Int(head.status.code), headers: head.headers, body: body)
+            let isLast = !head.isKeepAlive
+            reset()
+            if isLast {
+                // Closed first, so that nobody sends another request over it.
+                context.close().whenComplete { _ in exchange.answer.succeed(response) }
+            } else {
+                exchange.answer.succeed(response)
+            }
+        }
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) { fail(error, context) }
+
+    func channelInactive(context: ChannelHandlerContext) { fail(ExchangeFailure.cutOff, context) }
+
+    private func fail(_ error: any Error, _ context: ChannelHandlerContext) {
+        let exchange = self.exchange
+        reset()
+        exchange?.answer.fail(error)
+        context.close(promise: nil)
+    }
+
+    private func reset() {
+        timer?.cancel()
+        (exchange, timer, head, body) = (nil, nil, nil, [])
+    }
+}

@@ -1,0 +1,48 @@
+import CertificateProviding
+import NIOHTTP1
+import FoundationEssentials
+
+extension HTTPResponse {
+    /// When to come back, where the server says so (RFC 9110, section 10.2.3), at most `maximum`.
+    func retryAfter(now: Date) -> Duration? {
+        guard let text = headers.first(name: "Retry-After")?.trimmed else { return nil }
+        if let seconds = Int64(text), seconds >= 0 { return .seconds(min(seconds, Self.maximumDelay)) }
+        guard let date = HTTPDate.parse(text) else { return nil }
+        return .seconds(min(max(0, Int64(date.timeIntervalSince(now).rounded(.up))), Self.maximumDelay))
+    }
+
+    /// A month.
+    private static let maximumDelay: Int64 = 30 * 86_400
+
+    /// What an answer means that is not the one that was asked for.
+    func refusal(by server: ServerURL, of purpose: String) -> CertificateProviderError {
+        let said = reason.map { ": \($0)" } ?? ""
+        let start = "\(server.authority) answers \(purpose) with the status \(status)\(said)"
+        let (code, advice): (CertificateProviderError.Code, String) =
+            switch status {
+            case 401, 407: (.rejected, "check the user name and password, or the certificate")
+            case 403: (.rejected, "it does not permit this; ask its administrator")
+            case 404, 405, 410: (.configurationInvalid, "check 'url' and its label")
+            case 408, 429, 500...599: (.unavailable, "try again later")
+            case 400...499: (.rejected, "look for the reason in the server's log")
+            default: (.protocolError, "the protocol does not have that")
+            }
+        return CertificateProviderError(code, "\(start); \(advice).", nativeCode: status)
+    }
+
+    /// The beginning of a text that the server has put into its answer.
+    private var reason: String? {
+        guard let type = headers.first(name: "Content-Type")?.lowercased(), type.hasPrefix("text/plain"),
+            let text = String(validating: body.prefix(400), as: UTF8.self)?.trimmed, !text.isEmpty
+        else { return nil }
+        return text.prefix(200).split(whereSeparator: \.isNewline).joined(separator: " ").withVisibleControls
+    }
+}
+
+extension String {
+    /// Without blanks at both ends.
+    var trimmed: String {
+        let isBlank = { (character: Character) in character.isWhitespace }
+        return String(self.drop(while: isBlank).reversed().drop(while: isBlank).reversed())
+    }
+}

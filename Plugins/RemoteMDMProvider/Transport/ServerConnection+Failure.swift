@@ -1,0 +1,47 @@
+import CertificateProviding
+import CertificateTLS
+import Glibc
+import NIOCore
+import NIOHTTP1
+import NIOPosix
+
+extension ServerConnection {
+    /// Says what went wrong with a connection.
+    static func failure(_ error: any Error, _ server: ServerURL, isConnecting: Bool) -> CertificateProviderError {
+        let name = server.authority
+        switch error {
+        case let error as CertificateProviderError: return error
+        case ChannelError.connectTimeout, ExchangeFailure.timedOut:
+            return CertificateProviderError(
+                .timedOut, "\(name) did not answer in time; see whether it is overloaded, or allow more with 'timeout'.")
+        case ExchangeFailure.tooLarge(let limit):
+            return CertificateProviderError(
+                .protocolError, "The answer of \(name) is larger than \(limit) bytes, which no answer needs.")
+        case ExchangeFailure.cutOff, ChannelError.eof, ChannelError.ioOnClosedChannel, ChannelError.alreadyClosed:
+            return CertificateProviderError(
+                .unavailable,
+                isConnecting
+                    ? "\(name) closed the connection in the TLS handshake; check the port."
+                    : "\(name) closed the connection before its answer was complete.", underlying: error)
+        case is HTTPParserError:
+            return CertificateProviderError(
+                .protocolError, "The answer of \(name) is not HTTP, or is cut off.", underlying: error)
+        case let error as NIOConnectionError:
+            guard let last = error.connectionErrors.last?.error else {
+                return CertificateProviderError(
+                    .unavailable, "The name '\(server.host)' has no address; check it and the name service.",
+                    underlying: error)
+            }
+            return failure(last, server, isConnecting: isConnecting)
+        case let error as IOError:
+            let reason = String(cString: strerror(error.errnoCode))
+            return CertificateProviderError(
+                .unavailable, "The connection to \(name) \(isConnecting ? "cannot be made" : "broke"): \(reason).",
+                underlying: error)
+        default:
+            return CertificateProviderError(tlsError: error, from: name)
+                ?? CertificateProviderError(
+                    .unavailable, "The connection to \(name) failed: \(error).", underlying: error)
+        }
+    }
+}

@@ -1,0 +1,95 @@
+import CertificateProviding
+import CertificateTLS
+import FoundationEssentials
+import NIOCore
+import NIOHTTP1
+import NIOPosix
+import NIOSSL
+
+/// A connection to a server, over which requests go one after the other. Once something has failed, it is closed.
+///
+/// Not one of AsyncHTTPClient's: an enrolment is bound to the connection that it goes over (RFC 7030, section 3.5), so that
+/// the connection has to be there before the request is made, and to be the same one afterwards.
+final class ServerConnection: Sendable {
+    let server: ServerURL
+    /// What binds requests to it; `nil` where it is not a TLS connection.
+    let binding: ChannelBinding?
+    private let channel: any Channel
+
+    private init(server: ServerURL, binding: ChannelBinding?, channel: any Channel) {
+        self.server = server
+        self.binding = binding
+        self.channel = channel
+    }
+
+    /// Whom to trust, and what to present.
+    struct Security: Sendable {
+        var trust: ServerTrust
+        var credentials: TLSCredentials?
+        var now: @Sendable () -> Date
+    }
+
+    /// Connects, and verifies the server before a single byte of HTTP is sent.
+    ///
+    /// - Throws: `unavailable` where nobody answers, `timedOut`, `protocolError` where the server is not trusted, `rejected`
+    ///   where it does not accept our certificate.
+    static func open(
+        _ server: ServerURL, _ security: Security, deadline: NIODeadline,
+        on group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
+    ) async throws(CertificateProviderError) -> ServerConnection {
+        let tls = try server.isSecure ? TLSHandshake(server, security, on: group.any()) : nil
+        do {
+            let channel = try await ClientBootstrap(group: tls?.eventLoop ?? group).connectTimeout(deadline - .now())
+                .channelInitializer { channel in
+                    channel.eventLoop.makeCompletedFuture {
+                        try tls?.prepare(channel)
+                        let pipeline = channel.pipeline.syncOperations
+                        try pipeline.addHandler(HTTPRequestEncoder())
+                        try pipeline.addHandler(
+                            ByteToMessageHandler(HTTPResponseDecoder(leftOverBytesStrategy: .dropBytes)))
+                        try pipeline.addHandler(ExchangeHandler())
+                    }
+                }
+                .connect(host: server.host, port: server.port).get()
+            do { try await tls?.completion(before: deadline) } catch {
+                channel.close(promise: nil)
+                throw error
+            }
+            return ServerConnection(server: server, binding: tls?.binding, channel: channel)
+        } catch {
+            tls?.abandon()
+            throw tls?.verdict ?? Self.failure(error, server, isConnecting: true)
+        }
+    }
+
+    var isOpen: Bool { channel.isActive }
+
+    func close() { channel.close(promise: nil) }
+
+    /// Sends a request and returns the whole answer. One at a time.
+    ///
+    /// - Parameter limit: How many bytes of a body are read.
+    /// - Throws: `timedOut`, `protocolError` for an answer that is cut off or too large, `unavailable` where the connection
+    ///   breaks, `userCancelled`.
+    func response(
+        to request: HTTPRequest, limit: Int, deadline: NIODeadline
+    ) async throws(CertificateProviderError) -> HTTPResponse {
+        let exchange = Exchange(
+            request: request, authority: server.authority, limit: limit, deadline: deadline,
+            answer: channel.eventLoop.makePromise())
+        do {
+            return try await withTaskCancellationHandler {
+                channel.writeAndFlush(exchange).cascadeFailure(to: exchange.answer)
+                return try await exchange.answer.futureResult.get()
+            } onCancel: {
+                channel.close(promise: nil)
+            }
+        } catch {
+            channel.close(promise: nil)
+            if Task.isCancelled {
+                throw CertificateProviderError(.userCancelled, "The request to \(server.authority) was cancelled.")
+            }
+            throw Self.failure(error, server, isConnecting: false)
+        }
+    }
+}

@@ -1,0 +1,127 @@
+import CertificateProviding
+import NIOCore
+import NIOHTTP1
+
+/// Requests to one server: connects when there is need, answers its demands for a password, follows it on its own ground.
+actor ServerSession {
+    let server: ServerURL
+    private let security: ServerConnection.Security
+    private let credentials: ServerCredentials
+    /// How long one request may take, its connection and its repetitions included.
+    private let timeout: Duration
+    private var connection: ServerConnection?
+    private var digest: DigestAuthentication?
+    /// Whether the server has asked for Basic.
+    private var sendsPassword = false
+
+    private static let maximumRedirections = 5
+    /// Certificates have some kilobytes.
+    static let maximumBody = 1 << 20
+
+    init(
+        _ server: ServerURL, _ security: ServerConnection.Security, _ credentials: ServerCredentials, timeout: Duration
+    ) {
+        self.server = server
+        self.security = security
+        self.credentials = credentials
+        self.timeout = timeout
+    }
+
+    /// Sends a request, and returns the answer of whatever status but a redirection or a demand that was met.
+    ///
+    /// - Parameter bind: Makes the body for the connection that the request is about to go over. Called again for another
+    ///   connection.
+    /// - Throws: `configurationInvalid` for a redirection to another server, which gets nothing of this one's; what the
+    ///   connection reports.
+    func response(
+        to request: HTTPRequest,
+        body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
+    ) async throws(CertificateProviderError) -> HTTPResponse {
+        let deadline = NIODeadline.now() + TimeAmount(timeout)
+        var request = request
+        var redirections = 0
+        var answers = 0
+        while true {
+            let connection = try await connected(deadline)
+            if let bind { request.body = try await bind(connection) }
+            authorize(&request)
+            let response = try await connection.response(to: request, limit: Self.maximumBody, deadline: deadline)
+            switch response.status {
+            case 401 where answers < 2 && prepareAnswer(to: response, isFirst: answers == 0):
+                answers += 1
+            case 301, 302, 303, 307, 308:
+                redirections += 1
+                request.target = try target(of: response, redirections)
+            default: return response
+            }
+        }
+    }
+
+    func close() {
+        connection?.close()
+        connection = nil
+    }
+
+    private func connected(_ deadline: NIODeadline) async throws(CertificateProviderError) -> ServerConnection {
+        if let connection, connection.isOpen { return connection }
+        let new = try await ServerConnection.open(server, security, deadline: deadline)
+        connection = new
+        return new
+    }
+
+    private func target(
+        of response: HTTPResponse, _ count: Int
+    ) throws(CertificateProviderError) -> String {
+        let location = response.headers.first(name: "Location") ?? ""
+        guard let target = server.target(ofRedirection: location) else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "\(server.authority) redirects to '\(String(location.prefix(200)).withVisibleControls)'. Nothing is sent to another "
+                    + "server than the configured one; if that is the right one, put it into 'url'.")
+        }
+        guard count <= Self.maximumRedirections else {
+            throw CertificateProviderError(.protocolError, "\(server.authority) redirects in a circle.")
+        }
+        return target
+    }
+
+    // MARK: - Authentication
+
+    private func authorize(_ request: inout HTTPRequest) {
+        request.headers.remove(name: "Authorization")
+        switch credentials {
+        case .none: break
+        case .bearer(let token):
+            let text = token.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+            request.headers.add(name: "Authorization", value: "Bearer \(text)")
+        case .password(let user, let password):
+            if digest != nil {
+                let field = digest?.field(user: user, password: password, method: request.method, target: request.target)
+                if let field { request.headers.add(name: "Authorization", value: field) }
+            } else if sendsPassword {
+                request.headers.add(
+                    name: "Authorization", value: ServerCredentials.basicField(user: user, password: password))
+            }
+        }
+    }
+
+    /// Whether a refused request is worth sending once more.
+    private func prepareAnswer(to response: HTTPResponse, isFirst: Bool) -> Bool {
+        guard case .password = credentials else { return false }
+        let challenges = AuthenticationChallenge.all(in: response.headers)
+        if digest != nil || sendsPassword {
+            // The password was sent: only a nonce that is too old is no refusal of it.
+            guard isFirst, DigestAuthentication.isStale(challenges) else { return false }
+        }
+        if let strongest = DigestAuthentication.strongest(of: challenges) {
+            digest = strongest
+            return true
+        }
+        // Some servers do not say what they want. Only over TLS: the password is readable.
+        guard server.isSecure, challenges.isEmpty || challenges.contains(where: { $0.scheme == "basic" }) else {
+            return false
+        }
+        sendsPassword = true
+        return true
+    }
+}

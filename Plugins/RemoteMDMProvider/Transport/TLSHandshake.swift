@@ -1,0 +1,100 @@
+import CertificateProviding
+import CertificateTLS
+import FoundationEssentials
+import NIOCore
+import NIOSSL
+import NIOTLS
+import Synchronization
+
+/// The TLS side of a connection that is being made.
+final class TLSHandshake: Sendable {
+    let eventLoop: any EventLoop
+    let binding = ChannelBinding()
+    private let server: ServerURL
+    private let security: ServerConnection.Security
+    private let context: NIOSSLContext
+    private let completed: EventLoopPromise<Void>
+    private let refusal = Mutex<CertificateProviderError?>(nil)
+
+    /// Blocks on the trust anchors' file.
+    init(
+        _ server: ServerURL, _ security: ServerConnection.Security, on eventLoop: any EventLoop
+    ) throws(CertificateProviderError) {
+        self.server = server
+        self.security = security
+        self.eventLoop = eventLoop
+        var configuration = try TLSConfiguration.makeClientConfiguration(trusting: security.trust.trustAnchors)
+        security.credentials?.present(in: &configuration)
+        configuration.applicationProtocols = ["http/1.1"]
+        configuration.keyLogCallback = binding.secretsCallback
+        do { context = try NIOSSLContext(configuration: configuration) } catch {
+            throw CertificateProviderError(.internal, "TLS cannot be set up.", underlying: error)
+        }
+        completed = eventLoop.makePromise()
+    }
+
+    /// Why the server is not trusted, where that is so.
+    var verdict: CertificateProviderError? { refusal.withLock { $0 } }
+
+    func prepare(_ channel: any Channel) throws {
+        let pipeline = channel.pipeline.syncOperations
+        let isAddress = (try? SocketAddress(ipAddress: server.host, port: 0)) != nil
+        let handler = try NIOSSLClientHandler(
+            context: context, serverHostname: isAddress ? nil : server.host,
+            customVerificationCallbackWithMetadata: { [self] shown, promise in
+                promise.completeWithTask { await self.verify(shown) }
+            })
+        try pipeline.addHandler(binding.makeRecorder())
+        try pipeline.addHandler(handler)
+        try pipeline.addHandler(HandshakeWaiter(completed))
+    }
+
+    func completion(before deadline: NIODeadline) async throws {
+        let timer = eventLoop.scheduleTask(deadline: deadline) { [completed] in
+            completed.fail(ChannelError.connectTimeout(.zero))
+        }
+        defer { timer.cancel() }
+        try await completed.futureResult.get()
+    }
+
+    func abandon() { completed.fail(ChannelError.eof) }
+
+    private func verify(_ shown: [NIOSSLCertificate]) async -> NIOSSLVerificationResultWithMetadata {
+        do throws(CertificateProviderError) {
+            var chain: [X509Certificate] = []
+            for certificate in shown {
+                guard let bytes = try? certificate.toDERBytes() else { continue }
+                chain.append(try X509Certificate(derRepresentation: bytes))
+            }
+            try await security.trust.verify(chain, for: server.host, at: security.now())
+            return .certificateVerified(VerificationMetadata(nil))
+        } catch {
+            refusal.withLock { $0 = error }
+            return .failed
+        }
+    }
+}
+
+/// Tells when the handshake is complete, or why it is not.
+private final class HandshakeWaiter: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+
+    private let completed: EventLoopPromise<Void>
+
+    init(_ completed: EventLoopPromise<Void>) { self.completed = completed }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if case TLSUserEvent.handshakeCompleted? = event as? TLSUserEvent { completed.succeed() }
+        context.fireUserInboundEventTriggered(event)
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        completed.fail(error)
+        context.fireErrorCaught(error)
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        completed.fail(ChannelError.eof)
+        context.fireChannelInactive()
+    }
+}

@@ -1,0 +1,53 @@
+public import CertificateProviding
+import Crypto
+import FoundationEssentials
+
+/// What is known of a server beforehand: one certificate of its chain, or the public key of one.
+public struct CertificatePin: Sendable, Hashable {
+    private enum Kind: Hashable {
+        case certificate(X509Certificate)
+        case publicKey(sha256: [UInt8])
+    }
+    private let kind: Kind
+
+    /// Pins a certificate, which is compared whole: a renewed one with the same key is another.
+    public init(_ certificate: X509Certificate) { kind = .certificate(certificate) }
+
+    /// Reads the pin of a public key as RFC 7469, section 2.4, and curl write it: `sha256/`, or `sha256//`, and the base64
+    /// of the SHA-256 of the DER `SubjectPublicKeyInfo`.
+    ///
+    /// - Throws: `configurationInvalid`. A pin that cannot be read is never no pin.
+    public init(publicKey text: String) throws(CertificateProviderError) {
+        let prefix = ["sha256//", "sha256/"].first { text.hasPrefix($0) }
+        guard let prefix, let digest = Data(base64Encoded: String(text.dropFirst(prefix.count))),
+            digest.count == SHA256.byteCount
+        else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "'\(text.withVisibleControls)' is no pin of a public key: it is sha256/ and 44 characters of base64.")
+        }
+        kind = .publicKey(sha256: Array(digest))
+    }
+
+    /// Reads a pin: that of a public key, or the path of a file with the certificates to pin, PEM or DER. Blocks on that
+    /// file.
+    ///
+    /// - Throws: `configurationInvalid`; `fileNotFound` or `malformedData` for the file.
+    public static func read(_ text: String) throws(CertificateProviderError) -> [CertificatePin] {
+        if text.hasPrefix("sha256/") { return [try CertificatePin(publicKey: text)] }
+        return try CertificateFile.read(text).map { CertificatePin($0) }
+    }
+
+    /// The pin of a certificate's public key, as ``init(publicKey:)`` reads it.
+    public static func publicKeyText(of certificate: X509Certificate) -> String {
+        "sha256/" + Data(SHA256.hash(data: certificate.publicKey.derRepresentation)).base64EncodedString()
+    }
+
+    public func matches(_ certificate: X509Certificate) -> Bool {
+        switch kind {
+        case .certificate(let pinned): pinned == certificate
+        case .publicKey(let digest):
+            SHA256.hash(data: certificate.publicKey.derRepresentation).elementsEqual(digest)
+        }
+    }
+}

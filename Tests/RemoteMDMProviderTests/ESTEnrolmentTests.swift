@@ -1,0 +1,88 @@
+import CertificateProviding
+import RemoteMDMProvider
+import TestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(5))) struct ESTEnrolmentTests {
+    @Test func anIdentityIsEnrolledAndStored() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let storage = InMemoryStorage()
+        let provider = try server.provider(storage: storage)
+        #expect(try provider.getStoredCertificate() == nil)
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        #expect(identity.certificate.subject == "CN=client,O=Example")
+        try server.verify(identity)
+        try await identity.verifyPossession()
+        #expect(server.issued == 1)
+        let stored = try #require(try server.provider(storage: storage).getStoredCertificate())
+        #expect(stored.certificate == identity.certificate)
+        try provider.deleteStoredCertificate()
+        #expect(try provider.getStoredCertificate() == nil)
+    }
+
+    @Test(arguments: ["basic", "digest", "bearer"], ["1.2", "1.3"])
+    func theServerKnowsTheClient(by scheme: String, tls: String) async throws {
+        let server = try await ESTServer.start("--auth", scheme, "--tls", tls)
+        let settings = scheme == "bearer" ? ["username": "", "password-source": "", "bearer-source": "env:TOKEN"] : [:]
+        try server.verify(try await server.provider(settings).getCertificate(NoUserInteraction()))
+        #expect(server.issued == 1)
+    }
+
+    /// The server compares what the request holds with the connection as its own OpenSSL sees it.
+    @Test(arguments: ["1.2", "1.3"], ["basic", "digest"])
+    func theRequestIsBoundToItsConnection(tls: String, auth: String) async throws {
+        let server = try await ESTServer.start("--tls", tls, "--binding", "required", "--auth", auth)
+        _ = try await server.provider().getCertificate(NoUserInteraction())
+        #expect(try server.requests().contains { $0["binding"] as? String == "matched" })
+    }
+
+    @Test(arguments: ["p256", "p384", "p521", "rsa2048"]) func anyKeyIsCertified(type: String) async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        try server.verify(try await server.provider(["key-type": type]).getCertificate(NoUserInteraction()))
+    }
+
+    @Test func whatTheServerWantsIsMade() async throws {
+        let server = try await ESTServer.start("--csrattrs", "key:ec:P-384", "--enforce-csrattrs")
+        let identity = try await server.provider().getCertificate(NoUserInteraction())
+        #expect(identity.certificate.publicKey.curve == "P-384")
+    }
+
+    @Test func aRenewalTakesANewKeyAndTheOldCertificate() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let provider = try server.provider()
+        let first = try await provider.getCertificate(NoUserInteraction())
+        let second = try await provider.getCertificate(NoUserInteraction())
+        #expect(second.certificate != first.certificate)
+        #expect(second.certificate.publicKey != first.certificate.publicKey)
+        try server.verify(second)
+        let last = try #require(try server.requests().last)
+        #expect(last["operation"] as? String == "simplereenroll")
+        #expect(try provider.getStoredCertificate()?.certificate == second.certificate)
+    }
+
+    @Test func whatIsPendingGoesOnWithItsKey() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--pending", "1", "--retry-after", "3600")
+        let storage = InMemoryStorage()
+        #expect(
+            await code { _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction()) } == .pending)
+        let identity = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
+        try server.verify(identity)
+        let keys = try server.requests().compactMap { $0["csr_sha256"] as? String }
+        #expect(keys.count == 2 && Set(keys).count == 1)
+    }
+
+    @Test func aWrongPasswordIsRejected() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--password", "another")
+        #expect(await code { _ = try await server.provider().getCertificate(NoUserInteraction()) } == .rejected)
+        #expect(server.issued == 0)
+    }
+
+    @Test func nobodyIsTrustedWithoutAReason() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let without = try server.provider(["trust-anchors": ""])
+        #expect(await code { _ = try await without.getCertificate(NoUserInteraction()) } == .configurationInvalid)
+        let stranger = try server.provider(["trust-anchors": server.directory["stranger-ca.pem"]])
+        #expect(await code { _ = try await stranger.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(try server.requests().allSatisfy { $0["event"] as? String != "request" })
+    }
+}
