@@ -11,6 +11,7 @@ let package = Package(
         .library(name: "CertificateTLS", targets: ["CertificateTLS"]),
         .library(name: "PKCS11TokenProvider", targets: ["PKCS11TokenProvider"]),
         .library(name: "PKCS12FileProvider", targets: ["PKCS12FileProvider"]),
+        .library(name: "RemoteMDMProvider", targets: ["RemoteMDMProvider"]),
         // For the tests, which load it as a token's vendor would have it loaded.
         .library(name: "FaultyModule", type: .dynamic, targets: ["FaultyModule"]),
         .executable(name: "certprov", targets: ["certprov"]),
@@ -100,10 +101,14 @@ let package = Package(
             ],
             path: "Plugins/PKCS11TokenProvider"
         ),
+        // Apart, since the command knows the parameters without the network stack.
+        .target(
+            name: "RemoteMDMParameters", dependencies: ["CertificateProviding"],
+            path: "Plugins/RemoteMDMProvider/Parameters"),
         .target(
             name: "RemoteMDMProvider",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "OpenSSLSupport",
+                "CertificateProviding", "CertificateTLS", "OpenSSLSupport", "RemoteMDMParameters",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
@@ -114,14 +119,14 @@ let package = Package(
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
             ],
-            path: "Plugins/RemoteMDMProvider"
+            path: "Plugins/RemoteMDMProvider", exclude: ["Parameters"]
         ),
         .target(
             name: "CertprovCommand",
             dependencies: [
                 "CLinux", "CertificateProviding", "IdentityStore", "LogonCore",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
-                "PKCS12FileProvider",
+                "PKCS12FileProvider", "RemoteMDMParameters",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ]
@@ -129,14 +134,14 @@ let package = Package(
         .executableTarget(
             name: "certprov",
             dependencies: [
-                "CertificateProviding", "CertprovCommand", "LogonCore",
+                "CertificateProviding", "CertprovCommand", "LogonCore", "RemoteMDMParameters",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ]
         ),
         .executableTarget(
             name: "certprov-full",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "CertprovCommand", "Logon", "LogonCore",
+                "CertificateProviding", "CertificateTLS", "CertprovCommand", "Logon", "LogonCore", "RemoteMDMProvider",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ]

@@ -2,6 +2,7 @@ public import CertificateProviding
 import CertificateTLS
 import FoundationEssentials
 import Logging
+import RemoteMDMParameters
 import Synchronization
 
 /// An identity that a device-management server issues.
@@ -10,7 +11,8 @@ import Synchronization
 /// identity store. Where there is an identity already, it is renewed with a new key, and stays until the new one has
 /// worked.
 public final class RemoteMDMProvider: CertificateProvider {
-    public static let id = ProviderID("mdm")
+    public static let id = RemoteMDMParameters.id
+    public static let descriptor = RemoteMDMParameters.descriptor { RemoteMDMProvider(environment: $0) }
     public var id: ProviderID { Self.id }
 
     let environment: ProviderEnvironment
@@ -19,7 +21,7 @@ public final class RemoteMDMProvider: CertificateProvider {
     public init(environment: ProviderEnvironment) { self.environment = environment }
 
     public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
-        try parameters.refuseUnknown(knowing: Self.parameters, provider: id)
+        try parameters.refuseUnknown(knowing: RemoteMDMParameters.documented, provider: id)
         let settings = try Settings(parameters, provider: id)
         state.withLock { $0 = settings }
     }

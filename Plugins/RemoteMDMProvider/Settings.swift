@@ -2,6 +2,7 @@ import CertificateProviding
 import CertificateTLS
 import Crypto
 import FoundationEssentials
+import RemoteMDMParameters
 
 /// The parameters, checked.
 struct Settings: Sendable {
@@ -22,8 +23,6 @@ struct Settings: Sendable {
     let timeout: Duration
     /// The entry in the store. Another server or subject is another identity, and must never be answered from this one.
     let entryName: String
-
-    static let defaultTimeout = 60
 
     init(_ parameters: ProviderParameters, provider: ProviderID) throws(CertificateProviderError) {
         func choice<T: RawRepresentable>(
@@ -76,7 +75,7 @@ struct Settings: Sendable {
             }
             return type
         }
-        guard let seconds = Int(parameters.string(Parameter.timeout) ?? String(Self.defaultTimeout)),
+        guard let seconds = Int(parameters.string(Parameter.timeout) ?? String(RemoteMDMParameters.defaultTimeout)),
             (1...86_400).contains(seconds)
         else { throw parameters.invalid(Parameter.timeout, "must be a number of seconds to 86400", provider: provider) }
         timeout = .seconds(seconds)

@@ -7,6 +7,7 @@ import IdentityStore
 public import Logging
 public import LogonCore
 import PKCS12FileProvider
+import RemoteMDMParameters
 
 #if PKCS11
     import PKCS11TokenProvider
@@ -20,6 +21,14 @@ public struct CommandContext: Sendable {
             .configurationInvalid, "\(file.withVisibleControls): This program does not read property lists.")
     }
 
+    /// Makes the remote-MDM provider, where this program has the network stack that it needs.
+    @TaskLocal package static var makeRemoteMDMProvider: @Sendable (ProviderEnvironment) -> any CertificateProvider = {
+        _ in
+        AbsentProvider(
+            id: RemoteMDMParameters.id,
+            error: CertificateProviderError(.internal, "This program has no network stack."))
+    }
+
     public let options: GlobalOptions
     public let registry: ProviderRegistry
     public let secrets = SecretReader()
@@ -28,10 +37,12 @@ public struct CommandContext: Sendable {
 
     /// The providers of this build.
     private static var installed: [ProviderDescriptor] {
+        let makeRemoteMDMProvider = Self.makeRemoteMDMProvider
+        let remote = RemoteMDMParameters.descriptor { makeRemoteMDMProvider($0) }
         #if PKCS11
-            [PKCS12FileProvider.descriptor, PKCS11TokenProvider.descriptor]
+            return [PKCS12FileProvider.descriptor, PKCS11TokenProvider.descriptor, remote]
         #else
-            [PKCS12FileProvider.descriptor]
+            return [PKCS12FileProvider.descriptor, remote]
         #endif
     }
 

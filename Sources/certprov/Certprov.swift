@@ -3,6 +3,7 @@ import CertificateProviding
 import CertprovCommand
 import Glibc
 import LogonCore
+import RemoteMDMParameters
 
 /// The command as it is installed. It starts often and should start fast, so it carries neither the network stack nor
 /// Foundation; what needs them it hands over to `certprov-full`, with the same arguments.
@@ -10,7 +11,11 @@ import LogonCore
 enum Main {
     static func main() {
         let handOver = PropertyListFormat { _, _ throws(CertificateProviderError) in throw FullCommand.takeOver() }
-        CommandContext.$propertyLists.withValue(handOver) { RootCommand.run(Certprov.self) }
+        CommandContext.$propertyLists.withValue(handOver) {
+            CommandContext.$makeRemoteMDMProvider.withValue({ _ in
+                AbsentProvider(id: RemoteMDMParameters.id, error: FullCommand.takeOver())
+            }) { RootCommand.run(Certprov.self) }
+        }
     }
 }
 

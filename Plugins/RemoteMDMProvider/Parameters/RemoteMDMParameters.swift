@@ -1,27 +1,21 @@
 public import CertificateProviding
 
-enum Parameter {
-    static let `protocol` = "protocol"
-    static let url = "url"
-    static let trustAnchors = "trust-anchors"
-    static let pin = "pin"
-    static let pinMode = "pin-mode"
-    static let username = "username"
-    static let passwordSource = "password-source"
-    static let bearerSource = "bearer-source"
-    static let subject = "subject"
-    static let subjectAlternativeNames = "subject-alternative-names"
-    static let keyType = "key-type"
-    static let timeout = "timeout"
-}
+/// What is known of the remote-MDM provider without its network stack: programs that start often need no more.
+public enum RemoteMDMParameters {
+    public static let id = ProviderID("mdm")
 
-extension RemoteMDMProvider {
-    public static let descriptor = ProviderDescriptor(
-        id: id, displayName: "Device management",
-        summary: "An identity that a server issues, over EST or SCEP.", parameters: parameters
-    ) { RemoteMDMProvider(environment: $0) }
+    /// - Parameter makeProvider: Makes the provider, or something that stands for it.
+    public static func descriptor(
+        makeProvider: @escaping @Sendable (ProviderEnvironment) -> any CertificateProvider
+    ) -> ProviderDescriptor {
+        ProviderDescriptor(
+            id: id, displayName: "Device management", summary: "An identity that a server issues, over EST (RFC 7030).",
+            parameters: documented, makeProvider: makeProvider)
+    }
 
-    static let parameters: [ParameterDescriptor] = [
+    package static let defaultTimeout = 60
+
+    package static let documented: [ParameterDescriptor] = [
         .init(Parameter.protocol, .string, isRequired: true, summary: "est (RFC 7030)."),
         .init(Parameter.url, .string, isRequired: true, summary: "The server, with the label as path: https://HOST[:PORT][/LABEL]."),
         .init(Parameter.trustAnchors, .path, summary: "PEM file with the authority of the server's certificate."),
@@ -44,7 +38,23 @@ extension RemoteMDMProvider {
             Parameter.keyType, .string, defaultValue: "what the server wants, else p256",
             summary: KeyType.allCases.map(\.rawValue).joined(separator: ", ") + "."),
         .init(
-            Parameter.timeout, .string, defaultValue: String(Settings.defaultTimeout),
+            Parameter.timeout, .string, defaultValue: String(defaultTimeout),
             summary: "How long to wait for the server, in seconds."),
     ]
+}
+
+/// The names of the parameters.
+package enum Parameter {
+    package static let `protocol` = "protocol"
+    package static let url = "url"
+    package static let trustAnchors = "trust-anchors"
+    package static let pin = "pin"
+    package static let pinMode = "pin-mode"
+    package static let username = "username"
+    package static let passwordSource = "password-source"
+    package static let bearerSource = "bearer-source"
+    package static let subject = "subject"
+    package static let subjectAlternativeNames = "subject-alternative-names"
+    package static let keyType = "key-type"
+    package static let timeout = "timeout"
 }

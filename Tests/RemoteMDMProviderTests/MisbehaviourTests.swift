@@ -1,0 +1,109 @@
+import CertificateProviding
+import RemoteMDMProvider
+import TestSupport
+import Testing
+
+/// A server that fails as it is told to. Whatever it does, there is a typed error in time, and the identity stays.
+@Suite(.timeLimit(.minutes(10))) struct MisbehaviourTests {
+    private typealias Code = CertificateProviderError.Code
+
+    /// Renews with a fault in the way.
+    /// - Returns: What it failed with.
+    private func failure(
+        _ fault: String, on server: ESTServer, _ settings: [String: String] = [:]
+    ) async throws -> CertificateProviderError? {
+        let storage = OneIdentity()
+        let first = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
+        let provider = try server.provider(storage: storage, label: fault, settings)
+        let start = ContinuousClock.now
+        var failure: CertificateProviderError?
+        do { _ = try await provider.getCertificate(NoUserInteraction()) } catch {
+            failure = error as? CertificateProviderError
+        }
+        #expect(ContinuousClock.now - start < .seconds(15), "\(fault)")
+        if failure != nil {
+            #expect(try provider.getStoredCertificate()?.certificate == first.certificate, "\(fault)")
+        }
+        return failure
+    }
+
+    @Test func eachMisbehaviourIsATypedError() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let expected: [(String, Code?)] = [
+            ("other-key", .protocolError), ("wrong-subject", .protocolError), ("untrusted", .protocolError),
+            ("expired", .protocolError), ("not-yet-valid", .protocolError), ("not-yet-valid-60", nil),
+            ("old-certificate", .protocolError), ("empty-bag", .protocolError), ("two-leaves", nil),
+            ("no-intermediate", nil), ("not-base64", .protocolError), ("garbage", .protocolError),
+            ("raw-der", .protocolError), ("pem", .protocolError), ("empty-body", .protocolError), ("unwrapped", nil),
+            ("crlf", nil), ("chunked", nil), ("no-length", nil), ("wrong-type", .protocolError), ("no-smime-type", nil),
+            ("cte", nil), ("duplicate-status-header", nil), ("no-keep-alive", nil), ("slow-body", nil),
+            ("close-after-request", .unavailable), ("half-close", .unavailable), ("endless", .protocolError),
+            ("endless-length", .protocolError), ("429", .unavailable), ("redirect-307-same", nil),
+            ("redirect-307-other", .configurationInvalid), ("redirect-302-loop", .protocolError),
+            ("redirect-301-http", .configurationInvalid), ("cacerts-garbage", .protocolError),
+            ("cacerts-status-500", .unavailable), ("csrattrs-garbage", .protocolError), ("csrattrs-status-500", .unavailable),
+        ]
+        for (fault, code) in expected {
+            let failure = try await failure("fault-\(fault)", on: server)
+            #expect(failure?.code == code, "\(fault): \(failure.map(String.init(describing:)) ?? "no failure")")
+        }
+    }
+
+    /// Answers that do not come, or a byte at a time, or never end.
+    @Test func whatTakesTooLongIsGivenUp() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        for fault in ["hang", "drip", "hang-body", "headers-endless"] {
+            let failure = try await failure("fault-\(fault)", on: server, ["timeout": "2"])
+            #expect([.timedOut, .protocolError].contains(failure?.code), "\(fault): \(String(describing: failure))")
+        }
+    }
+
+    @Test func everyStatusIsATypedError() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        for status in 400...599 {
+            let failure = try await failure("fault-status-\(status)", on: server)
+            let known: [Code] = [.rejected, .unavailable, .configurationInvalid]
+            #expect(failure.map { known.contains($0.code) } == true, "\(status): \(String(describing: failure))")
+            #expect(failure?.nativeCode == status)
+        }
+    }
+
+    /// The answer to an enrolment ends after each of its bytes.
+    @Test func anAnswerThatIsCutOffIsNone() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--leaf-only", "--root-only")
+        var length = 1
+        // Longer than any answer: then it is whole.
+        while length < 4000 {
+            guard let failure = try await failure("fault-cut-\(length)", on: server) else { break }
+            #expect([.unavailable, .protocolError].contains(failure.code), "\(length): \(failure)")
+            length += length < 400 ? 1 : 13
+        }
+        #expect((500..<4000).contains(length))
+    }
+}
+
+/// Holds one identity, whatever it is called: the same one for a server and for the same server with a fault.
+private struct OneIdentity: IdentityStorage {
+    private let storage = InMemoryStorage()
+
+    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? { try storage.entry(named: "one") }
+
+    func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
+        try storage.version(ofEntryNamed: "one")
+    }
+
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+        try storage.setEntry(identity, named: "one")
+    }
+
+    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: "one") }
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? { try storage.record(named: "one") }
+
+    func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError) { try storage.updateRecord(named: "one", change) }
+
+    func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim? {
+        try storage.claimRecord(named: "one")
+    }
+}
