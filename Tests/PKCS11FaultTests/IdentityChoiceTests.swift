@@ -136,4 +136,22 @@ import Testing
             #expect(outcome == (isOwn ? nil : .keyMismatch))
         }
     }
+
+    /// A certificate whose key is a point without coordinates, beside a public key.
+    @Test func aPointWithoutCoordinatesIsNobodysKey() async throws {
+        let module = try FaultyModule.withIdentity()
+        let own = try FaultyModule.authority.get().issue("other").certificate
+        // The same length: what the point loses its curve's parameters get.
+        let keyInfo = own.publicKey.derRepresentation
+        let parameters = [4, 72] + [UInt8](repeating: 0, count: 72)
+        let pointless = keyInfo.prefix(2) + [0x30, 83] + keyInfo[4..<13] + parameters + [3, 2, 0, 4]
+        #expect(pointless.count == keyInfo.count)
+        var der = Data(own.derRepresentation)
+        let place = try #require(der.range(of: Data(keyInfo)))
+        der.replaceSubrange(place, with: pointless)
+        try module.add(X509Certificate(derRepresentation: Array(der)), to: 0, id: 1)
+        module.control.add_public_key(0, 1, own.publicKey.keyBits, 65)
+        let list = try await module.provider().listIdentities()
+        #expect(list.identities.isEmpty && list.failures.map(\.code) == [.keyMismatch], "\(list)")
+    }
 }

@@ -137,7 +137,10 @@ extension PublicKeyInfo {
     /// compressed (SEC 1, section 2.3.3).
     fileprivate func hasPoint(_ point: [UInt8]) -> Bool {
         if point.suffix(keyBits.count) == keyBits[...] { return true }
-        guard algorithm == .ec, let first = keyBits.first, first == 4, let last = keyBits.last else { return false }
+        // A point is a byte that says how it is written, and two numbers of one length.
+        guard algorithm == .ec, keyBits.first == 4, keyBits.count >= 3, !keyBits.count.isMultiple(of: 2),
+            let last = keyBits.last
+        else { return false }
         let compressed = [2 | (last & 1)] + keyBits[1...(keyBits.count / 2)]
         // What stands before it is at most the tag and the length.
         return point.count <= compressed.count + 2 && point.suffix(compressed.count) == compressed[...]
