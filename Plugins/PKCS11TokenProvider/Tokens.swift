@@ -54,10 +54,10 @@ final class Tokens: Sendable {
                 let found = try connection.sessions.withSession { session throws(CryptokiError) -> [Found]? in
                     let reader = TokenReader(session: session, slot: slot)
                     let areKeysHidden = !connection.isOpen
-                    let keys = try reader.privateKeys(id: uri.objectID, failures: &problems)
-                    if keys.isEmpty, !areKeysHidden {
-                        guard try connection.seesEverything(session) else { return nil }
+                    let keys = try connection.findHidden(in: session) { () throws(CryptokiError) in
+                        try reader.privateKeys(id: uri.objectID, failures: &problems)
                     }
+                    guard let keys else { return nil }
                     var keyless: [CK_OBJECT_HANDLE] = []
                     let candidates = try reader.candidates(
                         for: uri, keys: keys, areKeysHidden: areKeysHidden, keyless: { keyless.append($0) },

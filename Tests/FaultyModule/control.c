@@ -56,8 +56,12 @@ static void set_mechanisms(unsigned token, const CK_MECHANISM_TYPE *mechanisms, 
 static void add(unsigned token, struct object object) {
     pthread_mutex_lock(&state.lock);
     struct token *owner = &state.tokens[token];
-    owner->objects = realloc(owner->objects, (owner->object_count + 1) * sizeof object);
-    owner->objects[owner->object_count++] = object;
+    unsigned long place = 0;
+    while (place < owner->object_count && !owner->objects[place].is_gone) place++;
+    if (place == owner->object_count) {
+        owner->objects = realloc(owner->objects, ++owner->object_count * sizeof object);
+    }
+    owner->objects[place] = object;
     pthread_mutex_unlock(&state.lock);
 }
 

@@ -261,6 +261,20 @@ static CK_RV get_attributes(
     END;
 }
 
+static CK_RV destroy(CK_SESSION_HANDLE handle, CK_OBJECT_HANDLE number) {
+    BEGIN("C_DestroyObject");
+    struct session *session = take_session(handle, &result);
+    if (session == NULL) goto end;
+    struct token *token = token_of(session);
+    if (number == 0 || number > token->object_count || !is_visible(token, &token->objects[number - 1])) {
+        result = CKR_OBJECT_HANDLE_INVALID;
+    } else {
+        token->objects[number - 1].is_gone = 1;
+    }
+    give_back(session);
+    END;
+}
+
 static CK_RV sign_init(CK_SESSION_HANDLE handle, CK_MECHANISM *mechanism, CK_OBJECT_HANDLE number) {
     BEGIN("C_SignInit");
     struct session *session = take_session(handle, &result);
@@ -324,8 +338,8 @@ CK_RV C_GetFunctionList(CK_FUNCTION_LIST **functions) {
         .C_GetMechanismInfo = get_mechanism_info, .C_OpenSession = open_session, .C_CloseSession = close_one,
         .C_CloseAllSessions = close_all, .C_GetSessionInfo = get_session_info, .C_Login = log_in, .C_Logout = log_out,
         .C_FindObjectsInit = find_init, .C_FindObjects = find,
-        .C_FindObjectsFinal = find_final, .C_GetAttributeValue = get_attributes, .C_SignInit = sign_init,
-        .C_Sign = sign_data};
+        .C_FindObjectsFinal = find_final, .C_GetAttributeValue = get_attributes, .C_DestroyObject = destroy,
+        .C_SignInit = sign_init, .C_Sign = sign_data};
     *functions = &list;
     return CKR_OK;
 }

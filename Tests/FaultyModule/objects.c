@@ -7,6 +7,7 @@
 #include "state.h"
 
 int is_visible(const struct token *token, const struct object *object) {
+    if (object->is_gone) return 0;
     if (token->is_logged_in || (token->concealed & CKF_LOGIN_REQUIRED)) return 1;
     if (object->class == CKO_PRIVATE_KEY) return token->shows_keys;
     return object->class != CKO_CERTIFICATE || !token->hides_certificates;

@@ -12,6 +12,8 @@ struct object {
     CK_OBJECT_CLASS class;
     CK_BYTE id;
     CK_BBOOL asks_each_time;
+    /// Destroyed. Its handle is the next new object's.
+    int is_gone;
     EVP_PKEY *key;
     unsigned char *value, *subject, *modulus;
     unsigned long value_count, subject_count, modulus_count;

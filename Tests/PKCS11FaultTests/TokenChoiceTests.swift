@@ -81,7 +81,7 @@ import Testing
         for provider in [provider, try module.provider(storage: storage, ["delete-objects": "true"])] {
             let announced = try await provider.announcedDeletions()
             #expect(announced.count == 2 && announced[0].contains("alpha") && announced[1].contains("CN=client"))
-            // This module destroys nothing.
+            module.fail("C_DestroyObject", CKR_ACTION_PROHIBITED, times: .max)
             #expect(await code { try provider.deleteStoredCertificate() } == .deleteFailed)
         }
         module.control.insert(0, -1)

@@ -80,6 +80,22 @@ final class TokenConnection: Sendable {
         return ![CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION].contains(info.state)
     }
 
+    /// Searches for what only a login shows, and once more where nothing is there: others in this process log out, and in
+    /// again.
+    ///
+    /// - Returns: `nil` where nothing was found and the login was lost, which ``searchWithoutLogin`` says.
+    func findHidden<T>(
+        in session: Session, _ search: () throws(CryptokiError) -> [T]
+    ) throws(CryptokiError) -> [T]? {
+        for _ in 0..<2 {
+            let found = try search()
+            if !found.isEmpty { return found }
+            // Where nobody has logged in here, it is no wonder.
+            guard try seesEverything(session) else { return isOpen ? nil : [] }
+        }
+        return []
+    }
+
     /// What a search in vain is where the login was lost.
     static let searchWithoutLogin = CryptokiError(function: "C_FindObjects", code: CKR_SESSION_CLOSED)
 
@@ -108,28 +124,15 @@ final class TokenConnection: Sendable {
     func key(for publicKey: PublicKeyInfo, id: [UInt8]) throws(CryptokiError) -> Key? {
         if let known = state.withLock({ $0.keys[publicKey] }) { return known }
         let candidates = try sessions.withSession { session throws(CryptokiError) in
-            try search(session, publicKey, id)
+            try findHidden(in: session) { () throws(CryptokiError) in
+                try TokenReader(session: session, slot: slot).privateKeys(id: id).filter { $0.mayBe(publicKey) }
+            }
         }
         guard let candidates else { throw Self.searchWithoutLogin }
         guard let first = candidates.first else { return nil }
         let key = Key(found: first, others: candidates.dropFirst())
         state.withLock { $0.keys[publicKey] = key }
         return key
-    }
-
-    /// Returns `nil` where nothing was found and the login was lost.
-    private func search(
-        _ session: Session, _ publicKey: PublicKeyInfo, _ id: [UInt8]
-    ) throws(CryptokiError) -> [TokenReader.PrivateKey]? {
-        // Twice, with a login in between: others in this process log out and in again.
-        for _ in 0..<2 {
-            let found = try TokenReader(session: session, slot: slot).privateKeys(id: id)
-                .filter { $0.mayBe(publicKey) }
-            if !found.isEmpty { return found }
-            // Where nobody has logged in here, it is no wonder.
-            guard try seesEverything(session) else { return isOpen ? nil : [] }
-        }
-        return []
     }
 
     /// Notes that a signature of `key` is one of the key that was looked for.

@@ -9,15 +9,20 @@ extension Token {
         var isFound = false
         let failures = try write { connection, session throws(CryptokiError) -> [String] in
             let reader = TokenReader(session: session, slot: connection.slot)
-            // The private key first: what is left when the rest fails is public.
-            var objects: [(name: String, handle: CK_OBJECT_HANDLE)] = []
-            for privateKey in try reader.privateKeys(id: key.id)
-            where try isPrivateHalf(privateKey, of: key.publicKey, connection, session) {
-                objects.append(("the private key", privateKey.handle))
-                isFound = true
+            let privateKeys = try connection.findHidden(in: session) { () throws(CryptokiError) -> [CK_OBJECT_HANDLE] in
+                var found: [CK_OBJECT_HANDLE] = []
+                for privateKey in try reader.privateKeys(id: key.id)
+                where try isPrivateHalf(privateKey, of: key.publicKey, connection, session) {
+                    found.append(privateKey.handle)
+                }
+                return found
             }
+            guard let privateKeys else { throw TokenConnection.searchWithoutLogin }
             // In a second call the private key may be gone, and the rest not yet.
+            isFound = isFound || !privateKeys.isEmpty
             guard isFound else { return [] }
+            // The private key first: what is left when the rest fails is public.
+            var objects = privateKeys.map { (name: "the private key", handle: $0) }
             for publicKey in try reader.publicKeys(id: key.id) where publicKey.key.isSameKey(as: key.publicKey) {
                 objects.append(("the public key", publicKey.handle))
             }
@@ -25,13 +30,12 @@ extension Token {
                 objects.append(("the certificate '\(certificate.subject)'", handle))
             }
             var failures: [String] = []
-            for object in objects {
+            for (position, object) in objects.enumerated() {
                 do throws(CryptokiError) { try session.destroy(object.handle) } catch {
-                    if error.endsConnection, !error.isUnspecific, error.code != CKR_OBJECT_HANDLE_INVALID {
-                        throw error
-                    }
-                    // Some modules destroy both halves of a pair at once.
-                    if error.code != CKR_OBJECT_HANDLE_INVALID { failures.append("\(object.name) (\(error))") }
+                    // Some modules destroy both halves of a pair at once. A private key may be hidden instead, by a logout.
+                    if error.code == CKR_OBJECT_HANDLE_INVALID, position >= privateKeys.count { continue }
+                    if error.endsConnection, !error.isUnspecific { throw error }
+                    failures.append("\(object.name) (\(error))")
                 }
             }
             return failures

@@ -31,18 +31,22 @@ extension Token {
     /// - Parameter id: A `CKA_ID` that it is expected under, for tokens without public key objects.
     func key(for publicKey: PublicKeyInfo, id: [UInt8]? = nil) throws(CertificateProviderError) -> TokenKey? {
         try withOpenConnection { connection throws(CryptokiError) in
-            try connection.sessions.withSession { session throws(CryptokiError) -> TokenKey? in
-                let reader = TokenReader(session: session, slot: connection.slot)
-                var ids: [[UInt8]] = id.map { [$0] } ?? []
-                for (handle, key) in try reader.publicKeys() where key.isSameKey(as: publicKey) {
-                    ids.append(try session.attribute(CKA_ID, of: handle) ?? [])
+            let found = try connection.sessions.withSession { session throws(CryptokiError) in
+                try connection.findHidden(in: session) { () throws(CryptokiError) -> [TokenKey] in
+                    let reader = TokenReader(session: session, slot: connection.slot)
+                    var ids: [[UInt8]] = id.map { [$0] } ?? []
+                    for (handle, key) in try reader.publicKeys() where key.isSameKey(as: publicKey) {
+                        ids.append(try session.attribute(CKA_ID, of: handle) ?? [])
+                    }
+                    for key in try reader.privateKeys() where key.modulus != nil || ids.contains(key.id) {
+                        guard try isPrivateHalf(key, of: publicKey, connection, session) else { continue }
+                        return [tokenKey(key, publicKey, connection)]
+                    }
+                    return []
                 }
-                for key in try reader.privateKeys() where key.modulus != nil || ids.contains(key.id) {
-                    guard try isPrivateHalf(key, of: publicKey, connection, session) else { continue }
-                    return tokenKey(key, publicKey, connection)
-                }
-                return nil
             }
+            guard let found else { throw TokenConnection.searchWithoutLogin }
+            return found.first
         }
     }
 

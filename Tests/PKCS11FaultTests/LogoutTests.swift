@@ -1,0 +1,53 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// Somebody else in this process logs out, which hides private keys: none of them is gone.
+@Suite(.timeLimit(.minutes(5))) struct LogoutTests {
+    @Test func aKeyIsFound() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider(["uri": "pkcs11:token=alpha;id=%01"])
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        module.control.log_out(0)
+        #expect(try await provider.key(for: identity.key.publicKey, NoUserInteraction()) != nil)
+        module.control.log_out(0)
+        #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
+    }
+
+    @Test func aKeyIsDiscarded() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider(["uri": "pkcs11:token=alpha;id=%01"])
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        module.control.log_out(0)
+        try await provider.discard(identity.key, NoUserInteraction())
+        #expect(try await provider.key(for: identity.key.publicKey, NoUserInteraction()) == nil)
+    }
+
+    /// Between the search for the key and its destruction.
+    @Test func aKeyThatIsHiddenIsNotDestroyed() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider(["uri": "pkcs11:token=alpha;id=%01"])
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        module.control.hold("C_DestroyObject")
+        async let discarded: Void = provider.discard(identity.key, NoUserInteraction())
+        try await module.waitUntilHeld(1)
+        module.control.log_out(0)
+        module.control.release()
+        try await discarded
+        #expect(try await provider.key(for: identity.key.publicKey, NoUserInteraction()) == nil)
+    }
+
+    @Test func anIdentityIsDeleted() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider(["delete-objects": "true"])
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        module.control.log_out(0)
+        try provider.deleteStoredCertificate()
+        let other = try module.provider(["uri": "pkcs11:token=alpha;id=%01"])
+        #expect(try await other.key(for: identity.key.publicKey, NoUserInteraction()) == nil)
+        #expect(await other.listIdentities().identities.isEmpty)
+    }
+}
