@@ -76,14 +76,15 @@ int matches(const struct object *object, const CK_ATTRIBUTE *attributes, CK_ULON
     return 1;
 }
 
-/// r‖s (PKCS#11, section 2.3.1) of a DER signature.
-static CK_RV split(const unsigned char *der, size_t der_count, CK_BYTE *signature, CK_ULONG *count) {
+/// r‖s (PKCS#11, section 2.3.1) of a DER signature, each of `half` bytes.
+static CK_RV split(
+    const unsigned char *der, size_t der_count, int half, CK_BYTE *signature, CK_ULONG *count) {
     ECDSA_SIG *parts = d2i_ECDSA_SIG(NULL, &der, (long)der_count);
     if (parts == NULL) return CKR_GENERAL_ERROR;
-    int is_good = *count >= 64 && BN_bn2binpad(ECDSA_SIG_get0_r(parts), signature, 32) == 32
-        && BN_bn2binpad(ECDSA_SIG_get0_s(parts), signature + 32, 32) == 32;
+    int is_good = *count >= 2 * (CK_ULONG)half && BN_bn2binpad(ECDSA_SIG_get0_r(parts), signature, half) == half
+        && BN_bn2binpad(ECDSA_SIG_get0_s(parts), signature + half, half) == half;
     ECDSA_SIG_free(parts);
-    *count = 64;
+    *count = 2 * (CK_ULONG)half;
     return is_good ? CKR_OK : CKR_BUFFER_TOO_SMALL;
 }
 
@@ -114,7 +115,10 @@ CK_RV sign(
         && EVP_PKEY_sign(context, result, &result_count, data, data_count) == 1;
     EVP_PKEY_CTX_free(context);
     if (!is_signed) return CKR_FUNCTION_FAILED;
-    if (session->mechanism == CKM_ECDSA) return split(result, result_count, signature, count);
+    if (session->mechanism == CKM_ECDSA) {
+        int half = (EVP_PKEY_get_bits(session->key->key) + 7) / 8;
+        return split(result, result_count, half, signature, count);
+    }
     if (result_count > *count) return CKR_BUFFER_TOO_SMALL;
     memcpy(signature, result, result_count);
     *count = result_count;

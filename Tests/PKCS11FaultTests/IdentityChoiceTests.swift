@@ -118,6 +118,52 @@ import Testing
         #expect(try await module.provider().getCertificate(NoUserInteraction()).key.signsValidly())
     }
 
+    /// Careless tools give every key the same id, and another curve's may come first.
+    @Test(arguments: [TestAuthority.KeyKind.p384, .p256])
+    func anotherKeyUnderTheIDIsPassedOver(kind: TestAuthority.KeyKind) async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        let authority = try FaultyModule.authority.get()
+        try module.addKey(of: authority.issue("other", kind: kind), to: 0)
+        try module.add(authority.issue("client"), to: 0)
+        module.control.insert(0, 0)
+        let provider = try module.provider()
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+
+    /// Other modules say so before they sign.
+    @Test(arguments: ["C_SignInit", "C_Sign"], [CKR_KEY_TYPE_INCONSISTENT, CKR_DATA_LEN_RANGE, CKR_KEY_SIZE_RANGE])
+    func aKeyThatSaysItIsOfAnotherKindIsPassedOver(function: String, result: CK_RV) async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        let authority = try FaultyModule.authority.get()
+        try module.addKey(of: authority.issue("other"), to: 0)
+        try module.add(authority.issue("client"), to: 0)
+        module.control.insert(0, 0)
+        module.fail(function, result)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        #expect(try await identity.key.signsValidly())
+        // Of the key that has signed before it is an error.
+        module.fail(function, result)
+        #expect(await code { _ = try await identity.key.signsValidly() } != nil)
+        #expect(try await identity.key.signsValidly())
+    }
+
+    /// The wrong key is replaced by the right one while the connection goes on.
+    @Test func aMismatchIsNotForEver() async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        let authority = try FaultyModule.authority.get()
+        let identity = try authority.issue("client")
+        try module.add(identity.certificate, to: 0, id: 1)
+        try module.addKey(of: authority.issue("other"), to: 0)
+        module.control.insert(0, 0)
+        let provider = try module.provider()
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .keyMismatch)
+        try module.addKey(of: identity, to: 0)
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+
     /// `CKA_EC_POINT` in the forms that modules give it: an OCTET STRING or not, whole or compressed.
     @Test(arguments: [true, false], [true, false]) func aPointTellsTheKey(isWrapped: Bool, isWhole: Bool) async throws {
         func point(_ key: PublicKeyInfo) -> [UInt8] {

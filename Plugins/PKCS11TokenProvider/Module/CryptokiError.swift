@@ -48,6 +48,11 @@ struct CryptokiError: Error, CustomStringConvertible {
         return true
     }
 
+    /// Whether a key says that it is of another kind than the signature that it is asked for.
+    var isOfAnotherKind: Bool {
+        [CKR_KEY_TYPE_INCONSISTENT, CKR_KEY_SIZE_RANGE, CKR_DATA_LEN_RANGE].contains(code)
+    }
+
     private static let names: [CK_RV: String] = [
         CKR_CANCEL: "CKR_CANCEL", CKR_HOST_MEMORY: "CKR_HOST_MEMORY", CKR_SLOT_ID_INVALID: "CKR_SLOT_ID_INVALID",
         CKR_GENERAL_ERROR: "CKR_GENERAL_ERROR", CKR_FUNCTION_FAILED: "CKR_FUNCTION_FAILED",

@@ -12,18 +12,33 @@ extension Token {
                 throw CertificateProviderError(
                     .notFound, "The token '\(displayName)' no longer has the private key of the certificate.")
             }
-            let signature = try result.signature.encoded(for: key.publicKey, token: displayName)
-            if result.key.isProven { return signature }
-            if key.publicKey.isValidSignature(signature, for: message, using: result.signature.scheme) {
-                result.connection.hasProven(result.key, for: key.publicKey)
-                return signature
-            }
-            guard result.connection.rulesOut(result.key, for: key.publicKey) else {
-                throw CertificateProviderError(
+            let refusal: CertificateProviderError
+            do throws(CertificateProviderError) {
+                let (signature, scheme) = try signature(result.outcome, for: key)
+                if result.key.isProven { return signature }
+                if key.publicKey.isValidSignature(signature, for: message, using: scheme) {
+                    result.connection.hasProven(result.key, for: key.publicKey)
+                    return signature
+                }
+                refusal = CertificateProviderError(
                     .keyMismatch,
                     "The key on the token '\(displayName)' is no longer that of the certificate; obtain the identity anew."
                 )
+            } catch {
+                if result.key.isProven { throw error }
+                refusal = error
             }
+            guard result.connection.rulesOut(result.key, for: key.publicKey) else { throw refusal }
+        }
+    }
+
+    private func signature(
+        _ outcome: Result<TokenSignature, CryptokiError>, for key: TokenKey
+    ) throws(CertificateProviderError) -> ([UInt8], SignatureScheme) {
+        switch outcome {
+        case .success(let signature):
+            return (try signature.encoded(for: key.publicKey, token: displayName), signature.scheme)
+        case .failure(let error): throw describe(error)
         }
     }
 
@@ -31,16 +46,22 @@ extension Token {
     private func attempt(
         _ message: [UInt8], with key: TokenKey, by ways: [SigningMechanism]
     ) throws(CertificateProviderError)
-        -> (signature: TokenSignature, key: TokenConnection.Key, connection: TokenConnection)?
+        -> (outcome: Result<TokenSignature, CryptokiError>, key: TokenConnection.Key, connection: TokenConnection)?
     {
         try withOpenConnection { connection throws(CryptokiError) in
             guard let known = try connection.key(for: key.publicKey, id: key.id) else { return nil }
-            let signature = try connection.sessions.withSession { session throws(CryptokiError) in
-                try session.sign(
-                    message, with: known.found.handle, by: ways, modulusBits: key.publicKey.bits,
-                    authenticate: known.found.needsPINEachTime ? confirmation(on: connection) : nil)
+            do throws(CryptokiError) {
+                let signature = try connection.sessions.withSession { session throws(CryptokiError) in
+                    try session.sign(
+                        message, with: known.found.handle, by: ways, modulusBits: key.publicKey.bits,
+                        authenticate: known.found.needsPINEachTime ? confirmation(on: connection) : nil)
+                }
+                return (.success(signature), known, connection)
+            } catch {
+                // Of several keys with one id the first may be of another kind.
+                guard !known.isProven, error.isOfAnotherKind else { throw error }
+                return (.failure(error), known, connection)
             }
-            return (signature, known, connection)
         }
     }
 }

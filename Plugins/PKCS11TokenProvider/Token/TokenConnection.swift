@@ -137,23 +137,23 @@ final class TokenConnection: Sendable {
 
     /// Notes that a signature of `key` is one of the key that was looked for.
     func hasProven(_ key: Key, for publicKey: PublicKeyInfo) {
-        update(key, for: publicKey) { $0.isProven = true }
+        update(key, for: publicKey) { $0?.isProven = true }
     }
 
-    /// Passes on to the next key that may be the one that was looked for, since `key` is not.
+    /// Passes on to the next key that may be the one that was looked for, since `key` is not. After the last one they are
+    /// looked for anew: it may have been a bad signature only.
     /// - Returns: Whether there is another one.
     func rulesOut(_ key: Key, for publicKey: PublicKeyInfo) -> Bool {
-        guard let next = key.others.first else { return false }
-        update(key, for: publicKey) { $0 = Key(found: next, others: key.others.dropFirst()) }
-        return true
+        let next = key.others.first.map { Key(found: $0, others: key.others.dropFirst()) }
+        update(key, for: publicKey) { $0 = next }
+        return next != nil
     }
 
     /// Only where no other thread has, meanwhile.
-    private func update(_ key: Key, for publicKey: PublicKeyInfo, _ change: (inout Key) -> Void) {
+    private func update(_ key: Key, for publicKey: PublicKeyInfo, _ change: (inout Key?) -> Void) {
         state.withLock { state in
-            guard var known = state.keys[publicKey], known.found.handle == key.found.handle else { return }
-            change(&known)
-            state.keys[publicKey] = known
+            guard state.keys[publicKey]?.found.handle == key.found.handle else { return }
+            change(&state.keys[publicKey])
         }
     }
 }

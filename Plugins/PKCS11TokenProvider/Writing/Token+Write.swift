@@ -79,8 +79,7 @@ extension Token {
             guard let encoded = try? signature.encoded(for: publicKey, token: displayName) else { return false }
             return publicKey.isValidSignature(encoded, for: probe, using: scheme)
         } catch {
-            // A key of another kind says so.
-            if error.code == CKR_KEY_TYPE_INCONSISTENT || error.code == CKR_KEY_SIZE_RANGE { return false }
+            if error.isOfAnotherKind { return false }
             throw error
         }
     }
