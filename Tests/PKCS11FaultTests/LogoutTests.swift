@@ -26,6 +26,16 @@ import Testing
         #expect(try await provider.key(for: identity.key.publicKey, NoUserInteraction()) == nil)
     }
 
+    /// The next key gets the handle of the one that was destroyed.
+    @Test func aDiscardedKeySignsNothing() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider()
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        try await provider.discard(identity.key, NoUserInteraction())
+        try module.addKey(of: FaultyModule.authority.get().issue("next"), to: 0, id: 2)
+        #expect(await code { _ = try await identity.key.signsValidly() } == .notFound)
+    }
+
     /// Between the search for the key and its destruction.
     @Test func aKeyThatIsHiddenIsNotDestroyed() async throws {
         let module = try FaultyModule.withIdentity()

@@ -149,6 +149,11 @@ final class TokenConnection: Sendable {
         return next != nil
     }
 
+    /// A key that is destroyed: its handle may be the next one's.
+    func forgetKey(for publicKey: PublicKeyInfo) {
+        state.withLock { state in state.keys = state.keys.filter { !$0.key.isSameKey(as: publicKey) } }
+    }
+
     /// Only where no other thread has, meanwhile.
     private func update(_ key: Key, for publicKey: PublicKeyInfo, _ change: (inout Key?) -> Void) {
         state.withLock { state in

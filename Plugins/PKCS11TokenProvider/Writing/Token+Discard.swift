@@ -30,6 +30,7 @@ extension Token {
                 objects.append(("the certificate '\(certificate.subject)'", handle))
             }
             var failures: [String] = []
+            defer { connection.forgetKey(for: key.publicKey) }
             for (position, object) in objects.enumerated() {
                 do throws(CryptokiError) { try session.destroy(object.handle) } catch {
                     // Some modules destroy both halves of a pair at once. A private key may be hidden instead, by a logout.
