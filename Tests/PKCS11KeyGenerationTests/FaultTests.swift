@@ -51,6 +51,27 @@ import Testing
         #expect(try tokens.count(.faults) == 0)
     }
 
+    /// Nothing is tried twice with a device that is broken, and the next call finds it mended.
+    @Test(arguments: [CKR_DEVICE_ERROR, CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED])
+    func aBrokenDeviceIsConnectedToAnew(code: CK_RV) async throws {
+        let (token, _) = try token()
+        for isAway in [false, true] {
+            try token.open(pin: nil)
+            let connection = try token.withConnection { $0 }
+            Faults.plan.withLock {
+                $0 = Faults.Plan(generation: code)
+                $0.isAway = isAway
+            }
+            await expect(code: isAway ? .tokenNotPresent : .storeWriteFailed) {
+                _ = try token.generate(.p256, label: "x", id: Token.freshID())
+            }
+            #expect(Faults.plan.withLock { $0.generations } == 1)
+            Faults.plan.withLock { $0 = Faults.Plan() }
+            #expect(try token.withConnection { $0 } !== connection)
+        }
+        try token.discard(token.generate(.p256, label: "x", id: Token.freshID()))
+    }
+
     /// The pair is made, and then cannot be read.
     @Test func aPairThatCannotBeReadIsDestroyed() async throws {
         let (token, _) = try token()

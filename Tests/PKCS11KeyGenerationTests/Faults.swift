@@ -17,6 +17,9 @@ enum Faults {
         /// Of the next one, which works nevertheless.
         var lostAnswer: CK_RV?
         var destruction: (working: Int, code: CK_RV)?
+        /// No token is in any slot.
+        var isAway = false
+        var generations = 0
     }
 
     static let plan = Mutex(Plan())
@@ -39,7 +42,10 @@ enum Faults {
         copy.pointee.C_Initialize = { _ in CKR_OK }
         copy.pointee.C_Finalize = { _ in CKR_OK }
         copy.pointee.C_GenerateKeyPair = { session, mechanism, publicKey, publicCount, privateKey, privateCount, a, b in
-            let plan = Faults.plan.withLock { $0 }
+            let plan = Faults.plan.withLock { plan in
+                plan.generations += 1
+                return plan
+            }
             if let code = plan.generation { return code }
             let types = (0..<Int(privateCount)).compactMap { privateKey?[$0].type }
             if plan.refusesUsage, types.contains(CKA_UNWRAP) { return CKR_ATTRIBUTE_TYPE_INVALID }
@@ -51,6 +57,13 @@ enum Faults {
                 return code
             }
             return Faults.functions?.C_GetAttributeValue?(session, object, template, count) ?? CKR_GENERAL_ERROR
+        }
+        copy.pointee.C_GetSlotList = { hasToken, slots, count in
+            if Faults.plan.withLock({ $0.isAway }) {
+                count?.pointee = 0
+                return CKR_OK
+            }
+            return Faults.functions?.C_GetSlotList?(hasToken, slots, count) ?? CKR_GENERAL_ERROR
         }
         copy.pointee.C_CreateObject = { session, template, count, object in
             let lost = Faults.plan.withLock { plan in

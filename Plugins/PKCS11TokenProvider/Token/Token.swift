@@ -153,7 +153,8 @@ final class Token: Sendable {
         if let current = connection.withLock({ $0 }) { forget(current) }
     }
 
-    private func forget(_ old: TokenConnection) {
+    /// Ends a connection that is of no more use; the next call makes another.
+    func forget(_ old: TokenConnection) {
         // Nobody connects anew before the old handles are closed: the module may give the same ones again.
         connecting.withLock { _ in
             let isCurrent = connection.withLock { current in
@@ -206,8 +207,8 @@ final class Token: Sendable {
     }
 
     /// Looks whether the token is there, where the module does not say what is wrong.
-    private func specific(_ error: CryptokiError) -> CryptokiError {
-        guard error.isUnspecific, (try? present()) == nil else { return error }
+    func specific(_ error: CryptokiError) -> CryptokiError {
+        guard error.isUnspecific || error.code == CKR_DEVICE_ERROR, (try? present()) == nil else { return error }
         return CryptokiError(function: error.function, code: CKR_TOKEN_NOT_PRESENT)
     }
 }

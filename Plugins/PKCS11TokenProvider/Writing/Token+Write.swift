@@ -16,9 +16,10 @@ extension Token {
                         try body(connection, session)
                     })
             } catch {
-                // Anything else is for this function's caller, and not for a new connection.
                 if error.endsConnection, !error.isUnspecific, error.code != CKR_DEVICE_ERROR { throw error }
-                return .failure(error)
+                // What a broken device has written nobody knows: `body` is not called again.
+                if error.endsConnection { forget(connection) }
+                return .failure(specific(error))
             }
         }
         do throws(CryptokiError) { return try result.get() } catch {
