@@ -15,7 +15,7 @@ extension PKCS11TokenProvider: KeyGenerating {
                 "making a key pair", atLeast: .seconds(120), undo: { try? token.discard($0) }
             ) {
                 () throws(CertificateProviderError) in
-                try token.generate(type, label: label, id: Token.freshID())
+                try token.generate(type, label: label)
             }
         }
     }

@@ -45,7 +45,7 @@ import Testing
         let (token, _) = try token()
         Faults.plan.withLock { $0.generation = code }
         let error = await expect(code: expected) {
-            _ = try token.generate(.p256, label: "x", id: Token.freshID())
+            _ = try token.generate(.p256, label: "x")
         }
         #expect(error?.nativeCode == Int(code) && error?.message.contains("C_GenerateKeyPair") == true)
         #expect(try tokens.count(.faults) == 0)
@@ -63,27 +63,51 @@ import Testing
                 $0.isAway = isAway
             }
             await expect(code: isAway ? .tokenNotPresent : .storeWriteFailed) {
-                _ = try token.generate(.p256, label: "x", id: Token.freshID())
+                _ = try token.generate(.p256, label: "x")
             }
             #expect(Faults.plan.withLock { $0.generations } == 1)
             Faults.plan.withLock { $0 = Faults.Plan() }
             #expect(try token.withConnection { $0 } !== connection)
         }
-        try token.discard(token.generate(.p256, label: "x", id: Token.freshID()))
+        try token.discard(token.generate(.p256, label: "x"))
     }
 
     /// The pair is made, and then cannot be read.
     @Test func aPairThatCannotBeReadIsDestroyed() async throws {
         let (token, _) = try token()
         Faults.plan.withLock { $0.readingPoints = CKR_FUNCTION_FAILED }
-        await expect(code: .storeWriteFailed) { _ = try token.generate(.p256, label: "x", id: Token.freshID()) }
+        await expect(code: .storeWriteFailed) { _ = try token.generate(.p256, label: "x") }
         #expect(try tokens.count(.faults) == 0)
+    }
+
+    /// To a module that ignores what it does not search by, every object has the new key's id.
+    @Test func aModuleThatDoesNotSearchByIDKeepsItsObjects() async throws {
+        let (token, _) = try token()
+        let key = try token.generate(.p256, label: "x")
+        Faults.plan.withLock { $0.ignoresID = true }
+        let second = try token.generate(.p256, label: "x")
+        #expect(try tokens.count(.faults) == 4)
+        Faults.plan.withLock { $0.readingPoints = CKR_FUNCTION_FAILED }
+        await expect(code: .storeWriteFailed) { _ = try token.generate(.p256, label: "x") }
+        Faults.plan.withLock { $0 = Faults.Plan() }
+        #expect(try tokens.count(.faults) == 4)
+        for key in [key, second] { try token.discard(key) }
+        #expect(try tokens.count(.faults) == 0)
+    }
+
+    /// The pair is made, and the token is away before it says so.
+    @Test func whatAnInterruptedGenerationLeftIsDestroyed() async throws {
+        let (token, _) = try token()
+        Faults.plan.withLock { $0.lostGeneration = CKR_DEVICE_REMOVED }
+        let key = try token.generate(.p256, label: "x")
+        #expect(try tokens.count(.faults) == 2)
+        try token.discard(key)
     }
 
     @Test func aModuleThatKnowsFewAttributesIsAskedForLess() async throws {
         let (token, _) = try token()
         Faults.plan.withLock { $0.refusesUsage = true }
-        let key = try token.generate(.p256, label: "x", id: Token.freshID())
+        let key = try token.generate(.p256, label: "x")
         #expect(try tokens.count(.faults) == 2)
         try token.discard(key)
     }
@@ -92,7 +116,7 @@ import Testing
     @Test(arguments: [CKR_DEVICE_MEMORY, CKR_TOKEN_WRITE_PROTECTED])
     func aChainIsWrittenWholeOrNotAtAll(code: CK_RV) async throws {
         let (token, _) = try token()
-        let key = try token.generate(.p256, label: "x", id: Token.freshID())
+        let key = try token.generate(.p256, label: "x")
         let leaf = try authority.certify(key.publicKey.derRepresentation, as: "leaf")
         for working in 0...1 {
             Faults.plan.withLock { $0.creation = (working, code) }
@@ -113,7 +137,7 @@ import Testing
     /// The leaf is written, the token is away before it says so, and has no room for the rest when it is back.
     @Test func whatWasWrittenBeforeARemovalGoesToo() async throws {
         let (token, _) = try token()
-        let key = try token.generate(.p256, label: "x", id: Token.freshID())
+        let key = try token.generate(.p256, label: "x")
         let leaf = try authority.certify(key.publicKey.derRepresentation, as: "leaf")
         Faults.plan.withLock {
             $0.lostAnswer = CKR_DEVICE_REMOVED
@@ -127,7 +151,7 @@ import Testing
 
     @Test func whatCannotBeDestroyedIsNamed() async throws {
         let (token, _) = try token()
-        let key = try token.generate(.p256, label: "x", id: Token.freshID())
+        let key = try token.generate(.p256, label: "x")
         Faults.plan.withLock { $0.destruction = (1, CKR_ACTION_PROHIBITED) }
         let error = await expect(code: .deleteFailed) { try token.discard(key) }
         #expect(error?.message.contains("the public key (C_DestroyObject: CKR_ACTION_PROHIBITED)") == true)
@@ -149,7 +173,7 @@ import Testing
                     undone.signal()
                 },
                 { () throws(CertificateProviderError) in
-                    let key = try token.generate(.p256, label: "late", id: Token.freshID())
+                    let key = try token.generate(.p256, label: "late")
                     release.wait()
                     return key
                 })

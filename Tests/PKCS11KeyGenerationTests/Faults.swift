@@ -17,6 +17,10 @@ enum Faults {
         /// Of the next one, which works nevertheless.
         var lostAnswer: CK_RV?
         var destruction: (working: Int, code: CK_RV)?
+        /// The answer to the next generation, which works nevertheless.
+        var lostGeneration: CK_RV?
+        /// Searches as if no `CKA_ID` were asked for.
+        var ignoresID = false
         /// No token is in any slot.
         var isAway = false
         var generations = 0
@@ -43,14 +47,24 @@ enum Faults {
         copy.pointee.C_Finalize = { _ in CKR_OK }
         copy.pointee.C_GenerateKeyPair = { session, mechanism, publicKey, publicCount, privateKey, privateCount, a, b in
             let plan = Faults.plan.withLock { plan in
+                defer { plan.lostGeneration = nil }
                 plan.generations += 1
                 return plan
             }
             if let code = plan.generation { return code }
             let types = (0..<Int(privateCount)).compactMap { privateKey?[$0].type }
             if plan.refusesUsage, types.contains(CKA_UNWRAP) { return CKR_ATTRIBUTE_TYPE_INVALID }
-            return Faults.functions?.C_GenerateKeyPair?(
-                session, mechanism, publicKey, publicCount, privateKey, privateCount, a, b) ?? CKR_GENERAL_ERROR
+            let result =
+                Faults.functions?.C_GenerateKeyPair?(
+                    session, mechanism, publicKey, publicCount, privateKey, privateCount, a, b) ?? CKR_GENERAL_ERROR
+            return plan.lostGeneration ?? result
+        }
+        copy.pointee.C_FindObjectsInit = { session, template, count in
+            guard Faults.plan.withLock({ $0.ignoresID }) else {
+                return Faults.functions?.C_FindObjectsInit?(session, template, count) ?? CKR_GENERAL_ERROR
+            }
+            var kept = UnsafeBufferPointer(start: template, count: Int(count)).filter { $0.type != CKA_ID }
+            return Faults.functions?.C_FindObjectsInit?(session, &kept, CK_ULONG(kept.count)) ?? CKR_GENERAL_ERROR
         }
         copy.pointee.C_GetAttributeValue = { session, object, template, count in
             if let code = Faults.plan.withLock({ $0.readingPoints }), template?.pointee.type == CKA_EC_POINT {

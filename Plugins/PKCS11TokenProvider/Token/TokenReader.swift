@@ -55,7 +55,7 @@ struct TokenReader {
     }
 
     /// `nil` for a key that may not sign.
-    private func privateKey(_ handle: CK_OBJECT_HANDLE) throws(CryptokiError) -> PrivateKey? {
+    func privateKey(_ handle: CK_OBJECT_HANDLE) throws(CryptokiError) -> PrivateKey? {
         // Asked of the object and not of the search: some modules do not search for it.
         guard try session.flag(CKA_SIGN, of: handle) ?? false else { return nil }
         let mechanisms = try session.attribute(CKA_ALLOWED_MECHANISMS, of: handle)

@@ -34,7 +34,16 @@ extension Session {
 
     /// Destroys every object with a `CKA_ID` that nobody else has: what an attempt to make a key left behind.
     func destroyAll(id: [UInt8]) throws(CryptokiError) {
-        for object in try objects(with: [Attribute(CKA_ID, id)]) { try destroy(object) }
+        for object in try objects(id: id) { try destroy(object) }
+    }
+
+    /// The objects that have a `CKA_ID` when they are asked: to a module that does not search by it, every object has any.
+    private func objects(id: [UInt8]) throws(CryptokiError) -> [CK_OBJECT_HANDLE] {
+        var found: [CK_OBJECT_HANDLE] = []
+        for object in try objects(with: [Attribute(CKA_ID, id)]) where try attribute(CKA_ID, of: object) == id {
+            found.append(object)
+        }
+        return found
     }
 }
 

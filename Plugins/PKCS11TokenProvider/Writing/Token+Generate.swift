@@ -4,15 +4,16 @@ import Crypto
 
 extension Token {
     /// What certificates, public and private keys are matched by. Tools take any octets; 16 fit into every token.
-    static func freshID() -> [UInt8] { SymmetricKey(size: .bits128).withUnsafeBytes { Array($0) } }
+    private static func freshID() -> [UInt8] { SymmetricKey(size: .bits128).withUnsafeBytes { Array($0) } }
 
     /// Makes a key pair that never leaves the token. Leaves nothing behind where it fails.
-    ///
-    /// - Parameter id: A fresh one: everything else that has it is destroyed.
-    func generate(_ type: KeyType, label: String, id: [UInt8]) throws(CertificateProviderError) -> TokenKey {
-        try write { connection, session throws(CryptokiError) in
+    func generate(_ type: KeyType, label: String) throws(CertificateProviderError) -> TokenKey {
+        let id = Self.freshID()
+        var isRepeated = false
+        return try write { connection, session throws(CryptokiError) in
             // What an attempt left that the removal of the token has interrupted.
-            try session.destroyAll(id: id)
+            if isRepeated { try session.destroyAll(id: id) }
+            isRepeated = true
             var made: [CK_OBJECT_HANDLE] = []
             do throws(CryptokiError) {
                 let pair = try session.generate(KeyPairTemplate.all(type, id: id, label: label))
@@ -39,7 +40,7 @@ extension Token {
         guard try session.flag(CKA_SENSITIVE, of: pair.privateKey) ?? true,
             try session.flag(CKA_EXTRACTABLE, of: pair.privateKey) != true,
             let publicKey = made,
-            let privateKey = try reader.privateKeys(id: actualID).first(where: { $0.mayBe(publicKey) })
+            let privateKey = try reader.privateKey(pair.privateKey), privateKey.mayBe(publicKey)
         else { throw CryptokiError(function: "C_GenerateKeyPair", code: CKR_TEMPLATE_INCONSISTENT) }
         let key = tokenKey(privateKey, publicKey, connection)
         guard !key.ways.isEmpty else { throw CryptokiError(function: "C_SignInit", code: CKR_MECHANISM_INVALID) }
