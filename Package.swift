@@ -167,7 +167,7 @@ let package = Package(
         .testTarget(
             name: "PKCS11KeyGenerationTests",
             dependencies: [
-                "CertificateProviding", "CP11Kit", "PKCS11TokenProvider", "TestSupport",
+                "CertificateProviding", "CP11Kit", "IdentityStore", "PKCS11TokenProvider", "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
             ]),
         .testTarget(

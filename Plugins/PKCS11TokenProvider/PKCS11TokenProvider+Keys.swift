@@ -11,12 +11,22 @@ extension PKCS11TokenProvider: KeyGenerating {
         try await attributed { () async throws(CertificateProviderError) in
             let token = try await openToken(interaction)
             // A card takes a minute for a large RSA key.
-            return try await token.calls.run(
-                "making a key pair", atLeast: .seconds(120), undo: { try? token.discard($0) }
+            let made = try await token.calls.run(
+                "making a key pair", atLeast: .seconds(120), undo: { try? $0.takeBack() }
             ) {
                 () throws(CertificateProviderError) in
                 try token.generate(type, label: label)
             }
+            do throws(CertificateProviderError) {
+                try await environment.executor.run { () throws(CertificateProviderError) in try made.handOver() }
+            } catch {
+                // It would be destroyed later, when somebody relies on it.
+                try? await token.calls.run("destroying the key") { () throws(CertificateProviderError) in
+                    try made.takeBack()
+                }
+                throw error
+            }
+            return made.key
         }
     }
 

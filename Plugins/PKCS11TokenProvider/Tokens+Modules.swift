@@ -144,7 +144,10 @@ extension Tokens {
                 ?? PINSupply(
                     source: settings.pinSource, value: settings.pinValue, secrets: environment.secrets, policy: policy,
                     isPermitted: settings.login != .never)
-            let token = Token(slot, calls: calls, pins: supply, logsInAlways: settings.login == .always)
+            let token = Token(
+                slot, calls: calls, pins: supply,
+                pending: PendingKeys(storage: environment.storage, logger: environment.logger),
+                logsInAlways: settings.login == .always)
             state.tokens[slot.identity] = token
             return token
         }

@@ -1,17 +1,16 @@
 import CP11Kit
-@testable import PKCS11TokenProvider
 import CertificateProviding
-import Foundation
-import Glibc
-import Logging
+import Dispatch
 import Synchronization
 import TestSupport
 import Testing
 
+@testable import PKCS11TokenProvider
+
 /// Tokens that fail in the middle of something must have nothing more on them than before.
 @Suite(.serialized) struct FaultTests {
-    private let tokens: EmptyTokens
-    private let authority: TestAuthority
+    let tokens: EmptyTokens
+    let authority: TestAuthority
 
     init() throws {
         tokens = try EmptyTokens.shared.get()
@@ -19,19 +18,9 @@ import Testing
         Faults.plan.withLock { $0 = Faults.Plan() }
     }
 
-    /// A token whose module fails as ``Faults`` says.
     private func token(timeout: Duration = .seconds(20)) throws -> (Token, ModuleCalls) {
-        let module = try Faults.module(tokens.module)
-        let uri = try TokenURI("pkcs11:token=faults")
-        let slot = try #require(try Slot.all(of: module, matching: uri).first)
-        let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
-        let tried = TriedPINs(storage: InMemoryStorage(), patience: .seconds(1), logger: logger)
-        let policy = PINPolicy(tried: tried, logger: logger)
-        let supply = PINSupply(
-            source: .environment("PIN"), value: nil, secrets: SecretReader { _ in EmptyTokens.pin }, policy: policy,
-            isPermitted: true)
         let calls = ModuleCalls(timeout: timeout)
-        return (Token(slot, calls: calls, pins: supply), calls)
+        return (try Faults.token(tokens.module, InMemoryStorage(), calls), calls)
     }
 
     @Test(arguments: [
@@ -45,7 +34,7 @@ import Testing
         let (token, _) = try token()
         Faults.plan.withLock { $0.generation = code }
         let error = await expect(code: expected) {
-            _ = try token.generate(.p256, label: "x")
+            _ = try token.generateKey()
         }
         #expect(error?.nativeCode == Int(code) && error?.message.contains("C_GenerateKeyPair") == true)
         #expect(try tokens.count(.faults) == 0)
@@ -63,32 +52,32 @@ import Testing
                 $0.isAway = isAway
             }
             await expect(code: isAway ? .tokenNotPresent : .storeWriteFailed) {
-                _ = try token.generate(.p256, label: "x")
+                _ = try token.generateKey()
             }
             #expect(Faults.plan.withLock { $0.generations } == 1)
             Faults.plan.withLock { $0 = Faults.Plan() }
             #expect(try token.withConnection { $0 } !== connection)
         }
-        try token.discard(token.generate(.p256, label: "x"))
+        try token.discard(token.generateKey())
     }
 
     /// The pair is made, and then cannot be read.
     @Test func aPairThatCannotBeReadIsDestroyed() async throws {
         let (token, _) = try token()
         Faults.plan.withLock { $0.readingPoints = CKR_FUNCTION_FAILED }
-        await expect(code: .storeWriteFailed) { _ = try token.generate(.p256, label: "x") }
+        await expect(code: .storeWriteFailed) { _ = try token.generateKey() }
         #expect(try tokens.count(.faults) == 0)
     }
 
     /// To a module that ignores what it does not search by, every object has the new key's id.
     @Test func aModuleThatDoesNotSearchByIDKeepsItsObjects() async throws {
         let (token, _) = try token()
-        let key = try token.generate(.p256, label: "x")
+        let key = try token.generateKey()
         Faults.plan.withLock { $0.ignoresID = true }
-        let second = try token.generate(.p256, label: "x")
+        let second = try token.generateKey()
         #expect(try tokens.count(.faults) == 4)
         Faults.plan.withLock { $0.readingPoints = CKR_FUNCTION_FAILED }
-        await expect(code: .storeWriteFailed) { _ = try token.generate(.p256, label: "x") }
+        await expect(code: .storeWriteFailed) { _ = try token.generateKey() }
         Faults.plan.withLock { $0 = Faults.Plan() }
         #expect(try tokens.count(.faults) == 4)
         for key in [key, second] { try token.discard(key) }
@@ -99,7 +88,7 @@ import Testing
     @Test func whatAnInterruptedGenerationLeftIsDestroyed() async throws {
         let (token, _) = try token()
         Faults.plan.withLock { $0.lostGeneration = CKR_DEVICE_REMOVED }
-        let key = try token.generate(.p256, label: "x")
+        let key = try token.generateKey()
         #expect(try tokens.count(.faults) == 2)
         try token.discard(key)
     }
@@ -107,7 +96,7 @@ import Testing
     @Test func aModuleThatKnowsFewAttributesIsAskedForLess() async throws {
         let (token, _) = try token()
         Faults.plan.withLock { $0.refusesUsage = true }
-        let key = try token.generate(.p256, label: "x")
+        let key = try token.generateKey()
         #expect(try tokens.count(.faults) == 2)
         try token.discard(key)
     }
@@ -116,7 +105,7 @@ import Testing
     @Test(arguments: [CKR_DEVICE_MEMORY, CKR_TOKEN_WRITE_PROTECTED])
     func aChainIsWrittenWholeOrNotAtAll(code: CK_RV) async throws {
         let (token, _) = try token()
-        let key = try token.generate(.p256, label: "x")
+        let key = try token.generateKey()
         let leaf = try authority.certify(key.publicKey.derRepresentation, as: "leaf")
         for working in 0...1 {
             Faults.plan.withLock { $0.creation = (working, code) }
@@ -137,7 +126,7 @@ import Testing
     /// The leaf is written, the token is away before it says so, and has no room for the rest when it is back.
     @Test func whatWasWrittenBeforeARemovalGoesToo() async throws {
         let (token, _) = try token()
-        let key = try token.generate(.p256, label: "x")
+        let key = try token.generateKey()
         let leaf = try authority.certify(key.publicKey.derRepresentation, as: "leaf")
         Faults.plan.withLock {
             $0.lostAnswer = CKR_DEVICE_REMOVED
@@ -151,7 +140,7 @@ import Testing
 
     @Test func whatCannotBeDestroyedIsNamed() async throws {
         let (token, _) = try token()
-        let key = try token.generate(.p256, label: "x")
+        let key = try token.generateKey()
         Faults.plan.withLock { $0.destruction = (1, CKR_ACTION_PROHIBITED) }
         let error = await expect(code: .deleteFailed) { try token.discard(key) }
         #expect(error?.message.contains("the public key (C_DestroyObject: CKR_ACTION_PROHIBITED)") == true)
@@ -168,27 +157,19 @@ import Testing
         await expect(code: .timedOut) {
             _ = try await calls.run(
                 "making a key pair",
-                undo: { key in
-                    try? token.discard(key)
+                undo: { (made: MadeKey) in
+                    try? made.takeBack()
                     undone.signal()
                 },
                 { () throws(CertificateProviderError) in
-                    let key = try token.generate(.p256, label: "late")
+                    let made = try token.generate(.p256, label: "late")
                     release.wait()
-                    return key
+                    return made
                 })
         }
         release.signal()
         let end = await BlockingExecutor.threads().wait(for: undone)
         #expect(end == .success)
         #expect(try tokens.count(.faults) == 0)
-    }
-}
-
-extension BlockingExecutor {
-    fileprivate func wait(for semaphore: DispatchSemaphore) async -> DispatchTimeoutResult {
-        await withCheckedContinuation { continuation in
-            submit { continuation.resume(returning: semaphore.wait(timeout: .now() + 30)) }
-        }
     }
 }

@@ -1,7 +1,10 @@
 import CP11Kit
 import CertificateProviding
+import Dispatch
 import Glibc
+import Logging
 import Synchronization
+import TestSupport
 
 @testable import PKCS11TokenProvider
 
@@ -19,6 +22,10 @@ enum Faults {
         var destruction: (working: Int, code: CK_RV)?
         /// The answer to the next generation, which works nevertheless.
         var lostGeneration: CK_RV?
+        /// The next generation stops before it answers, having signalled the one, until the other is signalled.
+        var pause: (reached: DispatchSemaphore, end: DispatchSemaphore)?
+        /// The process ends when the pair is made, as by `kill -9`.
+        var isKilled = false
         /// Searches as if no `CKA_ID` were asked for.
         var ignoresID = false
         /// No token is in any slot.
@@ -47,7 +54,7 @@ enum Faults {
         copy.pointee.C_Finalize = { _ in CKR_OK }
         copy.pointee.C_GenerateKeyPair = { session, mechanism, publicKey, publicCount, privateKey, privateCount, a, b in
             let plan = Faults.plan.withLock { plan in
-                defer { plan.lostGeneration = nil }
+                defer { (plan.lostGeneration, plan.pause) = (nil, nil) }
                 plan.generations += 1
                 return plan
             }
@@ -57,6 +64,9 @@ enum Faults {
             let result =
                 Faults.functions?.C_GenerateKeyPair?(
                     session, mechanism, publicKey, publicCount, privateKey, privateCount, a, b) ?? CKR_GENERAL_ERROR
+            if plan.isKilled { kill(getpid(), SIGKILL) }
+            plan.pause?.reached.signal()
+            plan.pause?.end.wait()
             return plan.lostGeneration ?? result
         }
         copy.pointee.C_FindObjectsInit = { session, template, count in
@@ -106,5 +116,38 @@ enum Faults {
             return nil
         }
         return now.code
+    }
+}
+
+extension Faults {
+    /// The token `faults`, in the module at `path`, which fails as the plan says.
+    static func token(_ path: String, _ storage: any IdentityStorage, _ calls: ModuleCalls) throws -> Token {
+        let module = try module(path)
+        guard let slot = try Slot.all(of: module, matching: try TokenURI("pkcs11:token=faults")).first else {
+            throw EmptyTokens.Failure(description: "no token")
+        }
+        let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+        let tried = TriedPINs(storage: InMemoryStorage(), patience: .seconds(1), logger: logger)
+        let supply = PINSupply(
+            source: .environment("PIN"), value: nil, secrets: SecretReader { _ in EmptyTokens.pin },
+            policy: PINPolicy(tried: tried, logger: logger), isPermitted: true)
+        return Token(slot, calls: calls, pins: supply, pending: PendingKeys(storage: storage, logger: logger))
+    }
+}
+
+extension Token {
+    /// Makes a key for whoever calls this.
+    func generateKey() throws(CertificateProviderError) -> TokenKey {
+        let made = try generate(.p256, label: "x")
+        try made.handOver()
+        return made.key
+    }
+}
+
+extension BlockingExecutor {
+    func wait(for semaphore: DispatchSemaphore) async -> DispatchTimeoutResult {
+        await withCheckedContinuation { continuation in
+            submit { continuation.resume(returning: semaphore.wait(timeout: .now() + 30)) }
+        }
     }
 }

@@ -42,8 +42,13 @@ struct PINRecords: Sendable {
         }
     }
 
-    private static func name(of token: Slot.Identity) -> String {
-        let text = [token.manufacturer, token.model, token.serial, token.label].joined(separator: "\0")
-        return "pins-" + Array(SHA256.hash(data: Array(text.utf8))).hexEncoded.prefix(32)
+    private static func name(of token: Slot.Identity) -> String { token.recordName("pins") }
+}
+
+extension Slot.Identity {
+    /// The name of a record of this token in the identity store.
+    func recordName(_ kind: String) -> String {
+        let text = [manufacturer, model, serial, label].joined(separator: "\0")
+        return "\(kind)-" + Array(SHA256.hash(data: Array(text.utf8))).hexEncoded.prefix(32)
     }
 }

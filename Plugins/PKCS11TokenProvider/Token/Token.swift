@@ -12,6 +12,7 @@ final class Token: Sendable {
     let calls: ModuleCalls
     let module: Module
     let pins: PINSupply
+    let pending: PendingKeys
     let pace = SigningPace()
     private let logsInAlways: Bool
     private let connection = Mutex<TokenConnection?>(nil)
@@ -19,13 +20,14 @@ final class Token: Sendable {
     private let connecting = Mutex(())
 
     /// - Parameter logsInAlways: Also where the token does not demand it.
-    init(_ slot: Slot, calls: ModuleCalls, pins: PINSupply, logsInAlways: Bool = false) {
+    init(_ slot: Slot, calls: ModuleCalls, pins: PINSupply, pending: PendingKeys, logsInAlways: Bool = false) {
         self.logsInAlways = logsInAlways
         self.identity = slot.identity
         self.displayName = slot.displayName
         self.module = slot.module
         self.calls = calls
         self.pins = pins
+        self.pending = pending
     }
 
     /// Lends the connection to `body`. Where the token was removed or reset, connects again and calls `body` once more.

@@ -37,6 +37,13 @@ extension Session {
         for object in try objects(id: id) { try destroy(object) }
     }
 
+    /// Destroys a key pair that nobody has got. One that has a certificate was handed over, whatever is remembered of it:
+    /// the store may be an older copy of itself.
+    func destroyOrphan(id: [UInt8]) throws(CryptokiError) {
+        for object in try objects(id: id) where try number(CKA_CLASS, of: object) == CKO_CERTIFICATE { return }
+        try destroyAll(id: id)
+    }
+
     /// The objects that have a `CKA_ID` when they are asked: to a module that does not search by it, every object has any.
     private func objects(id: [UInt8]) throws(CryptokiError) -> [CK_OBJECT_HANDLE] {
         var found: [CK_OBJECT_HANDLE] = []

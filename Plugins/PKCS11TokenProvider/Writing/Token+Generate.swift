@@ -6,24 +6,32 @@ extension Token {
     /// What certificates, public and private keys are matched by. Tools take any octets; 16 fit into every token.
     private static func freshID() -> [UInt8] { SymmetricKey(size: .bits128).withUnsafeBytes { Array($0) } }
 
-    /// Makes a key pair that never leaves the token. Leaves nothing behind where it fails.
-    func generate(_ type: KeyType, label: String) throws(CertificateProviderError) -> TokenKey {
+    /// Makes a key pair that never leaves the token. Leaves nothing behind where it fails: what cannot be destroyed at
+    /// once is the next time that the token is written to.
+    func generate(_ type: KeyType, label: String) throws(CertificateProviderError) -> MadeKey {
         let id = Self.freshID()
-        var isRepeated = false
-        return try write { connection, session throws(CryptokiError) in
-            // What an attempt left that the removal of the token has interrupted.
-            if isRepeated { try session.destroyAll(id: id) }
-            isRepeated = true
-            var made: [CK_OBJECT_HANDLE] = []
-            do throws(CryptokiError) {
-                let pair = try session.generate(KeyPairTemplate.all(type, id: id, label: label))
-                made = [pair.privateKey, pair.publicKey]
-                return try key(pair, id: id, connection, session)
-            } catch {
-                for object in made { try? session.destroy(object) }
-                try? session.destroyAll(id: id)
-                throw error
+        let entry = try pending.begin(id, on: identity)
+        var mayBeLeft = false
+        do throws(CertificateProviderError) {
+            let made = try write { connection, session throws(CryptokiError) in
+                // What an attempt left that the removal of the token has interrupted.
+                if mayBeLeft { try session.destroyAll(id: id) }
+                mayBeLeft = true
+                var made: [CK_OBJECT_HANDLE] = []
+                do throws(CryptokiError) {
+                    let pair = try session.generate(KeyPairTemplate.all(type, id: id, label: label))
+                    made = [pair.privateKey, pair.publicKey]
+                    return try key(pair, id: id, connection, session)
+                } catch {
+                    for object in made { try? session.destroy(object) }
+                    if (try? session.destroyAll(id: id)) != nil { mayBeLeft = false }
+                    throw error
+                }
             }
+            return MadeKey(key: made, entry: entry)
+        } catch {
+            if !mayBeLeft { try? entry.end() }
+            throw error
         }
     }
 
@@ -45,6 +53,21 @@ extension Token {
         let key = tokenKey(privateKey, publicKey, connection)
         guard !key.ways.isEmpty else { throw CryptokiError(function: "C_SignInit", code: CKR_MECHANISM_INVALID) }
         return key
+    }
+}
+
+/// A key pair that was made and that nobody has got yet: what is left of it when its process ends is destroyed.
+struct MadeKey: Sendable {
+    let key: TokenKey
+    fileprivate let entry: PendingKeys.Entry
+
+    /// To be called before the key is given to somebody who remembers it.
+    func handOver() throws(CertificateProviderError) { try entry.end() }
+
+    /// Destroys it.
+    func takeBack() throws(CertificateProviderError) {
+        try key.token.discard(key)
+        try entry.end()
     }
 }
 

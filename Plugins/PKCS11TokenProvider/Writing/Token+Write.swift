@@ -13,7 +13,8 @@ extension Token {
                 try connection.slot.requireWritable()
                 return .success(
                     try connection.sessions.withWritingSession { session throws(CryptokiError) in
-                        try body(connection, session)
+                        destroyOrphans(in: session)
+                        return try body(connection, session)
                     })
             } catch {
                 if error.endsConnection, !error.isUnspecific, error.code != CKR_DEVICE_ERROR { throw error }

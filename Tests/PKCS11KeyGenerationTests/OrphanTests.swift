@@ -1,0 +1,93 @@
+import CertificateProviding
+import Dispatch
+import Foundation
+import IdentityStore
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import PKCS11TokenProvider
+
+/// What is left of a key pair that nobody has got, and what is not to be taken for that.
+extension FaultTests {
+    private func token(_ storage: any IdentityStorage) throws -> Token {
+        try Faults.token(tokens.module, storage, ModuleCalls(timeout: .seconds(20)))
+    }
+
+    @Test func whatAKilledProcessLeftIsDestroyed() async throws {
+        let folder = try TemporaryDirectory()
+        let name = "isKilledWhenThePairIsMade"
+        await #expect(throws: (any Error).self) {
+            try await Subprocess.runTests(
+                [name], of: name, with: ["CERTPROV_TEST_GENERATION=\(tokens.module) \(folder["state"])"])
+        }
+        #expect(try tokens.count(.faults) == 2)
+        let token = try token(IdentityStore(path: folder["state"]).storage(for: PKCS11TokenProvider.id))
+        let key = try token.generateKey()
+        #expect(try tokens.count(.faults) == 2)
+        try token.discard(key)
+        #expect(try tokens.count(.faults) == 0)
+    }
+
+    /// Another process, or another provider in this one, makes a key meanwhile.
+    @Test func whatIsBeingMadeIsNotDestroyed() async throws {
+        let folder = try TemporaryDirectory()
+        let store = IdentityStore(path: folder["state"])
+        let first = try token(store.storage(for: PKCS11TokenProvider.id))
+        let second = try token(store.storage(for: PKCS11TokenProvider.id))
+        let threads = BlockingExecutor.threads(maximum: 2)
+        let pause = (reached: DispatchSemaphore(value: 0), end: DispatchSemaphore(value: 0))
+        Faults.plan.withLock { $0.pause = pause }
+        async let slow = threads.run { () throws(CertificateProviderError) in try first.generateKey() }
+        #expect(await threads.wait(for: pause.reached) == .success)
+        let quick = Result { () throws(CertificateProviderError) in try second.generateKey() }
+        pause.end.signal()
+        let keys = [try await slow, try quick.get()]
+        #expect(try tokens.count(.faults) == 4)
+        for key in keys { try first.discard(key) }
+        #expect(try tokens.count(.faults) == 0)
+    }
+
+    /// A store that is an older copy of itself remembers what was handed over long ago.
+    @Test func aPairWithACertificateIsKept() throws {
+        let token = try token(InMemoryStorage())
+        let key = try {
+            let made = try token.generate(.p256, label: "x")
+            let leaf = try authority.certify(made.key.publicKey.derRepresentation, as: "leaf")
+            _ = try token.store([leaf], for: made.key)
+            return made.key
+        }()
+        let next = try token.generateKey()
+        #expect(try tokens.count(.faults) == 5)
+        for key in [key, next] { try token.discard(key) }
+    }
+
+    @Test func withoutARecordNoKeyIsMade() async throws {
+        let storage = InMemoryStorage()
+        let token = try token(storage)
+        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        await expect(code: .storeWriteFailed) { _ = try token.generateKey() }
+        #expect(try tokens.count(.faults) == 0)
+        // Nor is one handed over that would be destroyed later.
+        storage.fail(with: nil)
+        let made = try token.generate(.p256, label: "x")
+        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        await expect(code: .storeWriteFailed) { try made.handOver() }
+        try? made.takeBack()
+        #expect(try tokens.count(.faults) == 0)
+    }
+}
+
+/// The process that is killed.
+@Suite struct KilledGeneration {
+    private static let task = ProcessInfo.processInfo.environment["CERTPROV_TEST_GENERATION"]?.split(separator: " ")
+        .map(String.init)
+
+    @Test(.enabled(if: task != nil)) func isKilledWhenThePairIsMade() throws {
+        let task = try #require(Self.task)
+        let storage = IdentityStore(path: task[1]).storage(for: PKCS11TokenProvider.id)
+        let token = try Faults.token(task[0], storage, ModuleCalls(timeout: .seconds(20)))
+        Faults.plan.withLock { $0.isKilled = true }
+        _ = try token.generate(.p256, label: "x")
+    }
+}
