@@ -25,7 +25,9 @@ extension Tokens {
         if settings.pinValue != nil { list.remarks.append(Settings.pinValueIsUnsafe) }
         let present = try present(&list.failures)
         open(present, &list)
-        let all = read(present, &list.failures, remarks: &list.remarks)
+        let listing = self.list(present)
+        list.failures += listing.failures
+        list.remarks += listing.remarks
         for (token, slot) in present {
             if !token.isOpen, slot.has(UInt(CKF_LOGIN_REQUIRED)) {
                 list.remarks.append(
@@ -33,8 +35,8 @@ extension Tokens {
                         + "is not known. Set 'pin-source' to see it.")
             }
         }
-        let choice = choice(all, present, list.failures)
-        func listed(_ found: Found) -> ListedIdentity {
+        let choice = choice(listing.found.map(\.found), present, list.failures)
+        func listed(_ found: Found, _ chain: [X509Certificate]) -> ListedIdentity {
             // Without the login nobody can say more than which one it was last.
             let isStored =
                 if case .success(let chosen) = choice { chosen.isSame(as: found) } else {
@@ -42,11 +44,13 @@ extension Tokens {
                 }
             return ListedIdentity(
                 provider: provider, alias: String(validating: found.candidate.label, as: UTF8.self),
-                isStored: isStored, certificateChain: found.chain, keyLocation: .token, isKeyExportable: false,
+                isStored: isStored, certificateChain: chain, keyLocation: .token, isKeyExportable: false,
                 keyURI: found.candidate.uri)
         }
-        list.identities = all.map(listed)
-        list.choice = choice.map(listed)
+        list.identities = listing.found.map(listed)
+        list.choice = choice.map { chosen in
+            listed(chosen, listing.found.first { $0.found.isSame(as: chosen) }?.chain ?? [])
+        }
         list.failures = list.failures.map { $0.attributed(to: provider) }
         return list
     }

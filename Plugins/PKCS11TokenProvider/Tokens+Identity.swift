@@ -69,36 +69,15 @@ extension Tokens {
                         + "shows what there is.")
         }
         guard candidates.count == 1 else {
+            let named = candidates.prefix(TokenReader.maximumRemarks)
             throw CertificateProviderError(
                 .configurationInvalid,
                 "There are \(candidates.count) identities; set 'uri' to one of: "
-                    + candidates.map { "'\($0.candidate.uri)' (\($0.candidate.certificate.summary))" }
-                    .joined(separator: ", ") + ".")
+                    + named.map { "'\($0.candidate.uri)' (\($0.candidate.certificate.summary))" }
+                    .joined(separator: ", ")
+                    + (named.count < candidates.count ? ", or to another that 'certprov list' shows." : "."))
         }
         return found
-    }
-
-    /// Of the certificates of one key on one token, those that a renewal has not replaced: valid ones before others, then
-    /// the latest.
-    private func newest(_ candidates: [Found]) -> [Found] {
-        let now = environment.now()
-        func isBefore(_ left: X509Certificate, _ right: X509Certificate) -> Bool {
-            let isValid = (left.status(at: now) == .valid, right.status(at: now) == .valid)
-            if isValid.0 != isValid.1 { return isValid.1 }
-            return (left.notValidBefore, left.notValidAfter) < (right.notValidBefore, right.notValidAfter)
-        }
-        var newest: [Found] = []
-        for found in candidates {
-            let certificate = found.candidate.certificate
-            let others = candidates.filter {
-                $0.token === found.token && $0.candidate.certificate.publicKey.isSameKey(as: certificate.publicKey)
-            }
-            let isReplaced = others.contains { isBefore(certificate, $0.candidate.certificate) }
-            // Some tools write a certificate twice.
-            let isThere = newest.contains { $0.isSame(as: found) }
-            if !isReplaced, !isThere { newest.append(found) }
-        }
-        return newest
     }
 
     /// What is remembered of the identity that was chosen last.
@@ -118,9 +97,15 @@ extension Tokens {
     private func identity(of found: Found) throws(CertificateProviderError) -> Identity {
         let (candidate, token) = (found.candidate, found.token)
         let publicKey = candidate.certificate.publicKey
-        let ways = try token.withConnection { connection throws(CryptokiError) in
-            SigningMechanism.all(
+        let (ways, chain) = try token.withConnection { connection throws(CryptokiError) in
+            let ways = SigningMechanism.all(
                 for: publicKey, mechanisms: connection.mechanisms, allowed: candidate.key?.allowedMechanisms)
+            let chain = try connection.sessions.withSession { session throws(CryptokiError) in
+                var issuers = TokenReader.Issuers()
+                return try TokenReader(session: session, slot: connection.slot)
+                    .chain(of: candidate.certificate, &issuers)
+            }
+            return (ways, chain)
         }
         guard !ways.isEmpty else {
             throw CertificateProviderError(
@@ -129,7 +114,7 @@ extension Tokens {
         }
         let key = TokenKey(publicKey: publicKey, uri: candidate.uri, ways: ways, id: candidate.id, token: token)
         return try Identity(
-            certificateChain: found.chain, key: key,
+            certificateChain: chain, key: key,
             provenance: .init(
                 provider: PKCS11TokenProvider.id, alias: String(validating: candidate.label, as: UTF8.self),
                 source: candidate.uri))

@@ -37,43 +37,52 @@ extension Tokens {
         return slots.filter { $0.identity.serial.isEmpty || modules[$0.identity] === $0.module }
     }
 
+    /// What was found on the tokens of one module.
+    struct Listing: Sendable {
+        /// Each with its chain.
+        var found: [(found: Found, chain: [X509Certificate])] = []
+        var failures: [CertificateProviderError] = []
+        /// What there is besides identities.
+        var remarks: [String] = []
+    }
+
     /// Reads what is on each of the tokens, as far as it can be seen now.
-    /// - Parameter remarks: Gets what there is besides identities.
-    func read(
-        _ present: [(Token, Slot)], _ failures: inout [CertificateProviderError], remarks: inout [String]
-    ) -> [Found] {
+    func list(_ present: [(Token, Slot)]) -> Listing {
         let modules = state.withLock(\.modules) ?? []
         let visits = modules.compactMap { module in
             let tokens = present.filter { module.isStarted(as: $0.0.module) }
             return tokens.isEmpty ? nil : (module: module, item: tokens)
         }
-        let read = visit(visits, &failures) { [self] _, tokens throws(CertificateProviderError) in
-            var contents = Contents()
-            for (token, slot) in tokens {
-                var remarks: [String] = []
-                let found = self.read(token, slot, &contents.failures) { reader, found in
-                    // What cannot be remarked on is no failure of what was found.
-                    remarks = (try? reader.remarks(on: found, for: self.settings.uri)) ?? []
-                }
-                if found.isEmpty && remarks.isEmpty {
-                    let uri = TokenURI.text(of: slot.token, class: nil, id: [], label: []) ?? ""
-                    remarks = ["The token '\(token.displayName)' shows nothing that 'uri' matches: \(uri)"]
-                }
-                contents.found += found
-                contents.remarks += remarks
-            }
-            return contents
+        var all = Listing()
+        let listings = visit(visits, &all.failures) { [self] _, tokens throws(CertificateProviderError) in
+            tokens.reduce(into: Listing()) { list($1.0, $1.1, &$0) }
         }
-        failures += read.flatMap(\.failures)
-        remarks += read.flatMap(\.remarks)
-        return read.flatMap(\.found)
+        for listing in listings {
+            all.found += listing.found
+            all.failures += listing.failures
+            all.remarks += listing.remarks
+        }
+        return all
     }
 
-    /// What was found on the tokens of one module.
-    private struct Contents: Sendable {
-        var found: [Found] = []
-        var failures: [CertificateProviderError] = []
-        var remarks: [String] = []
+    private func list(_ token: Token, _ slot: Slot, _ listing: inout Listing) {
+        let contents = read(token, slot, &listing.failures) { reader, contents throws(CryptokiError) in
+            var issuers = TokenReader.Issuers()
+            let found = try contents.candidates.map { candidate throws(CryptokiError) in
+                (
+                    found: Found(candidate: candidate, token: token),
+                    chain: try reader.chain(of: candidate.certificate, &issuers)
+                )
+            }
+            // What cannot be remarked on is no failure of what was found.
+            return (found: found, remarks: (try? reader.remarks(on: contents, for: settings.uri)) ?? [])
+        }
+        listing.found += contents?.found ?? []
+        listing.remarks += contents?.remarks ?? []
+        if contents?.found.isEmpty ?? true, contents?.remarks.isEmpty ?? true {
+            let uri = TokenURI.text(of: slot.token, class: nil, id: [], label: []) ?? ""
+            listing.remarks.append("The token '\(token.displayName)' shows nothing that 'uri' matches: \(uri)")
+        }
     }
 
     /// Calls `body` with each of the modules: where there are several at the same time, and for half of the timeout, so

@@ -28,10 +28,9 @@ final class Tokens: Sendable {
         if settings.pinValue != nil { environment.logger.warning("\(Settings.pinValueIsUnsafe)") }
     }
 
-    /// A certificate on a token, with its chain.
+    /// A certificate on a token.
     struct Found {
         let candidate: TokenReader.Candidate
-        let chain: [X509Certificate]
         let token: Token
 
         func isSame(as other: Found) -> Bool {
@@ -40,66 +39,56 @@ final class Tokens: Sendable {
     }
 
     /// Returns what is on a token, as far as it can be seen now.
-    /// - Parameters:
-    ///   - failures: Gets what kept the token, or objects on it, from being read: others are as they are.
-    ///   - describe: Gets the reader and what it has found.
-    func read(
-        _ token: Token, _ slot: Slot, _ failures: inout [CertificateProviderError],
-        describe: (TokenReader, TokenReader.Contents) -> Void = { _, _ in }
-    ) -> [Found] {
-        let uri = settings.uri
-        do throws(CertificateProviderError) {
-            let (found, problems) = try token.withConnection { connection throws(CryptokiError) in
-                var problems: [CertificateProviderError] = []
-                let found = try connection.sessions.withSession { session throws(CryptokiError) -> [Found]? in
-                    let reader = TokenReader(session: session, slot: slot)
-                    let areKeysHidden = !connection.isOpen
-                    let keys = try connection.findHidden(in: session) { () throws(CryptokiError) in
-                        try reader.privateKeys(id: uri.objectID, failures: &problems)
-                    }
-                    guard let keys else { return nil }
-                    var keyless: [CK_OBJECT_HANDLE] = []
-                    let candidates = try reader.candidates(
-                        for: uri, keys: keys, areKeysHidden: areKeysHidden, keyless: { keyless.append($0) },
-                        failures: &problems)
-                    describe(
-                        reader,
-                        .init(
-                            candidates: candidates, keys: keys, keyless: keyless, mechanisms: connection.mechanisms))
-                    return try candidates.map { candidate throws(CryptokiError) in
-                        Found(candidate: candidate, chain: try reader.chain(of: candidate.certificate), token: token)
-                    }
-                }
-                guard let found else { throw TokenConnection.searchWithoutLogin }
-                return (found, problems)
-            }
-            failures += problems
-            return found
-        } catch {
-            failures.append(error)
-            return []
-        }
+    /// - Parameter failures: Gets what kept the token, or objects on it, from being read: others are as they are.
+    func read(_ token: Token, _ slot: Slot, _ failures: inout [CertificateProviderError]) -> [Found] {
+        read(token, slot, &failures) { _, contents in
+            contents.candidates.map { Found(candidate: $0, token: token) }
+        } ?? []
     }
 
     /// Whether an identity that the URI matches is to be seen on a token, as far as that can be told now.
     func showsIdentity(_ token: Token, _ slot: Slot, _ failures: inout [CertificateProviderError]) -> Bool {
-        if token.isOpen { return !read(token, slot, &failures).isEmpty }
+        // The first one is enough: there may be thousands.
+        read(token, slot, maximum: 1, &failures) { _, contents in !contents.candidates.isEmpty } ?? false
+    }
+
+    /// Reads a token.
+    ///
+    /// - Parameters:
+    ///   - maximum: How many certificates are enough.
+    ///   - use: Gets the reader and what it has found.
+    /// - Returns: What `use` does; `nil` where the token could not be read.
+    func read<T>(
+        _ token: Token, _ slot: Slot, maximum: Int = .max, _ failures: inout [CertificateProviderError],
+        _ use: (TokenReader, TokenReader.Contents) throws(CryptokiError) -> T
+    ) -> T? {
         let uri = settings.uri
         do throws(CertificateProviderError) {
-            let (isShown, problems) = try token.withConnection { connection throws(CryptokiError) in
-                var problems: [CertificateProviderError] = []
-                // The first one is enough: there may be thousands.
-                let candidates = try connection.sessions.withSession { session throws(CryptokiError) in
-                    try TokenReader(session: session, slot: slot).candidates(
-                        for: uri, keys: [], areKeysHidden: true, maximum: 1, failures: &problems)
+            let (result, problems) = try token.withConnection { connection throws(CryptokiError) in
+                var problems = ObjectFailures()
+                let result = try connection.sessions.withSession { session throws(CryptokiError) -> T? in
+                    let reader = TokenReader(session: session, slot: slot)
+                    let areKeysHidden = !connection.isOpen
+                    let keys = try connection.findHidden(in: session) { () throws(CryptokiError) in
+                        let reading = try reader.privateKeys(id: uri.objectID)
+                        problems.append(reading, on: slot)
+                        return reading.found
+                    }
+                    guard let keys else { return nil }
+                    let certificates = try reader.certificates(
+                        for: uri, keys: KeyIndex(keys), areKeysHidden: areKeysHidden, maximum: maximum,
+                        failures: &problems)
+                    return try use(
+                        reader, .init(certificates: certificates, keys: keys, mechanisms: connection.mechanisms))
                 }
-                return (!candidates.isEmpty, problems)
+                guard let result else { throw TokenConnection.searchWithoutLogin }
+                return (result, problems.errors(on: slot))
             }
             failures += problems
-            return isShown
+            return result
         } catch {
             failures.append(error)
-            return false
+            return nil
         }
     }
 

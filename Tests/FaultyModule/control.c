@@ -53,7 +53,11 @@ static void set_mechanisms(unsigned token, const CK_MECHANISM_TYPE *mechanisms, 
            state.tokens[token].mechanism_count = count);
 }
 
-static void add(unsigned token, struct object object) {
+/// The `CKA_ID` is the number in as many bytes as it takes.
+static void add(unsigned token, struct object object, unsigned id) {
+    unsigned rest = id;
+    do object.id_count++; while (rest >>= 8);
+    for (CK_ULONG index = object.id_count; index > 0; id >>= 8) object.id[--index] = (CK_BYTE)id;
     pthread_mutex_lock(&state.lock);
     struct token *owner = &state.tokens[token];
     unsigned long place = 0;
@@ -65,9 +69,9 @@ static void add(unsigned token, struct object object) {
     pthread_mutex_unlock(&state.lock);
 }
 
-static int add_key(unsigned token, unsigned char id, const void *der, unsigned long count, int asks_each_time) {
+static int add_key(unsigned token, unsigned id, const void *der, unsigned long count, int asks_each_time) {
     const unsigned char *next = der;
-    struct object object = {.class = CKO_PRIVATE_KEY, .id = id, .asks_each_time = asks_each_time ? CK_TRUE : CK_FALSE};
+    struct object object = {.class = CKO_PRIVATE_KEY, .asks_each_time = asks_each_time ? CK_TRUE : CK_FALSE};
     object.key = d2i_AutoPrivateKey(NULL, &next, (long)count);
     if (object.key == NULL) return 0;
     BIGNUM *modulus = NULL;
@@ -77,20 +81,20 @@ static int add_key(unsigned token, unsigned char id, const void *der, unsigned l
         BN_bn2bin(modulus, object.modulus);
         BN_free(modulus);
     }
-    add(token, object);
+    add(token, object, id);
     return 1;
 }
 
-static int add_certificate(unsigned token, unsigned char id, const void *der, unsigned long count) {
+static int add_certificate(unsigned token, unsigned id, const void *der, unsigned long count) {
     const unsigned char *next = der;
-    struct object object = {.class = CKO_CERTIFICATE, .id = id, .value_count = count};
+    struct object object = {.class = CKO_CERTIFICATE, .value_count = count};
     X509 *certificate = d2i_X509(NULL, &next, (long)count);
     if (certificate == NULL) return 0;
     object.subject_count = (unsigned long)i2d_X509_NAME(X509_get_subject_name(certificate), &object.subject);
     X509_free(certificate);
     object.value = malloc(count);
     memcpy(object.value, der, count);
-    add(token, object);
+    add(token, object, id);
     return 1;
 }
 
@@ -99,10 +103,10 @@ static void set_visibility(unsigned token, int shows_certificates, int shows_key
            state.tokens[token].shows_keys = shows_keys);
 }
 
-static void add_public_key(unsigned token, unsigned char id, const void *point, unsigned long count) {
-    struct object object = {.class = CKO_PUBLIC_KEY, .id = id, .value_count = count, .value = malloc(count)};
+static void add_public_key(unsigned token, unsigned id, const void *point, unsigned long count) {
+    struct object object = {.class = CKO_PUBLIC_KEY, .value_count = count, .value = malloc(count)};
     memcpy(object.value, point, count);
-    add(token, object);
+    add(token, object, id);
 }
 
 static void set_mechanism_info(unsigned token, CK_MECHANISM_TYPE mechanism, CK_MECHANISM_INFO info) {
@@ -118,6 +122,8 @@ static void clear(unsigned token) {
     // What was there is not freed: a call may be using it.
     LOCKED(state.tokens[token].object_count = 0; state.tokens[token].objects = NULL);
 }
+
+static void repeat_objects(unsigned token) { LOCKED(state.tokens[token].repeats_objects = 1); }
 
 static void insert(unsigned slot, int token) {
     pthread_mutex_lock(&state.lock);
@@ -160,7 +166,7 @@ static unsigned open_now(void) {
 static const struct faulty_control control = {
     .set_token = set_token, .set_flags = set_flags, .set_pin_lengths = set_pin_lengths,
     .set_sessions = set_sessions, .set_mechanisms = set_mechanisms,
-    .add_key = add_key, .add_certificate = add_certificate, .clear = clear, .set_visibility = set_visibility,
+    .add_key = add_key, .add_certificate = add_certificate, .clear = clear, .repeat_objects = repeat_objects, .set_visibility = set_visibility,
     .add_public_key = add_public_key, .set_mechanism_info = set_mechanism_info, .insert = insert,
     .log_out = log_out, .number_slots = number_slots, .fail = set_failure, .lose = set_loss, .hold = hold,
     .hold_answer = hold_answer, .release = release, .wait_held = wait_held, .distort = distort, .calls = calls,

@@ -231,6 +231,7 @@ static CK_RV find(CK_SESSION_HANDLE handle, CK_OBJECT_HANDLE *objects, CK_ULONG 
     if (session == NULL) goto end;
     for (*count = 0; *count < room && session->found_next < session->found_count; (*count)++) {
         objects[*count] = session->found[session->found_next++];
+        if (token_of(session)->repeats_objects) session->found_next %= session->found_count;
     }
     give_back(session);
     END;

@@ -10,7 +10,8 @@ enum { TOKENS = 4, SLOTS = 2, SESSIONS = 64, FUNCTIONS = 68, TRIES = 3 };
 
 struct object {
     CK_OBJECT_CLASS class;
-    CK_BYTE id;
+    CK_BYTE id[4];
+    CK_ULONG id_count;
     CK_BBOOL asks_each_time;
     /// Destroyed. Its handle is the next new object's.
     int is_gone;
@@ -27,7 +28,7 @@ struct token {
     CK_MECHANISM_TYPE mechanisms[16];
     CK_MECHANISM_INFO mechanism_infos[16];
     unsigned mechanism_count;
-    int hides_certificates, shows_keys;
+    int hides_certificates, shows_keys, repeats_objects;
     unsigned tries;
     int is_logged_in;
     struct object *objects;

@@ -29,18 +29,4 @@ import Testing
             #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
         }
     }
-
-    /// Ten thousand certificates of others beside the one identity.
-    @Test func tenThousandObjectsAreListed() async throws {
-        let module = try FaultyModule.withIdentity()
-        let other = try FaultyModule.authority.get().issue("other").certificate
-        for _ in 0..<10_000 { try module.add(other, to: 0, id: 2) }
-        let list = try await module.provider().listIdentities()
-        #expect(list.identities.count == 1 && list.failures.isEmpty)
-        // Twenty were looked at, of which one is an issuer.
-        #expect(list.remarks.count == 20 && list.remarks.last?.contains("9981 more") == true, "\(list.remarks)")
-        // Only the few others that are named were read: of the rest only the id, in two calls.
-        #expect(module.calls("C_GetAttributeValue") < 20_300)
-        #expect(module.calls("C_FindObjects") < 100)
-    }
 }

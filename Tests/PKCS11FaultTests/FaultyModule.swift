@@ -48,12 +48,12 @@ final class FaultyModule: Sendable {
     }
 
     /// Puts a key and its chain on a token.
-    func add(_ identity: Identity, to token: UInt32, id: UInt8 = 1, asksEachTime: Bool = false) throws {
+    func add(_ identity: Identity, to token: UInt32, id: UInt32 = 1, asksEachTime: Bool = false) throws {
         try addKey(of: identity, to: token, id: id, asksEachTime: asksEachTime)
         for certificate in identity.certificateChain { try add(certificate, to: token, id: id) }
     }
 
-    func addKey(of identity: Identity, to token: UInt32, id: UInt8 = 1, asksEachTime: Bool = false) throws {
+    func addKey(of identity: Identity, to token: UInt32, id: UInt32 = 1, asksEachTime: Bool = false) throws {
         guard let key = identity.key as? any ExportableIdentityKey else { throw Failure(description: "no key") }
         let isAdded = try key.pkcs8Representation().withUnsafeBytes { der in
             control.add_key(token, id, der.baseAddress, UInt(der.count), asksEachTime ? 1 : 0)
@@ -61,7 +61,7 @@ final class FaultyModule: Sendable {
         guard isAdded == 1 else { throw Failure(description: "key refused") }
     }
 
-    func add(_ certificate: X509Certificate, to token: UInt32, id: UInt8) throws {
+    func add(_ certificate: X509Certificate, to token: UInt32, id: UInt32) throws {
         let der = certificate.derRepresentation
         guard control.add_certificate(token, certificate.isAuthority ? 0 : id, der, UInt(der.count)) == 1
         else { throw Failure(description: "certificate refused") }

@@ -92,12 +92,15 @@ final class Session: Sendable {
         }
         defer { try? call("C_FindObjectsFinal") { $0.C_FindObjectsFinal?(handle) } }
         var found: [CK_OBJECT_HANDLE] = []
+        var seen = Set<CK_OBJECT_HANDLE>()
         var batch = [CK_OBJECT_HANDLE](repeating: 0, count: 256)
         while found.count < Self.maximumObjects {
             var count: CK_ULONG = 0
             try call("C_FindObjects") { $0.C_FindObjects?(handle, &batch, CK_ULONG(batch.count), &count) }
-            guard count > 0 else { break }
-            found += batch.prefix(min(Int(clamping: count), batch.count))
+            let new = batch.prefix(min(Int(clamping: count), batch.count)).filter { seen.insert($0).inserted }
+            // Some begin anew at the end.
+            guard !new.isEmpty else { break }
+            found += new
         }
         return found
     }

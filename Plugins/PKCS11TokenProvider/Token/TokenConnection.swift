@@ -125,7 +125,7 @@ final class TokenConnection: Sendable {
         if let known = state.withLock({ $0.keys[publicKey] }) { return known }
         let candidates = try sessions.withSession { session throws(CryptokiError) in
             try findHidden(in: session) { () throws(CryptokiError) in
-                try TokenReader(session: session, slot: slot).privateKeys(id: id).filter { $0.mayBe(publicKey) }
+                try TokenReader(session: session, slot: slot).privateKeys(id: id).all { $0.mayBe(publicKey) }
             }
         }
         guard let candidates else { throw Self.searchWithoutLogin }

@@ -2,42 +2,45 @@ import CP11Kit
 import CertificateProviding
 
 extension TokenReader {
-    /// Returns each certificate that has a key, or may have one: the keys are hidden before login.
-    ///
-    /// One certificate at a time is read: most of what is on a token may be nobody's identity.
+    /// The certificates on a token.
+    struct Certificates {
+        /// Those that have a key, or may have one: the keys are hidden before login.
+        var candidates: [Candidate] = []
+        /// Those that have no key; of many the first ones.
+        var keyless: [CK_OBJECT_HANDLE] = []
+        var keylessCount = 0
+    }
+
+    /// Reads the certificates, one at a time: most of what is on a token may be nobody's identity.
     ///
     /// - Parameters:
-    ///   - maximum: How many are enough.
-    ///   - keyless: Gets the certificates that have no key.
+    ///   - maximum: How many candidates are enough.
     ///   - failures: Gets what is wrong with single objects.
-    func candidates(
-        for uri: TokenURI, keys: [PrivateKey], areKeysHidden: Bool, maximum: Int = .max,
-        keyless: (CK_OBJECT_HANDLE) -> Void = { _ in }, failures: inout [CertificateProviderError]
-    ) throws(CryptokiError) -> [Candidate] {
+    func certificates(
+        for uri: TokenURI, keys: KeyIndex, areKeysHidden: Bool, maximum: Int, failures: inout ObjectFailures
+    ) throws(CryptokiError) -> Certificates {
         var attributes = [Attribute(CKA_CLASS, CKO_CERTIFICATE), Attribute(CKA_CERTIFICATE_TYPE, CK_ULONG(CKC_X_509))]
         if let id = uri.objectID { attributes.append(Attribute(CKA_ID, id)) }
-        var problems: [CertificateProviderError] = []
+        var result = Certificates()
         var strangers: [[UInt8]] = []
-        let (candidates, unreadable) = try each(session.objects(with: attributes), maximum: maximum) {
+        let reading = try each(session.objects(with: attributes), maximum: maximum) {
             handle throws(CryptokiError) -> Candidate? in
             let id = try session.attribute(CKA_ID, of: handle) ?? []
-            let matching = keys.filter { $0.id == id }
-            guard !matching.isEmpty || areKeysHidden else {
-                keyless(handle)
+            guard areKeysHidden || keys.hasKey(id: id) else {
+                result.keylessCount += 1
+                if result.keyless.count < Self.maximumRemarks { result.keyless.append(handle) }
                 return nil
             }
             let label = try session.attribute(CKA_LABEL, of: handle) ?? []
             // Keys may have labels of their own, or, in some modules, none.
-            if let wanted = uri.objectLabel, wanted != label, !matching.contains(where: { $0.label == wanted }) {
-                return nil
-            }
+            if let wanted = uri.objectLabel, wanted != label, !keys.hasKey(id: id, label: wanted) { return nil }
             guard let value = try session.attribute(CKA_VALUE, of: handle), !value.isEmpty else { return nil }
             let certificate: X509Certificate
             do throws(CertificateProviderError) { certificate = try X509Certificate(derRepresentation: value) } catch {
-                problems.append(error.in(slot, id))
+                failures.append(error.in(slot, id))
                 return nil
             }
-            let key = matching.first { $0.mayBe(certificate.publicKey) }
+            let key = keys.key(for: certificate.publicKey, id: id)
             if key == nil, !areKeysHidden {
                 strangers.append(id)
                 return nil
@@ -48,17 +51,18 @@ extension TokenReader {
                 certificate: certificate, id: id, label: label, key: key,
                 uri: self.uri(of: key == nil ? CKO_CERTIFICATE : CKO_PRIVATE_KEY, id, key?.label ?? label, uri))
         }
-        failures += unreadable + problems
+        failures.append(reading, on: slot)
         // Beside the key's own certificate another one may have the id, such as its issuer's.
-        for id in Set(strangers) where !candidates.contains(where: { $0.id == id }) {
+        for id in Set(strangers).subtracting(reading.found.map(\.id)) {
             let error = CertificateProviderError(
                 .keyMismatch,
                 "The private key with the id \(id.hexEncoded) is not the key of the certificate beside it.")
             failures.append(error.in(slot, id))
         }
         // A key's label is that of all its certificates; one that has the label itself is meant more than the others.
-        let named = candidates.filter { $0.label == uri.objectLabel }
-        return distinct(named.isEmpty ? candidates : named, uri)
+        let named = reading.found.filter { $0.label == uri.objectLabel }
+        result.candidates = distinct(named.isEmpty ? reading.found : named, uri)
+        return result
     }
 
     /// Gives certificates of one key the URIs of certificates, which tell them apart.
@@ -76,13 +80,20 @@ extension TokenReader {
         TokenURI.text(of: slot.token, class: kind, id: id, label: label) ?? asked.text
     }
 
+    /// Certificates by their subjects, each of which is looked for once: a thousand leaves may have one issuer.
+    typealias Issuers = [[UInt8]: [X509Certificate]]
+
     /// Returns the chain of a leaf, as far as its issuers are on the token too.
-    func chain(of leaf: X509Certificate) throws(CryptokiError) -> [X509Certificate] {
+    /// - Parameter known: The issuers of other leaves; gets those of this one.
+    func chain(of leaf: X509Certificate, _ known: inout Issuers) throws(CryptokiError) -> [X509Certificate] {
         var candidates: [X509Certificate] = []
         var last = leaf
         // As long as the longest chain that is built.
         for _ in 0..<16 where !last.isSelfIssued {
-            let issuers = try certificates(withSubject: last.issuerDER).filter { !candidates.contains($0) }
+            if known[last.issuerDER] == nil {
+                known[last.issuerDER] = try certificates(withSubject: last.issuerDER)
+            }
+            let issuers = (known[last.issuerDER] ?? []).filter { !candidates.contains($0) }
             guard let next = issuers.first else { break }
             candidates += issuers
             last = next

@@ -4,21 +4,28 @@ import CertificateProviding
 extension TokenReader {
     /// What was found on a token.
     struct Contents {
-        let candidates: [Candidate]
+        let certificates: Certificates
         let keys: [PrivateKey]
-        /// Certificates without a key.
-        let keyless: [CK_OBJECT_HANDLE]
         let mechanisms: TokenMechanisms
+        var candidates: [Candidate] { certificates.candidates }
     }
+
+    /// As many of one kind are named as anybody reads.
+    static let maximumRemarks = 20
 
     /// What a person should hear of a token beside its identities: the halves of some that might have been, and what an
     /// identity cannot do.
     func remarks(on contents: Contents, for uri: TokenURI) throws(CryptokiError) -> [String] {
-        try halves(of: contents, for: uri)
-            + contents.candidates.filter { signsWithoutPSS($0, contents.mechanisms) }.map { candidate in
-                "The token '\(slot.displayName)' signs for '\(candidate.certificate.subject)' only with RSA in the form of "
-                    + "PKCS#1 v1.5, which TLS 1.3 does not permit (RFC 8446, section 4.2.3): its handshakes need TLS 1.2."
-            }
+        let weak = contents.candidates.filter { signsWithoutPSS($0, contents.mechanisms) }
+        let remarks = weak.prefix(Self.maximumRemarks).map { candidate in
+            "The token '\(slot.displayName)' signs for '\(candidate.certificate.subject)' only with RSA in the form of "
+                + "PKCS#1 v1.5, which TLS 1.3 does not permit (RFC 8446, section 4.2.3): its handshakes need TLS 1.2."
+        }
+        return try halves(of: contents, for: uri) + remarks + rest(weak.count - remarks.count, "identities like these")
+    }
+
+    private func rest(_ count: Int, _ what: String) -> [String] {
+        count > 0 ? ["On the token '\(slot.displayName)' are \(count) more \(what)."] : []
     }
 
     private func signsWithoutPSS(_ candidate: Candidate, _ mechanisms: TokenMechanisms) -> Bool {
@@ -29,11 +36,8 @@ extension TokenReader {
             && schemes.allSatisfy { [.rsaPKCS1SHA256, .rsaPKCS1SHA384, .rsaPKCS1SHA512].contains($0) }
     }
 
-    /// As many are named as anybody reads.
-    private static let maximumHalves = 20
-
     private func halves(of contents: Contents, for uri: TokenURI) throws(CryptokiError) -> [String] {
-        let (certificates, _) = try each(Array(contents.keyless.prefix(Self.maximumHalves))) {
+        let certificates = try each(contents.certificates.keyless) {
             handle throws(CryptokiError) -> String? in
             let label = try session.attribute(CKA_LABEL, of: handle) ?? []
             guard uri.objectLabel ?? label == label,
@@ -47,17 +51,16 @@ extension TokenReader {
         let ids = Set(contents.candidates.map(\.id))
         let keys = contents.keys.filter { uri.objectLabel ?? $0.label == $0.label && !ids.contains($0.id) }
         var lonely: [String] = []
-        for key in keys.prefix(Self.maximumHalves)
-        where try session.objects(with: [Attribute(CKA_CLASS, CKO_CERTIFICATE), Attribute(CKA_ID, key.id)]).isEmpty {
+        for key in keys.prefix(Self.maximumRemarks) where try objects(CKO_CERTIFICATE, key.id).isEmpty {
             lonely.append(
                 "There is no certificate for the private key '\(self.uri(of: CKO_PRIVATE_KEY, key.id, key.label, uri))'."
             )
         }
-        let all = certificates + lonely
-        let unread = max(0, contents.keyless.count - Self.maximumHalves) + max(0, keys.count - Self.maximumHalves)
-        let rest = all.count - Self.maximumHalves
-        guard rest > 0 || unread > 0 else { return all }
-        return all.prefix(Self.maximumHalves)
-            + ["On the token '\(slot.displayName)' are \(max(0, rest) + unread) more certificates or keys like these."]
+        let all = certificates.found + lonely
+        let named = all.prefix(Self.maximumRemarks)
+        let unread =
+            contents.certificates.keylessCount - contents.certificates.keyless.count
+            + max(0, keys.count - Self.maximumRemarks)
+        return named + rest(all.count - named.count + unread, "certificates or keys like these")
     }
 }

@@ -51,7 +51,8 @@ struct PendingKeys: Sendable {
                 underlying: error)
         }
         throw CertificateProviderError(
-            .unavailable, "\(Self.maximum) key pairs are being made on the token '\(token.label.withVisibleControls)'; "
+            .unavailable,
+            "\(Self.maximum) key pairs are being made on the token '\(token.label.withVisibleControls)'; "
                 + "try again when one is done.")
     }
 

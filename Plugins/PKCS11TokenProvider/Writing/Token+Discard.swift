@@ -9,20 +9,17 @@ extension Token {
         var isFound = false
         let failures = try write { connection, session throws(CryptokiError) -> [String] in
             let reader = TokenReader(session: session, slot: connection.slot)
-            let privateKeys = try connection.findHidden(in: session) { () throws(CryptokiError) -> [CK_OBJECT_HANDLE] in
-                var found: [CK_OBJECT_HANDLE] = []
-                for privateKey in try reader.privateKeys(id: key.id)
-                where try isPrivateHalf(privateKey, of: key.publicKey, connection, session) {
-                    found.append(privateKey.handle)
+            let privateKeys = try connection.findHidden(in: session) { () throws(CryptokiError) in
+                try reader.privateKeys(id: key.id).all { privateKey throws(CryptokiError) in
+                    try isPrivateHalf(privateKey, of: key.publicKey, connection, session)
                 }
-                return found
             }
             guard let privateKeys else { throw TokenConnection.searchWithoutLogin }
             // In a second call the private key may be gone, and the rest not yet.
             isFound = isFound || !privateKeys.isEmpty
             guard isFound else { return [] }
             // The private key first: what is left when the rest fails is public.
-            var objects = privateKeys.map { (name: "the private key", handle: $0) }
+            var objects = privateKeys.map { (name: "the private key", handle: $0.handle) }
             for publicKey in try reader.publicKeys(id: key.id) where publicKey.key.isSameKey(as: key.publicKey) {
                 objects.append(("the public key", publicKey.handle))
             }

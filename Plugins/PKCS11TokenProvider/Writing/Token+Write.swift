@@ -40,11 +40,10 @@ extension Token {
                     for (handle, key) in try reader.publicKeys() where key.isSameKey(as: publicKey) {
                         ids.append(try session.attribute(CKA_ID, of: handle) ?? [])
                     }
-                    for key in try reader.privateKeys() where key.modulus != nil || ids.contains(key.id) {
-                        guard try isPrivateHalf(key, of: publicKey, connection, session) else { continue }
-                        return [tokenKey(key, publicKey, connection)]
-                    }
-                    return []
+                    return try reader.privateKeys().all(maximum: 1) { key throws(CryptokiError) in
+                        guard key.modulus != nil || ids.contains(key.id) else { return false }
+                        return try isPrivateHalf(key, of: publicKey, connection, session)
+                    }.map { tokenKey($0, publicKey, connection) }
                 }
             }
             guard let found else { throw TokenConnection.searchWithoutLogin }

@@ -65,7 +65,7 @@ extension TokenReader {
     }
 
     /// The content of a DER OCTET STRING or BIT STRING.
-    private static func octets(of der: [UInt8]) -> [UInt8]? {
+    static func octets(of der: [UInt8]) -> [UInt8]? {
         guard let node = try? DER.parse(der) else { return nil }
         if let string = try? ASN1OctetString(derEncoded: node) { return Array(string.bytes) }
         return (try? ASN1BitString(derEncoded: node)).map { Array($0.bytes) }

@@ -15,13 +15,15 @@ struct faulty_control {
     void (*set_sessions)(unsigned token, CK_ULONG reported, CK_ULONG available);
     void (*set_mechanisms)(unsigned token, const CK_MECHANISM_TYPE *mechanisms, unsigned count);
     /// A private key, as PKCS#8. It is visible after login where the token has one.
-    int (*add_key)(unsigned token, unsigned char id, const void *der, unsigned long count, int asks_each_time);
-    int (*add_certificate)(unsigned token, unsigned char id, const void *der, unsigned long count);
+    int (*add_key)(unsigned token, unsigned id, const void *der, unsigned long count, int asks_each_time);
+    int (*add_certificate)(unsigned token, unsigned id, const void *der, unsigned long count);
     void (*clear)(unsigned token);
+    /// A search for objects begins anew where it ends.
+    void (*repeat_objects)(unsigned token);
     /// Whether a token shows its certificates, and its private keys, before login.
     void (*set_visibility)(unsigned token, int shows_certificates, int shows_keys);
     /// A public key on a curve, with the bytes of its `CKA_EC_POINT`.
-    void (*add_public_key)(unsigned token, unsigned char id, const void *point, unsigned long count);
+    void (*add_public_key)(unsigned token, unsigned id, const void *point, unsigned long count);
     /// What `C_GetMechanismInfo` says of a mechanism; otherwise it says nothing, with zeros.
     void (*set_mechanism_info)(unsigned token, CK_MECHANISM_TYPE mechanism, CK_MECHANISM_INFO info);
 

@@ -1,0 +1,62 @@
+import CP11Kit
+import CertificateProviding
+
+/// Private keys by what certificates are matched with them by: each with each would take too long for thousands.
+struct KeyIndex {
+    private struct Name: Hashable {
+        let id: [UInt8]
+        let modulus: [UInt8]?
+    }
+
+    private let keys: [Name: [TokenReader.PrivateKey]]
+    private let labels: [[UInt8]: Set<[UInt8]>]
+
+    init(_ keys: [TokenReader.PrivateKey]) {
+        self.keys = Dictionary(grouping: keys) { Name(id: $0.id, modulus: $0.modulus) }
+        self.labels = Dictionary(keys.map { ($0.id, [$0.label]) }) { $0.union($1) }
+    }
+
+    func hasKey(id: [UInt8]) -> Bool { labels[id] != nil }
+
+    func hasKey(id: [UInt8], label: [UInt8]) -> Bool { labels[id]?.contains(label) ?? false }
+
+    /// Returns the key with this id that may belong to a public key.
+    func key(for publicKey: PublicKeyInfo, id: [UInt8]) -> TokenReader.PrivateKey? {
+        // RSA keys need not show their modulus.
+        for modulus in publicKey.rsaModulus.map({ [$0, nil] }) ?? [nil] {
+            let key = keys[Name(id: id, modulus: modulus)]?.first { $0.mayBe(publicKey) }
+            if let key { return key }
+        }
+        return nil
+    }
+}
+
+extension TokenReader.PrivateKey {
+    /// Whether this may be the private half of a public key. Where no public key lies beside it, only a signature tells.
+    func mayBe(_ publicKey: PublicKeyInfo) -> Bool {
+        guard isOfKind(of: publicKey) else { return false }
+        if let modulus { return publicKey.rsaModulus == modulus }
+        return points.isEmpty || publicKey.points.contains { points.contains($0) }
+    }
+
+    private func isOfKind(of publicKey: PublicKeyInfo) -> Bool {
+        switch type {
+        case CK_KEY_TYPE(CKK_RSA): publicKey.algorithm == .rsa
+        // Before PKCS#11 3.0 there was no other type for Ed25519.
+        case CK_KEY_TYPE(CKK_EC): publicKey.algorithm != .rsa
+        case CK_KEY_TYPE(CKK_EC_EDWARDS): publicKey.algorithm == .ed25519
+        default: true
+        }
+    }
+}
+
+extension PublicKeyInfo {
+    /// What `CKA_EC_POINT` may be for this key: whole, or compressed (SEC 1, section 2.3.3).
+    fileprivate var points: [[UInt8]] {
+        // A point is a byte that says how it is written, and two numbers of one length.
+        guard algorithm == .ec, keyBits.first == 4, keyBits.count >= 3, !keyBits.count.isMultiple(of: 2),
+            let last = keyBits.last
+        else { return [keyBits] }
+        return [keyBits, [2 | (last & 1)] + keyBits[1...(keyBits.count / 2)]]
+    }
+}

@@ -1,0 +1,26 @@
+import CertificateProviding
+
+/// What is wrong with single objects on a token: as many as anybody reads, and how many more there are.
+struct ObjectFailures {
+    static let maximum = 16
+
+    private var named: [CertificateProviderError] = []
+    private var count = 0
+
+    mutating func append(_ failure: CertificateProviderError) {
+        count += 1
+        if named.count < Self.maximum { named.append(failure) }
+    }
+
+    mutating func append<T>(_ reading: TokenReader.Reading<T>, on slot: Slot) {
+        let known = reading.errors.map { CertificateProviderError($0, token: slot.displayName) }
+        known.forEach { append($0) }
+        count += reading.unreadable - known.count
+    }
+
+    func errors(on slot: Slot) -> [CertificateProviderError] {
+        guard count > named.count, let last = named.last else { return named }
+        let rest = "On the token '\(slot.displayName)' are \(count - named.count) more objects that cannot be used."
+        return named + [CertificateProviderError(last.code, rest)]
+    }
+}

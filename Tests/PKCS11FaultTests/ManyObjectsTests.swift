@@ -1,0 +1,152 @@
+import CertificateProviding
+import FaultyModuleControl
+import Foundation
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// Tokens with ten thousand objects: how long they take, and how much memory.
+@Suite(.timeLimit(.minutes(5))) struct ManyObjectsTests {
+    enum Shape: String, CaseIterable {
+        /// Certificates of others beside one identity.
+        case keyless
+        /// The same without a login: any of them may have a key.
+        case leaves
+        /// Identities, with a public key each.
+        case identities
+        /// The same with RSA, under one id: careless tools give every key the same.
+        case oneID
+    }
+
+    private static let shape = ProcessInfo.processInfo.environment["CERTPROV_TEST_OBJECTS"].flatMap(Shape.init)
+    private static let count: UInt32 = 10_000
+
+    /// In a process of its own, whose memory is nothing but the token's.
+    @Test(.enabled(if: shape == nil), arguments: Shape.allCases) func aTokenIsListed(shape: Shape) async throws {
+        try await Subprocess.runTests(
+            ["isListedInTime"], of: "isListedInTime", with: ["CERTPROV_TEST_OBJECTS=\(shape.rawValue)"])
+    }
+
+    @Test(.enabled(if: shape != nil)) func isListedInTime() async throws {
+        let shape = try #require(Self.shape)
+        let module = try module(shape)
+        let provider = try module.provider(pin: shape == .leaves ? nil : FaultyModule.pin, ["timeout": "20"])
+        let before = try Self.memory("VmRSS")
+        let start = ContinuousClock.now
+        let list = await provider.listIdentities()
+        let peak = try Self.memory("VmHWM") - before
+        print("\(shape): \(ContinuousClock.now - start), \(peak) kB more, \(list.identities.count) identities")
+        #expect(list.failures.isEmpty, "\(list.failures)")
+        let expected =
+            switch shape {
+            case .keyless: 1
+            case .leaves: 10_000
+            case .identities: 3333
+            case .oneID: 5000
+            }
+        #expect(list.identities.count == expected)
+        #expect(list.identities.allSatisfy { $0.certificateChain.count == 2 })
+        #expect(list.remarks.count <= 21)
+        #expect(peak < 150_000)
+        if expected > 1, shape != .leaves {
+            // Too many to name.
+            let error = await #expect(throws: CertificateProviderError.self) {
+                try await provider.getCertificate(NoUserInteraction())
+            }
+            #expect(error?.code == .configurationInvalid && error?.message.count ?? 0 < 10_000)
+        }
+    }
+
+    private func module(_ shape: Shape) throws -> FaultyModule {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        let authority = try FaultyModule.authority.get()
+        try module.add(authority.intermediate, to: 0, id: 0)
+        let identity = shape == .oneID ? try FaultyModule.rsaIdentity.get() : try authority.issue("client")
+        switch shape {
+        case .keyless:
+            try module.addKey(of: identity, to: 0)
+            for id in 1...Self.count { try module.add(identity.certificate, to: 0, id: id) }
+        case .leaves:
+            for id in 1...Self.count { try module.add(identity.certificate, to: 0, id: id) }
+        case .identities:
+            let point = identity.key.publicKey.keyBits
+            for id in 1...Self.count / 3 {
+                try module.addKey(of: identity, to: 0, id: id)
+                module.control.add_public_key(0, id, point, UInt(point.count))
+                try module.add(try Self.different(identity.certificate, id), to: 0, id: id)
+            }
+        case .oneID:
+            for id in 1...Self.count / 2 {
+                try module.addKey(of: identity, to: 0)
+                try module.add(try Self.different(identity.certificate, id), to: 0, id: 1)
+            }
+        }
+        module.control.insert(0, 0)
+        return module
+    }
+
+    /// Another certificate with the same names and the same key: only its signature is another, which nobody verifies.
+    private static func different(_ certificate: X509Certificate, _ number: UInt32) throws -> X509Certificate {
+        var der = certificate.derRepresentation
+        withUnsafeBytes(of: number) { der.replaceSubrange((der.count - 4)..., with: $0) }
+        return try X509Certificate(derRepresentation: der)
+    }
+
+    /// In kB.
+    private static func memory(_ name: String) throws -> Int {
+        let status = try String(contentsOfFile: "/proc/self/status", encoding: .utf8)
+        let line = try #require(status.split(separator: "\n").first { $0.hasPrefix(name + ":") })
+        return try #require(Int(line.filter(\.isNumber)))
+    }
+
+    /// Of what has no key only the ids are read, and as many are named as anybody reads.
+    @Test(.enabled(if: shape == nil)) func onlyWhatIsNamedIsRead() async throws {
+        let module = try FaultyModule.withIdentity()
+        let other = try FaultyModule.authority.get().issue("other").certificate
+        for _ in 0..<Self.count { try module.add(other, to: 0, id: 2) }
+        let list = try await module.provider().listIdentities()
+        #expect(list.identities.count == 1 && list.failures.isEmpty)
+        // Twenty were looked at, of which one is an issuer.
+        #expect(list.remarks.count == 20 && list.remarks.last?.contains("9981 more") == true, "\(list.remarks)")
+        // The id takes two calls.
+        #expect(module.calls("C_GetAttributeValue") < 20_300)
+        #expect(module.calls("C_FindObjects") < 100)
+    }
+
+    /// One issuer is looked for once, and public keys in one search.
+    @Test(.enabled(if: shape == nil)) func searchesDoNotGrowWithTheToken() async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        let identity = try FaultyModule.authority.get().issue("client")
+        for id in 1...100 as ClosedRange<UInt32> { try module.add(identity, to: 0, id: id) }
+        module.control.insert(0, 0)
+        let list = try await module.provider().listIdentities()
+        #expect(list.identities.count == 100 && list.identities.allSatisfy { $0.certificateChain.count == 2 })
+        #expect(module.calls("C_FindObjectsInit") < 15)
+    }
+
+    /// What is wrong with ten thousand objects is said of as many as anybody reads.
+    @Test(.enabled(if: shape == nil)) func failuresAreCounted() async throws {
+        let module = try FaultyModule.withIdentity()
+        let other = try FaultyModule.authority.get().issue("other")
+        for id in 2...101 as ClosedRange<UInt32> {
+            try module.addKey(of: other, to: 0, id: id)
+            try module.add(FaultyModule.rsaIdentity.get().certificate, to: 0, id: id)
+        }
+        let list = try await module.provider().listIdentities()
+        #expect(list.identities.count == 1 && list.failures.count == 17, "\(list.failures)")
+        #expect(list.failures.last?.message.contains("84 more") == true)
+        #expect(list.failures.allSatisfy { $0.code == .keyMismatch })
+    }
+
+    @Test(.enabled(if: shape == nil), .timeLimit(.minutes(1))) func aSearchThatBeginsAnewEnds() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.repeat_objects(0)
+        let provider = try module.provider()
+        let list = await provider.listIdentities()
+        #expect(list.identities.count == 1 && list.failures.isEmpty, "\(list)")
+        #expect(module.calls("C_FindObjects") < 50)
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+}
