@@ -42,7 +42,8 @@ extension Tokens {
             let taken = present.filter { $0.0.isOpen }
             candidates = present.flatMap { read($0.0, $0.1, &failures) }
             // One that was away since it was last used shows that only now, and wants its login again.
-            if taken.allSatisfy({ $0.0.isOpen }) { break }
+            guard let closed = taken.first(where: { !$0.0.isOpen }) else { break }
+            if !isFirst { throw closed.0.describe(TokenConnection.searchWithoutLogin) }
         }
         return try identity(of: try choose(candidates, failures))
     }
@@ -52,6 +53,7 @@ extension Tokens {
         _ candidates: [Found], _ failures: [CertificateProviderError]
     ) throws(CertificateProviderError) -> Found {
         // A token that is closed by now is not the one that the PIN was for: to sign there would send it.
+        let closed = candidates.first
         var candidates = candidates.filter { settings.login == .never || $0.token.isOpen }
         let usable = candidates.filter { $0.candidate.certificate.permitsClientAuthentication }
         if !usable.isEmpty { candidates = usable }
@@ -62,7 +64,7 @@ extension Tokens {
             if !known.isEmpty { candidates = known }
         }
         guard let found = candidates.first else {
-            throw failures.first
+            throw failures.first ?? closed?.token.describe(TokenConnection.searchWithoutLogin)
                 ?? CertificateProviderError(
                     .notFound,
                     "No identity on the token matches '\(settings.uri.text.withVisibleControls)'; 'certprov list' "

@@ -155,6 +155,19 @@ import Testing
         #expect(try await identity.key.signsValidly())
     }
 
+    /// It is reset in the middle of a look-up, and again in the middle of the second attempt.
+    @Test func aTokenThatIsResetTwiceIsNotEmpty() async throws {
+        var outcomes: Set<CertificateProviderError.Code?> = []
+        for skip in 0..<40 as Range<UInt32> {
+            let module = try FaultyModule.withIdentity()
+            let provider = try module.provider(["uri": "pkcs11:token=alpha"])
+            module.fail("C_FindObjectsInit", CKR_DEVICE_REMOVED)
+            module.fail("C_GetAttributeValue", CKR_DEVICE_REMOVED, after: skip)
+            outcomes.insert(await code { _ = try await provider.getCertificate(NoUserInteraction()) })
+        }
+        #expect(outcomes == [nil, .tokenNotPresent])
+    }
+
     /// Forty tasks sign while the token comes and goes.
     @Test(arguments: 0..<5) func pulledOutUnderLoad(_: Int) async throws {
         let module = try FaultyModule.withIdentity()
