@@ -134,6 +134,8 @@ static void insert(unsigned slot, int token) {
 
 static void log_out(unsigned token) { LOCKED(state.tokens[token].is_logged_in = 0); }
 
+static void grow_lists(CK_ULONG count) { LOCKED(state.growth = count); }
+
 static void number_slots(CK_SLOT_ID first) {
     pthread_mutex_lock(&state.lock);
     for (unsigned slot = 0; slot < SLOTS; slot++) close_sessions(slot);
@@ -167,7 +169,7 @@ static const struct faulty_control control = {
     .set_token = set_token, .set_flags = set_flags, .set_pin_lengths = set_pin_lengths,
     .set_sessions = set_sessions, .set_mechanisms = set_mechanisms,
     .add_key = add_key, .add_certificate = add_certificate, .clear = clear, .repeat_objects = repeat_objects, .set_visibility = set_visibility,
-    .add_public_key = add_public_key, .set_mechanism_info = set_mechanism_info, .insert = insert,
+    .add_public_key = add_public_key, .set_mechanism_info = set_mechanism_info, .insert = insert, .grow_lists = grow_lists,
     .log_out = log_out, .number_slots = number_slots, .fail = set_failure, .lose = set_loss, .hold = hold,
     .hold_answer = hold_answer, .release = release, .wait_held = wait_held, .distort = distort, .calls = calls,
     .pins = pins, .tries_left = tries_left,

@@ -62,8 +62,8 @@ static CK_RV get_slot_list(CK_BBOOL only_with_token, CK_SLOT_ID *slots, CK_ULONG
         if (slots && needed < *count) slots[needed] = state.first_slot + slot;
         needed++;
     }
-    if (slots && needed > *count) result = CKR_BUFFER_TOO_SMALL;
-    *count = needed;
+    if (slots && (needed > *count || state.growth)) result = CKR_BUFFER_TOO_SMALL;
+    *count = needed + state.growth;
     END;
 }
 
@@ -105,9 +105,9 @@ static CK_RV get_mechanism_list(CK_SLOT_ID id, CK_MECHANISM_TYPE *list, CK_ULONG
     BEGIN("C_GetMechanismList");
     const struct token *token = token_in(id, &result);
     if (token == NULL) goto end;
-    if (list && *count < token->mechanism_count) result = CKR_BUFFER_TOO_SMALL;
+    if (list && (*count < token->mechanism_count || state.growth)) result = CKR_BUFFER_TOO_SMALL;
     if (list && result == CKR_OK) memcpy(list, token->mechanisms, token->mechanism_count * sizeof *list);
-    *count = token->mechanism_count;
+    *count = token->mechanism_count + state.growth;
     END;
 }
 

@@ -55,6 +55,8 @@ struct state {
     struct token tokens[TOKENS];
     int is_initialized;
     int slots[SLOTS];
+    /// How many numbers lists have more, each time that they are asked for.
+    CK_ULONG growth;
     CK_SLOT_ID first_slot;
     struct session sessions[SESSIONS];
     unsigned long openings;

@@ -93,6 +93,28 @@ import Testing
         #expect(try await other.provider().listIdentities().remarks.isEmpty)
     }
 
+    /// It was shorter when its length was asked for.
+    @Test func aListThatHasGrownIsAskedForAgain() async throws {
+        for function in ["C_GetMechanismList", "C_GetSlotList"] {
+            let module = try FaultyModule.withIdentity()
+            module.fail(function, CKR_BUFFER_TOO_SMALL, after: 1)
+            let provider = try module.provider()
+            #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+        }
+    }
+
+    /// It always has more, or more than there can be: that it is empty would be wrong.
+    @Test(arguments: [1, 5000, .max - 8] as [CK_ULONG]) func aListWithoutEndIsAnError(growth: CK_ULONG) async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider()
+        module.control.grow_lists(growth)
+        for error in await provider.listIdentities().failures {
+            #expect(error.code == .unavailable && error.message.contains("C_GetSlotList: CKR_BUFFER_TOO_SMALL"))
+        }
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .unavailable)
+        #expect(module.calls("C_GetSlotList") <= 18)
+    }
+
     @Test(arguments: [[], [CKM_ECDSA]]) func noMechanismIsAClearError(mechanisms: [CK_MECHANISM_TYPE]) async throws {
         #expect(await code { _ = try await identity(mechanisms) } == .unsupportedAlgorithm)
     }

@@ -14,16 +14,9 @@ struct TokenMechanisms: Sendable {
 
     /// Asks the module. Blocks.
     init(of slot: Slot) throws(CryptokiError) {
-        var count: CK_ULONG = 0
-        try slot.module.call("C_GetMechanismList") { $0.C_GetMechanismList?(slot.id, nil, &count) }
-        let room = min(Int(clamping: count), 4096)
         // One more than is asked for: where it leaves some out, p11-kit's remoting reads behind the end of the list.
-        var list = [CK_MECHANISM_TYPE](repeating: 0, count: room + 1)
-        count = CK_ULONG(room)
-        if room > 0 {
-            try slot.module.call("C_GetMechanismList") { $0.C_GetMechanismList?(slot.id, &list, &count) }
-        }
-        listed = Set(list.prefix(min(room, Int(clamping: count))))
+        listed = try Set(
+            slot.module.list("C_GetMechanismList", maximum: 4096, spare: 1) { $0.C_GetMechanismList?(slot.id, $1, $2) })
         var known: [CK_MECHANISM_TYPE: Info] = [:]
         for mechanism in listed.intersection(SigningMechanism.types) {
             var info = CK_MECHANISM_INFO()

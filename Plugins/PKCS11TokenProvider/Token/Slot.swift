@@ -66,26 +66,8 @@ struct Slot: Sendable {
         return slots
     }
 
-    private static let maximumSlots = 1024
-
     private static func presentSlots(of module: Module) throws(CryptokiError) -> [CK_SLOT_ID] {
-        // The number may grow between asking for it and asking for the slots.
-        for _ in 0..<3 {
-            var count: CK_ULONG = 0
-            try module.call("C_GetSlotList") { $0.C_GetSlotList?(CK_BBOOL(CK_TRUE), nil, &count) }
-            let room = min(Int(clamping: count), maximumSlots)
-            guard room > 0 else { return [] }
-            var ids = [CK_SLOT_ID](repeating: 0, count: room)
-            count = CK_ULONG(room)
-            do throws(CryptokiError) {
-                try module.call("C_GetSlotList") { $0.C_GetSlotList?(CK_BBOOL(CK_TRUE), &ids, &count) }
-            } catch {
-                if error.code == CKR_BUFFER_TOO_SMALL { continue }
-                throw error
-            }
-            return Array(ids.prefix(min(Int(clamping: count), room)))
-        }
-        return []
+        try module.list("C_GetSlotList", maximum: 1024) { $0.C_GetSlotList?(CK_BBOOL(CK_TRUE), $1, $2) }
     }
 }
 

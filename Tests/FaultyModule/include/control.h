@@ -31,6 +31,8 @@ struct faulty_control {
     void (*insert)(unsigned slot, int token);
     /// As another part of the process may.
     void (*log_out)(unsigned token);
+    /// Lists of slots and mechanisms are said to be so much longer than they are, and have too little room then.
+    void (*grow_lists)(CK_ULONG count);
     /// What `C_GetSlotList` calls the first slot; the second one has the number behind it.
     void (*number_slots)(CK_SLOT_ID first);
 
