@@ -49,9 +49,6 @@ final class TokenURI: Sendable {
 
     deinit { p11_kit_uri_free(uri) }
 
-    /// The URI that any token and object matches.
-    static func any() throws(CertificateProviderError) -> TokenURI { try TokenURI("pkcs11:") }
-
     /// Whether it may mean an identity: a certificate or its private key, which it is called by here.
     var meansIdentity: Bool {
         guard let bytes = attribute(CKA_CLASS) else { return true }

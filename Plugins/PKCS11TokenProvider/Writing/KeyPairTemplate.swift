@@ -17,48 +17,51 @@ struct KeyPairTemplate {
             ]
         // Some modules let a key do everything that nobody has forbidden.
         let forbidden = [CKA_DECRYPT, CKA_UNWRAP, CKA_DERIVE, CKA_SIGN_RECOVER].map { Attribute($0, false) }
-        return parameters(of: type).flatMap { parameters in
+        let kind = Kind(type)
+        return kind.parameters.flatMap { parameters in
             [privateKey + forbidden, privateKey].map {
-                KeyPairTemplate(mechanism: parameters.mechanism, publicKey: publicKey + parameters.key, privateKey: $0)
+                KeyPairTemplate(
+                    mechanism: kind.mechanism,
+                    publicKey: publicKey + [Attribute(CKA_KEY_TYPE, kind.keyType)] + parameters, privateKey: $0)
             }
         }
     }
 
-    static func mechanism(of type: KeyType) -> CK_MECHANISM_TYPE {
-        switch type {
-        case .rsa2048, .rsa3072, .rsa4096: CKM_RSA_PKCS_KEY_PAIR_GEN
-        case .ed25519: CKM_EC_EDWARDS_KEY_PAIR_GEN
-        default: CKM_EC_KEY_PAIR_GEN
-        }
-    }
+    private struct Kind {
+        let mechanism: CK_MECHANISM_TYPE
+        let keyType: CK_ULONG
+        /// What tells the size or the curve, in the ways that modules want it.
+        let parameters: [[Attribute]]
 
-    static func keyType(of type: KeyType) -> CK_ULONG {
-        switch type {
-        case .rsa2048, .rsa3072, .rsa4096: CK_ULONG(CKK_RSA)
-        case .ed25519: CK_ULONG(CKK_EC_EDWARDS)
-        default: CK_ULONG(CKK_EC)
-        }
-    }
-
-    private static func parameters(of type: KeyType) -> [(mechanism: CK_MECHANISM_TYPE, key: [Attribute])] {
-        let values: [[Attribute]] =
+        init(_ type: KeyType) {
             switch type {
-            case .rsa2048: [rsa(2048)]
-            case .rsa3072: [rsa(3072)]
-            case .rsa4096: [rsa(4096)]
+            case .rsa2048: self = .rsa(2048)
+            case .rsa3072: self = .rsa(3072)
+            case .rsa4096: self = .rsa(4096)
+            case .p384: self = .ec([0x06, 5, 0x2b, 0x81, 0x04, 0, 0x22])
+            case .p521: self = .ec([0x06, 5, 0x2b, 0x81, 0x04, 0, 0x23])
             // The curve by its number, and by its name for the modules that want that (PKCS#11 3.0, section 2.3.10).
             case .ed25519:
-                [[0x06, 3, 0x2b, 0x65, 0x70], [0x13, 12] + Array("edwards25519".utf8)].map {
-                    [Attribute(CKA_EC_PARAMS, $0)]
-                }
-            case .p384: [[Attribute(CKA_EC_PARAMS, [0x06, 5, 0x2b, 0x81, 0x04, 0, 0x22])]]
-            case .p521: [[Attribute(CKA_EC_PARAMS, [0x06, 5, 0x2b, 0x81, 0x04, 0, 0x23])]]
-            default: [[Attribute(CKA_EC_PARAMS, [0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07])]]
+                self.init(
+                    CKM_EC_EDWARDS_KEY_PAIR_GEN, CK_ULONG(CKK_EC_EDWARDS),
+                    [[0x06, 3, 0x2b, 0x65, 0x70], [0x13, 12] + Array("edwards25519".utf8)].map {
+                        [Attribute(CKA_EC_PARAMS, $0)]
+                    })
+            default: self = .ec([0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07])
             }
-        return values.map { (mechanism(of: type), [Attribute(CKA_KEY_TYPE, keyType(of: type))] + $0) }
-    }
+        }
 
-    private static func rsa(_ bits: CK_ULONG) -> [Attribute] {
-        [Attribute(CKA_MODULUS_BITS, bits), Attribute(CKA_PUBLIC_EXPONENT, [1, 0, 1])]
+        private init(_ mechanism: CK_MECHANISM_TYPE, _ keyType: CK_ULONG, _ parameters: [[Attribute]]) {
+            (self.mechanism, self.keyType, self.parameters) = (mechanism, keyType, parameters)
+        }
+
+        private static func rsa(_ bits: CK_ULONG) -> Kind {
+            let size = [Attribute(CKA_MODULUS_BITS, bits), Attribute(CKA_PUBLIC_EXPONENT, [1, 0, 1])]
+            return Kind(CKM_RSA_PKCS_KEY_PAIR_GEN, CK_ULONG(CKK_RSA), [size])
+        }
+
+        private static func ec(_ curve: [UInt8]) -> Kind {
+            Kind(CKM_EC_KEY_PAIR_GEN, CK_ULONG(CKK_EC), [[Attribute(CKA_EC_PARAMS, curve)]])
+        }
     }
 }
