@@ -28,6 +28,7 @@ extension Tokens {
         let listing = self.list(present)
         list.failures += listing.failures
         list.remarks += listing.remarks
+        list.otherObjects = listing.otherObjects
         for (token, slot) in present {
             if !token.isOpen, slot.has(UInt(CKF_LOGIN_REQUIRED)) {
                 list.remarks.append(

@@ -42,8 +42,9 @@ extension Tokens {
         /// Each with its chain.
         var found: [(found: Found, chain: [X509Certificate])] = []
         var failures: [CertificateProviderError] = []
-        /// What there is besides identities.
+        /// What there is besides identities: in words, and by its URIs.
         var remarks: [String] = []
+        var otherObjects: [String] = []
     }
 
     /// Reads what is on each of the tokens, as far as it can be seen now.
@@ -61,6 +62,7 @@ extension Tokens {
             all.found += listing.found
             all.failures += listing.failures
             all.remarks += listing.remarks
+            all.otherObjects += listing.otherObjects
         }
         return all
     }
@@ -75,11 +77,15 @@ extension Tokens {
                 )
             }
             // What cannot be remarked on is no failure of what was found.
-            return (found: found, remarks: (try? reader.remarks(on: contents, for: settings.uri)) ?? [])
+            return Listing(
+                found: found, remarks: (try? reader.remarks(on: contents, for: settings.uri)) ?? [],
+                otherObjects: (try? reader.otherObjects(than: contents.candidates, for: settings.uri)) ?? [])
         }
-        listing.found += contents?.found ?? []
-        listing.remarks += contents?.remarks ?? []
-        if contents?.found.isEmpty ?? true, contents?.remarks.isEmpty ?? true {
+        guard let contents else { return }
+        listing.found += contents.found
+        listing.remarks += contents.remarks
+        listing.otherObjects += contents.otherObjects
+        if contents.found.isEmpty, contents.remarks.isEmpty, contents.otherObjects.isEmpty {
             let uri = TokenURI.text(of: slot.token, class: nil, id: [], label: []) ?? ""
             listing.remarks.append("The token '\(token.displayName)' shows nothing that 'uri' matches: \(uri)")
         }

@@ -5,6 +5,8 @@ public struct IdentityList: Sendable {
     public var failures: [CertificateProviderError]
     /// Sentences such as "the file changed after the identity was stored".
     public var remarks: [String]
+    /// The RFC 7512 URIs of what is there besides the identities, such as the certificates of their issuers.
+    public var otherObjects: [String]
     /// Which of the identities ``CertificateProvider/getCertificate(_:)`` would take now, or why it would fail:
     /// `interactionRequired` where that depends on what a person answers. `nil` from a provider that cannot say.
     ///
@@ -14,11 +16,12 @@ public struct IdentityList: Sendable {
 
     public init(
         identities: [ListedIdentity] = [], failures: [CertificateProviderError] = [], remarks: [String] = [],
-        choice: Result<ListedIdentity, CertificateProviderError>? = nil
+        otherObjects: [String] = [], choice: Result<ListedIdentity, CertificateProviderError>? = nil
     ) {
         self.identities = identities
         self.failures = failures
         self.remarks = remarks
+        self.otherObjects = otherObjects
         self.choice = choice
     }
 }

@@ -56,14 +56,18 @@ import Testing
             #expect(item["key"]["location"].string == "token" && item["key"]["exportable"].bool == false, "\(item)")
             #expect(item["key"]["uri"].string?.contains("token=service") == true, "\(item)")
         }
+        // The issuer's certificate is no identity.
+        let others = list["otherObjects"].array.compactMap(\.string)
+        #expect(others.count == 1 && others[0].contains("object=issuer;type=cert"), "\(others)")
         let table = try certprov("list", options: options(nil))
-        #expect(table.stdout.split(separator: "\n").count == 3 && table.stdout.contains(" token "), "\(table)")
+        #expect(table.stdout.hasSuffix("\n\nOTHER OBJECTS\n\(others.joined())\n"), "\(table)")
+        #expect(table.stdout.split(separator: "\n").count == 5 && table.stdout.contains(" token "), "\(table)")
         #expect(table.stdout.contains("STATUS  URI\n") && table.stdout.contains("  pkcs11:"), "\(table)")
     }
 
     @Test func listWithoutPINSaysWhatALoginWouldAdd() throws {
         let output = try certprov("list", options: options(nil, pin: nil))
-        #expect(output.status == 0 && output.stdout.split(separator: "\n").count == 3, "\(output)")
+        #expect(output.status == 0 && output.stdout.split(separator: "\n").count == 5, "\(output)")
         #expect(output.stderr.contains("'service'") && output.stderr.contains("'pin-source'"), "\(output)")
     }
 

@@ -61,9 +61,12 @@ static void add(unsigned token, struct object object, unsigned id) {
     pthread_mutex_lock(&state.lock);
     struct token *owner = &state.tokens[token];
     unsigned long place = 0;
-    while (place < owner->object_count && !owner->objects[place].is_gone) place++;
-    if (place == owner->object_count) {
-        owner->objects = realloc(owner->objects, ++owner->object_count * sizeof object);
+    if (owner->gone_count > 0) {
+        while (!owner->objects[place].is_gone) place++;
+        owner->gone_count--;
+    } else {
+        place = owner->object_count++;
+        owner->objects = realloc(owner->objects, owner->object_count * sizeof object);
     }
     owner->objects[place] = object;
     pthread_mutex_unlock(&state.lock);
@@ -120,7 +123,8 @@ static void set_mechanism_info(unsigned token, CK_MECHANISM_TYPE mechanism, CK_M
 
 static void clear(unsigned token) {
     // What was there is not freed: a call may be using it.
-    LOCKED(state.tokens[token].object_count = 0; state.tokens[token].objects = NULL);
+    LOCKED(state.tokens[token].object_count = state.tokens[token].gone_count = 0;
+           state.tokens[token].objects = NULL);
 }
 
 static void repeat_objects(unsigned token) { LOCKED(state.tokens[token].repeats_objects = 1); }

@@ -271,6 +271,7 @@ static CK_RV destroy(CK_SESSION_HANDLE handle, CK_OBJECT_HANDLE number) {
         result = CKR_OBJECT_HANDLE_INVALID;
     } else {
         token->objects[number - 1].is_gone = 1;
+        token->gone_count++;
     }
     give_back(session);
     END;

@@ -32,7 +32,7 @@ struct token {
     unsigned tries;
     int is_logged_in;
     struct object *objects;
-    unsigned long object_count;
+    unsigned long object_count, gone_count;
 };
 
 struct session {

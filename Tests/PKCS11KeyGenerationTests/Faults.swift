@@ -120,10 +120,12 @@ enum Faults {
 }
 
 extension Faults {
-    /// The token `faults`, in the module at `path`, which fails as the plan says.
-    static func token(_ path: String, _ storage: any IdentityStorage, _ calls: ModuleCalls) throws -> Token {
+    /// A token in the module at `path`, which fails as the plan says.
+    static func token(
+        _ path: String, _ storage: any IdentityStorage, _ calls: ModuleCalls, _ label: String = "faults"
+    ) throws -> Token {
         let module = try module(path)
-        guard let slot = try Slot.all(of: module, matching: try TokenURI("pkcs11:token=faults")).first else {
+        guard let slot = try Slot.all(of: module, matching: try TokenURI("pkcs11:token=\(label)")).first else {
             throw EmptyTokens.Failure(description: "no token")
         }
         let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }

@@ -12,7 +12,7 @@ final class EmptyTokens: Sendable {
 
     /// A token is known by its label.
     enum Name: String, CaseIterable {
-        case types, tools, request, enrolment, renewal, samekey, delete, chosen, several, faults
+        case types, tools, request, enrolment, renewal, samekey, delete, chosen, several, faults, many
     }
 
     private let folder: TemporaryDirectory

@@ -17,6 +17,8 @@ import Testing
         #expect(listed.certificateChain.map(\.isAuthority) == [false, true])
         let remark = try #require(list.remarks.first)
         #expect(remark.contains(module.label(.closed)) && remark.contains("'pin-source'") && list.remarks.count == 1)
+        let issuer = list.otherObjects.filter { $0.contains("type=cert") }
+        #expect(issuer.count == 1 && issuer[0].contains("token=\(module.label(.closed))"), "\(list.otherObjects)")
     }
 
     @Test(arguments: TestModule.installed) func withPIN(module: TestModule) async throws {
@@ -28,6 +30,18 @@ import Testing
             #expect(listed.keyURI?.contains("type=private") == true, "\(listed.keyURI ?? "no URI")")
             #expect(listed.certificateChain.count == 2)
         }
+    }
+
+    /// Certificates and keys that are nobody's identity. What a remark is made of is among them.
+    @Test func everyObjectHasItsURI() async throws {
+        let list = await (try TokenSetup(token: "halves").provider()).listIdentities()
+        #expect(list.identities.isEmpty && list.remarks.count == 2, "\(list)")
+        for (id, kinds) in [("b1", ["cert"]), ("b2", ["private", "public"]), ("b3", ["cert", "private", "public"])] {
+            let uris = list.otherObjects.filter { $0.lowercased().contains("id=%\(id)") }
+            #expect(uris.count == kinds.count, "\(list.otherObjects)")
+            for kind in kinds { #expect(uris.contains { $0.contains("type=\(kind)") }) }
+        }
+        #expect(list.otherObjects.count == 6)
     }
 
     /// Each URI that is listed leads to the identity it was listed for, and no other.

@@ -48,7 +48,7 @@ extension TokenReader {
             // The issuer's certificate may lie beside it; it is nobody's identity here.
             if key == nil, certificate.isAuthority { return nil }
             return Candidate(
-                certificate: certificate, id: id, label: label, key: key,
+                handle: handle, certificate: certificate, id: id, label: label, key: key,
                 uri: self.uri(of: key == nil ? CKO_CERTIFICATE : CKO_PRIVATE_KEY, id, key?.label ?? label, uri))
         }
         failures.append(reading, on: slot)

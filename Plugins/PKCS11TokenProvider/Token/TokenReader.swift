@@ -24,6 +24,7 @@ struct TokenReader {
 
     /// A certificate, and the key that has its id.
     struct Candidate {
+        let handle: CK_OBJECT_HANDLE
         let certificate: X509Certificate
         let id, label: [UInt8]
         let key: PrivateKey?

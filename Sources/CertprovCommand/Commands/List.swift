@@ -20,12 +20,13 @@ struct List: AsyncParsableCommand {
                 all.identities += list.identities
                 all.failures += list.failures
                 all.remarks += list.remarks
+                all.otherObjects += list.otherObjects
             }
             all.remarks.forEach(context.remark)
             all.failures.forEach(context.report)
             let now = Date()
             try context.show(IdentityListDocument(all, now: now)) {
-                Self.table(all.identities, now: now)
+                Self.table(all.identities, now: now) + Self.others(all)
             }
             return all.failures.first.map { ExitStatus($0.code) } ?? .done
         }
@@ -47,6 +48,13 @@ struct List: AsyncParsableCommand {
         }
         return table.text
     }
+
+    /// What is there besides identities, below the table.
+    private static func others(_ list: IdentityList) -> String {
+        guard !list.otherObjects.isEmpty else { return "" }
+        let lines = ["OTHER OBJECTS"] + list.otherObjects.map(\.withVisibleControls)
+        return (list.identities.isEmpty ? "" : "\n") + lines.map { $0 + "\n" }.joined()
+    }
 }
 
 /// The result of `list`.
@@ -54,10 +62,13 @@ struct IdentityListDocument: Document {
     static let kind = "IdentityList"
 
     let items: [IdentityDocument]
+    /// Left out where there are none.
+    let otherObjects: [String]?
     let errors: [Enveloped<ErrorDocument>]
 
     init(_ list: IdentityList, now: Date) {
         items = list.identities.compactMap { IdentityDocument($0, now: now) }
+        otherObjects = list.otherObjects.isEmpty ? nil : list.otherObjects
         errors = list.failures.map { Enveloped(ErrorDocument($0)) }
     }
 }
