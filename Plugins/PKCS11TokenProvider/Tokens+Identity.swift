@@ -43,7 +43,7 @@ extension Tokens {
             candidates = present.flatMap { read($0.0, $0.1, &failures) }
             // One that was away since it was last used shows that only now, and wants its login again.
             guard let closed = taken.first(where: { !$0.0.isOpen }) else { break }
-            if !isFirst { throw closed.0.describe(TokenConnection.searchWithoutLogin) }
+            if !isFirst, candidates.isEmpty { throw closed.0.describe(TokenConnection.searchWithoutLogin) }
         }
         return try identity(of: try choose(candidates, failures))
     }
