@@ -149,6 +149,17 @@ import Testing
         try token.write { _, session throws(CryptokiError) in try session.destroyAll(id: key.id) }
     }
 
+    /// SoftHSM finds nothing on a token whose directory was moved away.
+    @Test func aTokenThatVanishesHasNotLostItsKeys() async throws {
+        let (token, _) = try token()
+        let key = try token.generateKey()
+        Faults.plan.withLock { $0.hasVanished = true }
+        #expect(try token.key(for: key.publicKey) != nil)
+        Faults.plan.withLock { $0.hasVanished = true }
+        _ = try token.sign([1], with: key, by: key.ways)
+        try token.discard(key)
+    }
+
     /// The key is ready only after its caller has given up.
     @Test func aLateKeyIsDestroyed() async throws {
         let (token, calls) = try token(timeout: .milliseconds(300))

@@ -28,6 +28,8 @@ enum Faults {
         var isKilled = false
         /// Searches as if no `CKA_ID` were asked for.
         var ignoresID = false
+        /// The token is empty until it is looked at, and then it is none.
+        var hasVanished = false
         /// No token is in any slot.
         var isAway = false
         var generations = 0
@@ -81,6 +83,20 @@ enum Faults {
                 return code
             }
             return Faults.functions?.C_GetAttributeValue?(session, object, template, count) ?? CKR_GENERAL_ERROR
+        }
+        copy.pointee.C_FindObjects = { session, objects, room, count in
+            let result = Faults.functions?.C_FindObjects?(session, objects, room, count) ?? CKR_GENERAL_ERROR
+            if Faults.plan.withLock({ $0.hasVanished }) { count?.pointee = 0 }
+            return result
+        }
+        copy.pointee.C_GetTokenInfo = { slot, info in
+            let result = Faults.functions?.C_GetTokenInfo?(slot, info) ?? CKR_GENERAL_ERROR
+            let hasVanished = Faults.plan.withLock { plan in
+                defer { plan.hasVanished = false }
+                return plan.hasVanished
+            }
+            if hasVanished { info?.pointee.flags = 0 }
+            return result
         }
         copy.pointee.C_GetSlotList = { hasToken, slots, count in
             if Faults.plan.withLock({ $0.isAway }) {

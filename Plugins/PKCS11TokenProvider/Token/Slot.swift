@@ -27,6 +27,21 @@ struct Slot: Sendable {
 
     func has(_ flag: UInt) -> Bool { token.flags & flag != 0 }
 
+    /// The slot as it is now. Blocks.
+    func lookedAtAgain() throws(CryptokiError) -> Slot {
+        var now = CK_TOKEN_INFO()
+        try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &now) }
+        return Slot(module: module, id: id, token: now)
+    }
+
+    /// Throws where the token is in the slot no more.
+    func requirePresence() throws(CryptokiError) {
+        let now = try lookedAtAgain()
+        guard now.has(UInt(CKF_TOKEN_INITIALIZED)), now.identity == identity else {
+            throw CryptokiError(function: "C_GetTokenInfo", code: CKR_TOKEN_NOT_PRESENT)
+        }
+    }
+
     /// The token as one that has a login, if it has a PIN: some let everybody see what is on them, or part of it.
     var demandingLogin: Slot {
         guard has(UInt(CKF_USER_PIN_INITIALIZED)) else { return self }

@@ -92,6 +92,8 @@ final class TokenConnection: Sendable {
             if !found.isEmpty { return found }
             // Where nobody has logged in here, it is no wonder.
             guard try seesEverything(session) else { return isOpen ? nil : [] }
+            // SoftHSM finds nothing on a token that it has lost.
+            try slot.requirePresence()
         }
         return []
     }

@@ -89,9 +89,7 @@ extension Token {
 extension Slot {
     /// Looks at the token as it is now: protection is a switch on some.
     fileprivate func requireWritable() throws(CryptokiError) {
-        var now = CK_TOKEN_INFO()
-        try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &now) }
-        if now.flags & UInt(CKF_WRITE_PROTECTED) != 0 {
+        if try lookedAtAgain().has(UInt(CKF_WRITE_PROTECTED)) {
             throw CryptokiError(function: "C_GetTokenInfo", code: CKR_TOKEN_WRITE_PROTECTED)
         }
     }
