@@ -22,7 +22,8 @@ enum CertificateBag {
         }
         guard encoded.count <= maximumCount else {
             throw CertificateProviderError(
-                .protocolError, "The server's answer holds \(encoded.count) certificates; \(maximumCount) are too many.")
+                .protocolError, "The server's answer holds \(encoded.count) certificates; \(maximumCount) are too many."
+            )
         }
         return try encoded.map { der throws(CertificateProviderError) in
             do { return try X509Certificate(derRepresentation: der) } catch {

@@ -21,9 +21,11 @@ struct Enrolment {
     }
 
     func run() async throws(CertificateProviderError) -> Identity {
-        guard let claim = try await blocking({ () throws(CertificateProviderError) in
-            try storage.claimRecord(named: settings.recordName)
-        }) else {
+        guard
+            let claim = try await blocking({ () throws(CertificateProviderError) in
+                try storage.claimRecord(named: settings.recordName)
+            })
+        else {
             throw CertificateProviderError(
                 .operationNotAllowed, "Another process is enrolling with \(settings.server.authority); wait for it.")
         }
@@ -41,7 +43,9 @@ struct Enrolment {
         let end = ContinuousClock.now + settings.timeout
         while true {
             interaction.report(
-                renewed == nil ? "Asking for a certificate for \(settings.names.subjectText)" : "Renewing \(settings.names.subjectText)")
+                renewed == nil
+                    ? "Asking for a certificate for \(settings.names.subjectText)"
+                    : "Renewing \(settings.names.subjectText)")
             let request = EnrolmentRequest(
                 names: settings.names, csr: pending.csr, key: key, current: renewed, isPending: pending.isUndecided)
             switch try await client.enrol(request) {
@@ -90,7 +94,8 @@ struct Enrolment {
             let date = environment.now() + Double(delay.components.seconds)
             throw CertificateProviderError(
                 .pending,
-                "\(settings.server.authority) has not decided on the request yet; ask again after \(date). The key is kept.")
+                "\(settings.server.authority) has not decided on the request yet; ask again after \(date). The key is kept."
+            )
         }
         interaction.report("Waiting \(delay.components.seconds) s for \(settings.server.authority) to decide")
         do { try await Task.sleep(for: max(delay, .seconds(1))) } catch {
@@ -114,10 +119,13 @@ struct Enrolment {
         return identity
     }
 
-    private func makeClient(presenting current: Identity?) async throws(CertificateProviderError) -> any EnrolmentProtocol {
+    private func makeClient(presenting current: Identity?) async throws(CertificateProviderError)
+        -> any EnrolmentProtocol
+    {
         let trust = try await blocking { () throws(CertificateProviderError) in try settings.trust() }
         let security = ServerConnection.Security(
-            trust: trust, credentials: try current.map { identity throws(CertificateProviderError) in
+            trust: trust,
+            credentials: try current.map { identity throws(CertificateProviderError) in
                 try TLSCredentials(identity)
             }, now: environment.now)
         let session = ServerSession(

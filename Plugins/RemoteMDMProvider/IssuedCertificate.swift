@@ -14,7 +14,8 @@ struct IssuedCertificate: Sendable {
     ///   - authorities: Whom the server, over a connection on which it was known, has named as its certificate authorities.
     /// - Throws: `protocolError`, saying what is wrong. The identity that there is stays.
     init(
-        _ certificates: [X509Certificate], for request: EnrolmentRequest, from authorities: [X509Certificate], at now: Date
+        _ certificates: [X509Certificate], for request: EnrolmentRequest, from authorities: [X509Certificate],
+        at now: Date
     ) async throws(CertificateProviderError) {
         if let current = request.current?.certificate, certificates.contains(current),
             !certificates.contains(where: { $0 != current && $0.publicKey.isSameKey(as: request.key.publicKey) })
@@ -23,7 +24,9 @@ struct IssuedCertificate: Sendable {
         }
         let own = certificates.filter { $0.publicKey.isSameKey(as: request.key.publicKey) }
         guard let leaf = own.first else { throw Self.refusal("it is for another key than the one that was sent") }
-        guard own.count == 1 else { throw Self.refusal("there are \(own.count) for the key, and which is meant is not said") }
+        guard own.count == 1 else {
+            throw Self.refusal("there are \(own.count) for the key, and which is meant is not said")
+        }
         try Self.check(leaf, for: request.names)
         guard leaf.notValidAfter > now else { throw Self.refusal("it has expired on \(leaf.notValidAfter)") }
         guard leaf.notValidBefore <= now + Self.skew else {

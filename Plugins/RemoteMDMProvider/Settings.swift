@@ -93,7 +93,8 @@ struct Settings: Sendable {
         guard trustAnchors != nil || !known.isEmpty else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "Nothing says how to know \(server.authority): set 'trust-anchors' to a PEM file with its authority, or 'pin'.")
+                "Nothing says how to know \(server.authority): set 'trust-anchors' to a PEM file with its authority, or 'pin'."
+            )
         }
         return ServerTrust(
             trustAnchors: trustAnchors.map(TrustAnchors.pemFile) ?? .system, pins: known, isPinEnough: isPinEnough)

@@ -58,8 +58,9 @@ public struct ServerTrust: Sendable {
             let names = leaf.subjectAlternativeNames.joined(separator: ", ")
             throw refusal("it is not for '\(host)' but for \(names.isEmpty ? "no name at all" : names)")
         }
-        guard let trusted = try await CertificateChain.validated(
-            from: leaf, among: Array(chain.dropFirst()), trusting: trustAnchors.certificates(), at: date)
+        guard
+            let trusted = try await CertificateChain.validated(
+                from: leaf, among: Array(chain.dropFirst()), trusting: trustAnchors.certificates(), at: date)
         else { throw refusal("'\(leaf.subject)', issued by '\(leaf.issuer)', leads to no trust anchor") }
         return trusted
     }

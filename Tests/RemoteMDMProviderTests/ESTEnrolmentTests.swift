@@ -64,7 +64,8 @@ import Testing
         let server = try await ESTServer.start("--auth", "basic", "--pending", "1", "--retry-after", "3600")
         let storage = InMemoryStorage()
         #expect(
-            await code { _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction()) } == .pending)
+            await code { _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction()) }
+                == .pending)
         let identity = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
         try server.verify(identity)
         let keys = try server.requests().compactMap { $0["csr_sha256"] as? String }

@@ -28,7 +28,7 @@ import Testing
     }
 
     @Test func eachMisbehaviourIsATypedError() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try await ESTServer.start("--auth", "basic", "--csrattrs", "hash:sha384")
         let expected: [(String, Code?)] = [
             ("other-key", .protocolError), ("wrong-subject", .protocolError), ("untrusted", .protocolError),
             ("expired", .protocolError), ("not-yet-valid", .protocolError), ("not-yet-valid-60", nil),
@@ -41,7 +41,8 @@ import Testing
             ("endless-length", .protocolError), ("429", .unavailable), ("redirect-307-same", nil),
             ("redirect-307-other", .configurationInvalid), ("redirect-302-loop", .protocolError),
             ("redirect-301-http", .configurationInvalid), ("cacerts-garbage", .protocolError),
-            ("cacerts-status-500", .unavailable), ("csrattrs-garbage", .protocolError), ("csrattrs-status-500", .unavailable),
+            ("cacerts-status-500", .unavailable), ("csrattrs-garbage", .protocolError),
+            ("csrattrs-status-500", .unavailable),
         ]
         for (fault, code) in expected {
             let failure = try await failure("fault-\(fault)", on: server)
@@ -86,7 +87,9 @@ import Testing
 private struct OneIdentity: IdentityStorage {
     private let storage = InMemoryStorage()
 
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? { try storage.entry(named: "one") }
+    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+        try storage.entry(named: "one")
+    }
 
     func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
         try storage.version(ofEntryNamed: "one")
@@ -97,7 +100,9 @@ private struct OneIdentity: IdentityStorage {
     }
 
     func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: "one") }
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? { try storage.record(named: "one") }
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        try storage.record(named: "one")
+    }
 
     func updateRecord(
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?

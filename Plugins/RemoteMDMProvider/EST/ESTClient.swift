@@ -68,7 +68,8 @@ struct ESTClient: EnrolmentProtocol {
         }
     }
 
-    private func get(_ operation: String, accepting type: String) async throws(CertificateProviderError) -> HTTPResponse {
+    private func get(_ operation: String, accepting type: String) async throws(CertificateProviderError) -> HTTPResponse
+    {
         try await session.response(to: HTTPRequest(target: "\(base)/\(operation)", headers: ["Accept": type]))
     }
 

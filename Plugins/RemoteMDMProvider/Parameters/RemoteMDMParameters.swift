@@ -17,11 +17,17 @@ public enum RemoteMDMParameters {
 
     package static let documented: [ParameterDescriptor] = [
         .init(Parameter.protocol, .string, isRequired: true, summary: "est (RFC 7030)."),
-        .init(Parameter.url, .string, isRequired: true, summary: "The server, with the label as path: https://HOST[:PORT][/LABEL]."),
-        .init(Parameter.trustAnchors, .path, summary: "PEM file with the authority of the server's certificate."),
+        .init(
+            Parameter.url, .string, isRequired: true,
+            summary: "The server, with the label as path: https://HOST[:PORT][/LABEL]."),
+        .init(
+            Parameter.trustAnchors, .certificateFile,
+            summary: "PEM file with the authority of the server's certificate."),
         .init(
             Parameter.pin, .string,
-            summary: "What one of the server's certificates must be: sha256/BASE64 of its public key, or a file; several with commas."),
+            summary:
+                "What one of the server's certificates must be: sha256/BASE64 of its public key, or a file; several with commas."
+        ),
         .init(
             Parameter.pinMode, .string, defaultValue: "pin-and-pki",
             summary: "pin-and-pki, or pin-only for a server with a certificate of its own making."),

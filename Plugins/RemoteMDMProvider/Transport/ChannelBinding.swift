@@ -30,7 +30,8 @@ final class ChannelBinding: Sendable {
     var value: [UInt8]? {
         let state = state.withLock { $0 }
         if let secret = state.exporterSecret {
-            return secret.count == SHA384.byteCount ? Self.exported(secret, SHA384.self) : Self.exported(secret, SHA256.self)
+            return secret.count == SHA384.byteCount
+                ? Self.exported(secret, SHA384.self) : Self.exported(secret, SHA256.self)
         }
         guard let secret = state.masterSecret, let suite = Self.cipherSuite(in: state.transcript) else { return nil }
         return Self.usesSHA384(suite)
@@ -54,7 +55,8 @@ final class ChannelBinding: Sendable {
         let values = digits.map { Character(UnicodeScalar($0)).hexDigitValue.map(UInt8.init) }
         guard values.count.isMultiple(of: 2), !values.contains(nil) else { return nil }
         let numbers = values.compactMap { $0 }
-        return SecretBytes(copying: stride(from: 0, to: numbers.count, by: 2).map { numbers[$0] << 4 | numbers[$0 + 1] })
+        return SecretBytes(
+            copying: stride(from: 0, to: numbers.count, by: 2).map { numbers[$0] << 4 | numbers[$0 + 1] })
     }
 
     // MARK: - TLS 1.3
@@ -72,7 +74,8 @@ final class ChannelBinding: Sendable {
         _ key: SymmetricKey, _ label: String, _ context: [UInt8], _ count: Int, _: H.Type
     ) -> [UInt8] {
         let name = Array("tls13 \(label)".utf8)
-        let info = [UInt8(count >> 8), UInt8(count & 0xff), UInt8(name.count)] + name + [UInt8(context.count)] + context
+        let info =
+            [UInt8(count >> 8), UInt8(count & 0xff), UInt8(name.count)] + name + [UInt8(context.count)] + context
         return HKDF<H>.expand(pseudoRandomKey: key, info: info, outputByteCount: count).withUnsafeBytes { Array($0) }
     }
 

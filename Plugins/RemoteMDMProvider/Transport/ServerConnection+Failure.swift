@@ -4,6 +4,7 @@ import Glibc
 import NIOCore
 import NIOHTTP1
 import NIOPosix
+import NIOSSL
 
 extension ServerConnection {
     /// Says what went wrong with a connection.
@@ -13,11 +14,13 @@ extension ServerConnection {
         case let error as CertificateProviderError: return error
         case ChannelError.connectTimeout, ExchangeFailure.timedOut:
             return CertificateProviderError(
-                .timedOut, "\(name) did not answer in time; see whether it is overloaded, or allow more with 'timeout'.")
+                .timedOut, "\(name) did not answer in time; see whether it is overloaded, or allow more with 'timeout'."
+            )
         case ExchangeFailure.tooLarge(let limit):
             return CertificateProviderError(
                 .protocolError, "The answer of \(name) is larger than \(limit) bytes, which no answer needs.")
-        case ExchangeFailure.cutOff, ChannelError.eof, ChannelError.ioOnClosedChannel, ChannelError.alreadyClosed:
+        case ExchangeFailure.cutOff, ChannelError.eof, ChannelError.ioOnClosedChannel, ChannelError.alreadyClosed,
+            NIOSSLError.uncleanShutdown:
             return CertificateProviderError(
                 .unavailable,
                 isConnecting

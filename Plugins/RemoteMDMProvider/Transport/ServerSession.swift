@@ -96,7 +96,8 @@ actor ServerSession {
             request.headers.add(name: "Authorization", value: "Bearer \(text)")
         case .password(let user, let password):
             if digest != nil {
-                let field = digest?.field(user: user, password: password, method: request.method, target: request.target)
+                let field = digest?.field(
+                    user: user, password: password, method: request.method, target: request.target)
                 if let field { request.headers.add(name: "Authorization", value: field) }
             } else if sendsPassword {
                 request.headers.add(

@@ -49,6 +49,8 @@ public struct ParameterDescriptor: Sendable {
 
         public static let string = Self(rawValue: "string")
         public static let path = Self(rawValue: "path")
+        /// Certificates, which everybody may read.
+        public static let certificateFile = Self(rawValue: "certificate-file")
         /// A shared library, which everybody may read.
         public static let library = Self(rawValue: "library")
         public static let boolean = Self(rawValue: "boolean")

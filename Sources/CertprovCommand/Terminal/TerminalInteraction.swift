@@ -14,7 +14,10 @@ public struct TerminalInteraction: UserInteraction {
         return ["y", "yes"].contains(answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.lowercased())
     }
 
-    public func report(_ progress: String) { Console.note(progress) }
+    /// Only where somebody watches: a script's log is for what went wrong.
+    public func report(_ progress: String) {
+        if isatty(STDERR_FILENO) == 1 { Console.note(progress) }
+    }
 
     /// Reads one line. Blocks the thread: a command has nothing else to do meanwhile.
     ///
