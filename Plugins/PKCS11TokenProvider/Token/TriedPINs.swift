@@ -124,7 +124,11 @@ final class TriedPINs: Sendable {
         guard attempt.isMarked || attempt.previous != nil else { return }
         remember(attempt.token) { record in
             // A PIN of a person is nowhere on this host, and nothing of it is to be.
-            if attempt.isKnown || attempt.isPersons { record.set(nil, for: attempt.pin) } else { record.accept(attempt.pin) }
+            if attempt.isKnown || attempt.isPersons {
+                record.set(nil, for: attempt.pin)
+            } else {
+                record.accept(attempt.pin)
+            }
         }
     }
 
