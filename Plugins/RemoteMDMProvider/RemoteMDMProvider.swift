@@ -60,7 +60,7 @@ public final class RemoteMDMProvider: CertificateProvider {
         }
     }
 
-    private func settings() throws(CertificateProviderError) -> Settings {
+    func settings() throws(CertificateProviderError) -> Settings {
         guard let settings = state.withLock({ $0 }) else {
             throw CertificateProviderError(
                 .configurationInvalid, "The provider '\(id)' has no parameters yet; set 'protocol' and 'url'.",

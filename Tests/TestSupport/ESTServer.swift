@@ -1,26 +1,22 @@
-import CertificateProviding
+public import CertificateProviding
 import Foundation
-import IdentityStore
-import RemoteMDMProvider
-
-import TestSupport
 
 /// The EST server of `Tests/EnrolmentServer`, a process of its own for as long as this object lives. That it keeps to the
 /// standard is shown there, against strongSwan's client, curl and OpenSSL.
-final class ESTServer: Sendable {
-    let directory: TemporaryDirectory
-    let port: Int
+public final class ESTServer: Sendable {
+    public let directory: TemporaryDirectory
+    public let port: Int
     private let process: Process
     /// The server ends when this does.
     private let input = Pipe()
 
-    static let user = "estuser"
-    static let password = "estpwd"
+    public static let user = "estuser"
+    public static let password = "estpwd"
 
     private static let threads = BlockingExecutor.threads(maximum: 8)
 
     /// Returns when the server listens.
-    static func start(_ options: String...) async throws -> ESTServer {
+    public static func start(_ options: String...) async throws -> ESTServer {
         try await threads.run { () throws(CertificateProviderError) in
             do { return try ESTServer(options) } catch { throw CertificateProviderError(.internal, "\(error)") }
         }
@@ -40,40 +36,24 @@ final class ESTServer: Sendable {
         let line = output.fileHandleForReading.availableData
         guard let ready = try JSONSerialization.jsonObject(with: line) as? [String: Any],
             let port = ready["port"] as? Int
-        else { throw DidNotStart() }
+        else { throw Subprocess.Failure(description: "the EST server did not start") }
         self.port = port
     }
 
     deinit { process.terminate() }
 
-    /// Makes a provider that trusts the server and has the password.
-    func provider(
-        storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:]
-    ) throws -> RemoteMDMProvider {
-        let environment = ProviderEnvironment.testing(
-            storage: storage, variables: ["PASSWORD": Self.password, "TOKEN": "esttoken"])
-        let provider = RemoteMDMProvider(environment: environment)
-        var parameters = [
-            "protocol": "est", "url": "https://localhost:\(port)/\(label)", "trust-anchors": directory["ca.pem"],
-            "username": Self.user, "password-source": "env:PASSWORD", "subject": "CN=client,O=Example", "timeout": "20",
-        ]
-        parameters.merge(settings) { $1 }
-        try provider.setParameters(ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }))
-        return provider
-    }
-
-    var issued: Int {
+    public var issued: Int {
         (try? FileManager.default.contentsOfDirectory(atPath: directory["issued"]).count) ?? 0
     }
 
     /// The requests so far.
-    func requests() throws -> [[String: Any]] {
+    public func requests() throws -> [[String: Any]] {
         try String(contentsOfFile: directory["log.jsonl"], encoding: .utf8).split(separator: "\n").compactMap {
             try JSONSerialization.jsonObject(with: Data($0.utf8)) as? [String: Any]
         }
     }
 
-    func verify(_ identity: Identity) throws {
+    public func verify(_ identity: Identity) throws {
         let chain = identity.certificateChain
         try directory.write(Array(chain[0].pemRepresentation.utf8), to: "leaf.pem")
         try directory.write(Array(chain.dropFirst().map(\.pemRepresentation).joined().utf8), to: "others.pem")
@@ -81,11 +61,4 @@ final class ESTServer: Sendable {
         if chain.count > 1 { arguments += ["-untrusted", "others.pem"] }
         try Subprocess.run(arguments + ["leaf.pem"], in: directory.path)
     }
-}
-
-struct DidNotStart: Error {}
-
-func code(_ body: () async throws -> Void) async -> CertificateProviderError.Code? {
-    do { try await body() } catch { return (error as? CertificateProviderError)?.code ?? .internal }
-    return nil
 }

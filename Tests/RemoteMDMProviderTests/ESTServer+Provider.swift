@@ -1,0 +1,27 @@
+import CertificateProviding
+import IdentityStore
+import RemoteMDMProvider
+import TestSupport
+
+extension ESTServer {
+    /// Makes a provider that trusts the server and has the password.
+    func provider(
+        storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:]
+    ) throws -> RemoteMDMProvider {
+        let environment = ProviderEnvironment.testing(
+            storage: storage, variables: ["PASSWORD": Self.password, "TOKEN": "esttoken"])
+        let provider = RemoteMDMProvider(environment: environment)
+        var parameters = [
+            "protocol": "est", "url": "https://localhost:\(port)/\(label)", "trust-anchors": directory["ca.pem"],
+            "username": Self.user, "password-source": "env:PASSWORD", "subject": "CN=client,O=Example", "timeout": "20",
+        ]
+        parameters.merge(settings) { $1 }
+        try provider.setParameters(ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }))
+        return provider
+    }
+}
+
+func code(_ body: () async throws -> Void) async -> CertificateProviderError.Code? {
+    do { try await body() } catch { return (error as? CertificateProviderError)?.code ?? .internal }
+    return nil
+}
