@@ -85,7 +85,7 @@ struct Settings: Sendable {
 
     private enum PinMode: String { case both = "pin-and-pki", pinOnly = "pin-only" }
 
-    /// Blocks on the pins' files.
+    /// Blocks on the files of trust anchors and pins.
     func trust() throws(CertificateProviderError) -> ServerTrust {
         var known: [CertificatePin] = []
         for pin in pins { known += try CertificatePin.read(pin) }
@@ -97,6 +97,9 @@ struct Settings: Sendable {
             )
         }
         return ServerTrust(
-            trustAnchors: trustAnchors.map(TrustAnchors.pemFile) ?? .system, pins: known, isPinEnough: isPinEnough)
+            // Read once: a file that changes in the middle of an enrolment changes the next one.
+            trustAnchors: try trustAnchors.map { path throws(CertificateProviderError) in
+                .certificates(try CertificateFile.read(path))
+            } ?? .system, pins: known, isPinEnough: isPinEnough)
     }
 }

@@ -22,6 +22,8 @@ final class ServerConnection: Sendable {
         self.channel = channel
     }
 
+    deinit { channel.close(promise: nil) }
+
     /// Whom to trust, and what to present.
     struct Security: Sendable {
         var trust: ServerTrust
@@ -37,7 +39,13 @@ final class ServerConnection: Sendable {
         _ server: ServerURL, _ security: Security, deadline: NIODeadline,
         on group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
     ) async throws(CertificateProviderError) -> ServerConnection {
-        let tls = try server.isSecure ? TLSHandshake(server, security, on: group.any()) : nil
+        let tls: TLSHandshake?
+        do {
+            // Reads the host's list of authorities, where that is trusted.
+            tls = try await NIOThreadPool.singleton.runIfActive {
+                try server.isSecure ? TLSHandshake(server, security, on: group.any()) : nil
+            }
+        } catch { throw Self.failure(error, server, isConnecting: true) }
         do {
             let channel = try await ClientBootstrap(group: tls?.eventLoop ?? group).connectTimeout(deadline - .now())
                 .channelInitializer { channel in
