@@ -15,18 +15,21 @@ public struct CertificateProviderError: Error, Sendable {
     public var provider: ProviderID?
     /// A provider's own number for the error, such as those of SAP's sample providers (−1…−9) or a `CKR_` value.
     public var nativeCode: Int?
+    /// How long to wait before asking again, where a server has said so; chiefly with `pending` and `unavailable`.
+    public var retryAfter: Duration?
     public var underlying: (any Error)?
     /// Where in our source the error was made, as `file:line`.
     public var location: String
 
     public init(
         _ code: Code, _ message: String, provider: ProviderID? = nil, nativeCode: Int? = nil,
-        underlying: (any Error)? = nil, file: String = #fileID, line: Int = #line
+        retryAfter: Duration? = nil, underlying: (any Error)? = nil, file: String = #fileID, line: Int = #line
     ) {
         self.code = code
         self.message = message
         self.provider = provider
         self.nativeCode = nativeCode
+        self.retryAfter = retryAfter
         self.underlying = underlying
         self.location = "\(file):\(line)"
     }

@@ -25,6 +25,7 @@ public final class LogonManager: Sendable {
     }
     let state = Mutex(State())
     let executors: [ProviderID: BlockingExecutor]
+    let renewalPolicies: [ProviderID: RenewalPolicy]
     let uptime: @Sendable () -> Duration
 
     /// Makes the configured providers and gives them their parameters.
@@ -42,6 +43,7 @@ public final class LogonManager: Sendable {
     ) throws(CertificateProviderError) {
         var providers: [any CertificateProvider] = []
         var executors: [ProviderID: BlockingExecutor] = [:]
+        var renewalPolicies: [ProviderID: RenewalPolicy] = [:]
         for configured in configuration.providers where configuration.userCreationPolicy == .certificate {
             let id = configured.id
             guard let descriptor = registry[id] else {
@@ -59,7 +61,8 @@ public final class LogonManager: Sendable {
                 guard provider.id == id else {
                     throw CertificateProviderError(.internal, "The provider '\(id)' calls itself '\(provider.id)'.")
                 }
-                try provider.setParameters(configured.parameters)
+                renewalPolicies[id] = RenewalPolicy(point: try configured.parameters.renewalPoint(provider: id))
+                try provider.setParameters(descriptor.ownParameters(of: configured.parameters))
                 providers.append(provider)
                 executors[id] = surroundings.executor
             } catch {
@@ -69,6 +72,7 @@ public final class LogonManager: Sendable {
         self.configuration = configuration
         self.providers = providers
         self.executors = executors
+        self.renewalPolicies = renewalPolicies
         let start = clock.now
         self.uptime = { start.duration(to: clock.now) }
     }

@@ -150,10 +150,9 @@ extension SettingsReader {
         guard let id = ProviderID(rawValue: String(parts[1])), let descriptor = registry[id] else {
             throw invalid(setting, "names a provider that is not there; \(installed)")
         }
-        let documented = descriptor.parameters.map(\.name)
-        guard documented.contains(String(parts[2])) else {
-            let hint = documented.isEmpty ? "it takes none" : "it takes \(documented.joined(separator: ", "))"
-            throw invalid(setting, "is not a parameter of '\(id)'; \(hint)")
+        let known = descriptor.configurableParameters.map(\.name)
+        guard known.contains(String(parts[2])) else {
+            throw invalid(setting, "is not a parameter of '\(id)'; it takes \(known.joined(separator: ", "))")
         }
         return (id, String(parts[2]))
     }

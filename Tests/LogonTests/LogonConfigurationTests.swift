@@ -121,7 +121,7 @@ import Testing
                 "it takes path, password-source, alias", line: 1),
             Mistake([("CertificateProvider.pkcs12.Path", "sEcReT")], "it takes path"),
             Mistake([("CertificateProvider.pkcs12.path.x", "sEcReT")], "it takes path"),
-            Mistake([("CertificateProvider.bare.x", "sEcReT")], "it takes none"),
+            Mistake([("CertificateProvider.bare.x", "sEcReT")], "it takes renew-at"),
             Mistake([("CertificateProvider.other.path", "sEcReT")], "installed"),
             Mistake([("CertificateProvider.PKCS12.path", "sEcReT")], "installed"),
             Mistake([("CertificateProvider.pkcs12", "sEcReT")], "<id>.<parameter>"),

@@ -18,7 +18,7 @@ struct Providers: AsyncParsableCommand {
 
     private static func text(_ descriptor: ProviderDescriptor) -> String {
         var table = TextTable(header: ["  PARAMETER", "TYPE", "DEFAULT", "MEANING"])
-        for parameter in descriptor.parameters {
+        for parameter in descriptor.configurableParameters {
             table.append([
                 "  " + parameter.name, parameter.kind.rawValue,
                 parameter.isRequired ? "(required)" : parameter.defaultValue ?? "-", parameter.summary,
@@ -53,7 +53,7 @@ private struct ProviderListDocument: Document {
         items = descriptors.map { descriptor in
             Item(
                 id: descriptor.id.rawValue, displayName: descriptor.displayName, summary: descriptor.summary,
-                parameters: descriptor.parameters.map {
+                parameters: descriptor.configurableParameters.map {
                     Parameter(
                         name: $0.name, type: $0.kind.rawValue, required: $0.isRequired,
                         default: Nullable($0.defaultValue), summary: $0.summary)

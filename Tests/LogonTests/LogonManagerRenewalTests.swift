@@ -1,0 +1,102 @@
+import CertificateProviding
+import FoundationEssentials
+import TestSupport
+import Testing
+
+@testable import LogonCore
+
+@Suite struct LogonManagerRenewalTests {
+    private let preferred = ScriptedProvider(ProviderID("token"))
+    private let other = ScriptedProvider(ProviderID("mdm"))
+    private let authority: TestAuthority
+    private let now = Date(timeIntervalSince1970: 1_800_000_000)
+
+    init() throws { authority = try TestAuthority() }
+
+    /// A certificate of 100 days.
+    private func identity(daysOld: Double, from provider: ScriptedProvider) throws -> Identity {
+        let start = now.addingTimeInterval(-daysOld * 86_400)
+        return try authority.issue(
+            "client", notBefore: start, notAfter: start.addingTimeInterval(100 * 86_400), provider: provider.id)
+    }
+
+    private func manager(renewAt: String? = nil) throws -> LogonManager {
+        let registry = try ProviderRegistry(
+            [preferred, other].map { provider in
+                ProviderDescriptor(id: provider.id, displayName: "", summary: "", parameters: []) { _ in provider }
+            })
+        var parameters = ProviderParameters()
+        parameters["renew-at"] = renewAt.map { .init($0, origin: "file:1") }
+        let configuration = LogonConfiguration(
+            providers: [preferred, other].map { ConfiguredProvider(id: $0.id, parameters: parameters) })
+        return try LogonManager(configuration: configuration, registry: registry) { _ in environment() }
+    }
+
+    private func renew(_ manager: LogonManager) async throws(CertificateProviderError) -> Identity {
+        try await manager.renewIdentityIfDue(at: now, NoUserInteraction())
+    }
+
+    @Test func whatIsNotDueStays() async throws {
+        let stored = try identity(daysOld: 59, from: preferred)
+        preferred.stored(.success(stored))
+        #expect(try await renew(try manager()).certificate == stored.certificate)
+        #expect(preferred.calls == ["set ", "stored"] && other.calls == ["set "])
+    }
+
+    @Test func onlyTheProviderOfTheStoredIdentityIsAsked() async throws {
+        let stored = try identity(daysOld: 67, from: other)
+        let new = try identity(daysOld: 0, from: other)
+        other.stored(.success(stored))
+        other.get { _ in new }
+        let manager = try manager()
+        #expect(try await renew(manager).certificate == new.certificate)
+        #expect(preferred.calls == ["set ", "stored"])
+        #expect(other.calls == ["set ", "stored", "get"], "nothing is deleted")
+        #expect(
+            manager.decisions.map(\.description) == [
+                "token: stored: none", "mdm: stored: identity", "mdm: get: identity: the stored identity was due",
+            ])
+    }
+
+    @Test(arguments: [CertificateProviderError.Code.unavailable, .notFound, .tokenNotPresent, .pending, .rejected])
+    func aFailureIsNoReasonToAskAnother(code: CertificateProviderError.Code) async throws {
+        preferred.stored(.success(try identity(daysOld: 67, from: preferred)))
+        preferred.get { _ throws(CertificateProviderError) in throw CertificateProviderError(code, "No.") }
+        let manager = try manager()
+        let error = await failure { try await renew(manager) }
+        #expect(error?.code == code && error?.provider == preferred.id)
+        #expect(other.calls == ["set "] && !preferred.calls.contains("delete"))
+    }
+
+    @Test func theSameCertificateIsNoRenewal() async throws {
+        let stored = try identity(daysOld: 67, from: preferred)
+        preferred.stored(.success(stored))
+        preferred.get { _ in stored }
+        let manager = try manager()
+        #expect(await failure { try await renew(manager) }?.code == .pending)
+    }
+
+    @Test func withoutAStoredIdentityOneIsObtained() async throws {
+        let new = try identity(daysOld: 0, from: other)
+        other.get { _ in new }
+        #expect(try await renew(try manager()).certificate == new.certificate)
+        #expect(preferred.calls == ["set ", "stored", "get"])
+    }
+
+    @Test(arguments: [("25%", 26.0, true), ("25%", 22, false), ("10d", 91, true), ("10d", 80, false)])
+    func theParameterSaysWhen(renewAt: String, daysOld: Double, isDue: Bool) async throws {
+        let stored = try identity(daysOld: daysOld, from: preferred)
+        let new = try identity(daysOld: 0, from: preferred)
+        preferred.stored(.success(stored))
+        preferred.get { _ in new }
+        let manager = try manager(renewAt: renewAt)
+        #expect(manager.renewalSchedule(for: stored).isDue(at: now) == isDue)
+        #expect(try await renew(manager).certificate == (isDue ? new : stored).certificate)
+        #expect(preferred.calls.first == "set ", "a provider that does not know the parameter is not given it")
+    }
+
+    @Test func aWrongParameterIsAnErrorWithItsPlace() {
+        let error = failure { try manager(renewAt: "soon") }
+        #expect(error?.code == .configurationInvalid && error?.message.hasPrefix("file:1: ") == true)
+    }
+}
