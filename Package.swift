@@ -12,6 +12,7 @@ let package = Package(
         .library(name: "PKCS11TokenProvider", targets: ["PKCS11TokenProvider"]),
         .library(name: "PKCS12FileProvider", targets: ["PKCS12FileProvider"]),
         .library(name: "RemoteMDMProvider", targets: ["RemoteMDMProvider"]),
+        .library(name: "Renewal", targets: ["Renewal"]),
         // For the tests, which load it as a token's vendor would have it loaded.
         .library(name: "FaultyModule", type: .dynamic, targets: ["FaultyModule"]),
         .executable(name: "certprov", targets: ["certprov"]),
@@ -30,10 +31,12 @@ let package = Package(
             traits: ["PropertyList", "Reloading"]),
         .package(url: "https://github.com/apple/swift-crypto", from: "4.5.2"),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-metrics", from: "2.13.0"),
         .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
         .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.6"),
         .package(url: "https://github.com/apple/swift-system", from: "1.8.1"),
         .package(url: "https://github.com/swift-server/async-http-client", from: "1.37.0"),
+        .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
     ],
     targets: [
         .target(
@@ -62,6 +65,15 @@ let package = Package(
             dependencies: [
                 "CertificateProviding", "LogonCore",
                 .product(name: "Configuration", package: "swift-configuration"),
+            ]
+        ),
+        .target(
+            name: "Renewal",
+            dependencies: [
+                "CertificateProviding", "LogonCore",
+                .product(name: "CoreMetrics", package: "swift-metrics"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]
         ),
         .target(
@@ -223,6 +235,21 @@ let package = Package(
                 .product(name: "Configuration", package: "swift-configuration"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "SystemPackage", package: "swift-system"),
+            ]
+        ),
+        // What `make simulation` runs, and the tests look at.
+        .executableTarget(
+            name: "RenewalSimulation", dependencies: ["CertificateProviding", "Renewal"],
+            path: "Tests/RenewalSimulation"),
+        .testTarget(
+            name: "RenewalTests",
+            dependencies: [
+                "CertificateProviding", "LogonCore", "Renewal", "RenewalSimulation", "TestSupport",
+                .product(name: "CoreMetrics", package: "swift-metrics"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "MetricsTestKit", package: "swift-metrics"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+                .product(name: "ServiceLifecycleTestKit", package: "swift-service-lifecycle"),
             ]
         ),
         .testTarget(

@@ -1,0 +1,42 @@
+import CertificateProviding
+import CoreMetrics
+import FoundationEssentials
+
+/// What a monitoring system should know of an identity. Every metric has the dimension `provider`.
+struct RenewalMetrics: Sendable {
+    enum Result: String { case renewed, pending, failed }
+
+    private let factory: any MetricsFactory
+    private let dimensions: [(String, String)]
+    private let expiration: Gauge
+    private let nextAttempt: Gauge
+
+    init(_ provider: ProviderID, factory: any MetricsFactory) {
+        self.factory = factory
+        dimensions = [("provider", provider.rawValue)]
+        expiration = Gauge(
+            label: "certprov_certificate_expiration_timestamp_seconds", dimensions: dimensions, factory: factory)
+        nextAttempt = Gauge(
+            label: "certprov_renewal_next_attempt_timestamp_seconds", dimensions: dimensions, factory: factory)
+    }
+
+    /// Seconds since 1970, as Prometheus has them.
+    func presents(_ certificate: X509Certificate) {
+        expiration.record(certificate.notValidAfter.timeIntervalSince1970)
+    }
+
+    func plans(attemptAt date: Date) { nextAttempt.record(date.timeIntervalSince1970.rounded()) }
+
+    func count(_ result: Result) {
+        Counter(
+            label: "certprov_renewals_total", dimensions: dimensions + [("result", result.rawValue)], factory: factory
+        ).increment()
+    }
+
+    func countFailure(_ code: CertificateProviderError.Code) {
+        Counter(
+            label: "certprov_renewal_failures_total", dimensions: dimensions + [("code", code.rawValue)],
+            factory: factory
+        ).increment()
+    }
+}

@@ -1,0 +1,39 @@
+import CertificateProviding
+import FoundationEssentials
+import LogonCore
+
+/// Where a ``RenewingIdentity`` gets the next identity from.
+struct RenewalSource: Sendable {
+    typealias Ask = @Sendable (_ now: Date) async throws(CertificateProviderError) -> Identity
+
+    let schedule: @Sendable (Identity) -> RenewalSchedule
+    /// Returns what is stored, where that is not due any more, or else a new one.
+    let renewIfDue: Ask
+    /// Returns a new one.
+    let renew: Ask
+
+    static func manager(_ manager: LogonManager) -> Self {
+        Self(
+            schedule: { manager.renewalSchedule(for: $0) },
+            renewIfDue: { now throws(CertificateProviderError) in
+                try await manager.renewIdentityIfDue(at: now, NoUserInteraction())
+            },
+            renew: { _ throws(CertificateProviderError) in try await manager.obtainIdentity(NoUserInteraction()) })
+    }
+
+    static func provider(
+        _ provider: any CertificateProvider, _ policy: RenewalPolicy, _ executor: BlockingExecutor
+    ) -> Self {
+        let schedule = { @Sendable (identity: Identity) in RenewalSchedule(for: identity.certificate, policy: policy) }
+        return Self(
+            schedule: schedule,
+            renewIfDue: { now throws(CertificateProviderError) in
+                let stored = try await executor.run { () throws(CertificateProviderError) in
+                    try provider.getStoredCertificate()
+                }
+                if let stored, !schedule(stored).isDue(at: now) { return stored }
+                return try await provider.getCertificate(NoUserInteraction())
+            },
+            renew: { _ throws(CertificateProviderError) in try await provider.getCertificate(NoUserInteraction()) })
+    }
+}

@@ -1,0 +1,81 @@
+import CertificateProviding
+import FoundationEssentials
+import Testing
+
+@testable import Renewal
+
+@Suite struct RenewalPlanTests {
+    private let unavailable = CertificateProviderError(.unavailable, "Down.")
+
+    /// Due at 14.4 to 16 hours of a day's certificate.
+    private func schedule(draw: Double = 0, from start: Double = 0) -> RenewalSchedule {
+        RenewalSchedule(
+            from: Date(timeIntervalSince1970: start * 3600), to: Date(timeIntervalSince1970: (start + 24) * 3600),
+            policy: RenewalPolicy(), draw: draw)
+    }
+
+    private func moment(_ hours: Double, uptime: Double? = nil) -> Moment {
+        Moment(wall: Date(timeIntervalSince1970: hours * 3600), uptime: .hours(uptime ?? hours))
+    }
+
+    @Test func itIsTimeWhenTheCertificateIsDue() {
+        let plan = RenewalPlan(schedule())
+        #expect(abs(plan.delay(at: moment(10)) / .hours(6) - 1) < 0.001)
+        #expect(plan.delay(at: moment(16.01)) <= .zero)
+    }
+
+    @Test func failuresWaitLongerEachTimeUpToALimit() {
+        var plan = RenewalPlan(schedule())
+        var waits: [Double] = []
+        for _ in 0..<12 {
+            plan.fail(with: unavailable, at: moment(16.1), draw: 0.999)
+            waits.append(plan.delay(at: moment(16.1)) / .seconds(1))
+        }
+        #expect(waits.prefix(4).map { $0.rounded() } == [90, 150, 270, 510])
+        // A sixteenth of the eight hours that are left at the renewal point, and the floor.
+        #expect(waits.allSatisfy { $0 <= 1830 } && waits[11] > 1800)
+        #expect(waits.reduce(0, +) < 6 * 3600, "a dozen attempts fit")
+    }
+
+    @Test func theWholeRangeIsDrawnFromAboveAFloor() {
+        for (draw, seconds) in [(0.0, 30.0), (0.5, 60), (0.999, 90)] {
+            var plan = RenewalPlan(schedule())
+            plan.fail(with: unavailable, at: moment(16.1), draw: draw)
+            #expect(abs(plan.delay(at: moment(16.1)) / .seconds(1) - seconds) < 1)
+        }
+    }
+
+    @Test func afterExpiryItGoesOnSlowly() {
+        var plan = RenewalPlan(schedule())
+        for _ in 0..<5000 { plan.fail(with: unavailable, at: moment(30), draw: 0.999) }
+        let wait = plan.delay(at: moment(30))
+        #expect(wait > .minutes(59) && wait < .minutes(61))
+    }
+
+    @Test func aPauseIsNotShortenedByTheWallClock() {
+        var plan = RenewalPlan(schedule())
+        plan.fail(with: unavailable, at: moment(16.1), draw: 0.5)
+        #expect(plan.delay(at: moment(40, uptime: 16.1)) == .seconds(60))
+        #expect(plan.delay(at: moment(16.1, uptime: 17)) <= .zero)
+    }
+
+    @Test(arguments: [(60.0, 60.0), (1, 30), (7200, 7200), (1e9, 86_400)])
+    func aServersRetryAfterIsKeptWithinReason(asked: Double, wait: Double) {
+        var plan = RenewalPlan(schedule())
+        let error = CertificateProviderError(.pending, "Later.", retryAfter: .seconds(asked))
+        plan.fail(with: error, at: moment(16.1), draw: 0)
+        #expect(abs(plan.delay(at: moment(16.1)) / .seconds(1) - wait) < 1)
+        plan.fail(with: error, at: moment(16.1), draw: 1)
+        #expect(abs(plan.delay(at: moment(16.1)) / .seconds(1) - 1.1 * wait) < 1)
+    }
+
+    @Test func aCertificateThatIsDueOnArrivalIsNotRenewedAtOnce() {
+        var plan = RenewalPlan(schedule())
+        // Four hours are left of it.
+        plan.succeed(with: schedule(from: -20), at: moment(0))
+        #expect(plan.delay(at: moment(0)) / .hours(1) > 1.3)
+        // It has expired already.
+        plan.succeed(with: schedule(from: -30), at: moment(0))
+        #expect(plan.delay(at: moment(0)) / .hours(1) > 7.9)
+    }
+}

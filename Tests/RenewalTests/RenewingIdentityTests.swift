@@ -1,0 +1,194 @@
+import CertificateProviding
+import FoundationEssentials
+import MetricsTestKit
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Renewal
+
+/// What the service does with an identity, on a clock that a test turns.
+@Suite struct RenewingIdentityTests {
+    private let clock: TurnedClock
+    private let provider: IssuingProvider
+    private let first: Identity
+    private let metrics = TestMetrics()
+    private let installed = Installed()
+
+    /// A certificate for a day, and three days of time.
+    init() throws {
+        clock = TurnedClock(until: .days(3))
+        provider = try IssuingProvider(clock, lifetime: .days(1))
+        first = try provider.issue()
+        provider.store(first)
+    }
+
+    /// What was taken into use.
+    private final class Installed: Sendable {
+        let certificates = Mutex<[X509Certificate]>([])
+        let failures = Mutex(0)
+
+        func install(_ identity: Identity) throws(CertificateProviderError) {
+            let fails = failures.withLock { failures in
+                defer { failures = max(0, failures - 1) }
+                return failures > 0
+            }
+            if fails { throw CertificateProviderError(.unsupportedAlgorithm, "Not for TLS.") }
+            certificates.withLock { $0.append(identity.certificate) }
+        }
+    }
+
+    private func service() -> RenewingIdentity {
+        var environment = clock.environment
+        environment.metrics = metrics
+        let installed = installed
+        return RenewingIdentity(
+            first, of: provider, executor: BlockingExecutor { $0() }, environment: environment
+        ) { identity throws(CertificateProviderError) in try installed.install(identity) }
+    }
+
+    @Test func renewsAgainAndAgainAndPublishesEach() async throws {
+        let service = service()
+        let seen = Task {
+            var certificates: [X509Certificate] = []
+            for await identity in service.updates { certificates.append(identity.certificate) }
+            return certificates
+        }
+        await service.run(on: clock)
+        #expect((4...5).contains(provider.renewals.count), "\(provider.renewals)")
+        let intervals = ([.zero] + provider.renewals).intervals
+        #expect(intervals.allSatisfy { (.hours(14.39)...(.hours(16.1))).contains($0) }, "\(intervals)")
+        #expect(clock.sleeps.allSatisfy { $0 <= .seconds(60) })
+        let taken = installed.certificates.withLock { $0 }
+        #expect(taken.count == provider.renewals.count && taken.last == service.current.certificate)
+        let certificates = await seen.value
+        #expect(certificates.first == first.certificate || taken.contains(certificates[0]))
+        #expect(certificates.last == service.current.certificate)
+    }
+
+    @Test func aFailureKeepsThePresentIdentity() async throws {
+        provider.fail(from: .zero, to: .hours(20), with: CertificateProviderError(.unavailable, "Down."))
+        let service = service()
+        await service.run(on: clock)
+        let failures = provider.attempts.filter { $0 < .hours(20) }
+        #expect(failures.count > 5 && failures.intervals.allSatisfy { $0 >= .seconds(30) && $0 <= .minutes(61) })
+        let recovery = try #require(provider.renewals.first)
+        #expect((.hours(20)...(.hours(21))).contains(recovery))
+        let taken = installed.certificates.withLock { $0 }
+        #expect(taken.count == provider.renewals.count, "nothing else was taken into use")
+    }
+
+    @Test func whatCannotBeTakenIntoUseIsNotPublished() async throws {
+        installed.failures.withLock { $0 = 3 }
+        let service = service()
+        await service.run(on: clock)
+        let counter = try metrics.expectCounter(
+            "certprov_renewal_failures_total", [("provider", "issuing"), ("code", "unsupportedAlgorithm")])
+        #expect(counter.totalValue == 3)
+        let taken = installed.certificates.withLock { $0 }
+        #expect(taken.last == service.current.certificate)
+        // The stored one is offered again: no other was asked for.
+        #expect(provider.attempts.count == taken.count)
+    }
+
+    @Test func aKeyThatDoesNotSignIsRefused() async throws {
+        provider.answer { issued, _ throws(CertificateProviderError) in
+            try Identity(
+                certificateChain: issued.certificateChain, key: DeadKey(issued.key), provenance: issued.provenance)
+        }
+        let service = service()
+        await service.run(on: clock)
+        #expect(service.current.certificate == first.certificate && installed.certificates.withLock { $0.isEmpty })
+    }
+
+    @Test(arguments: [(Duration.hours(-2), Duration.hours(1)), (.hours(1), .hours(24))])
+    func aCertificateThatIsNotValidIsRefused(from delay: Duration, validFor lifetime: Duration) async throws {
+        let provider = provider
+        provider.answer { _, _ throws(CertificateProviderError) in
+            do { return try provider.issue(validFor: lifetime, from: delay) } catch {
+                throw CertificateProviderError(.internal, "\(error)")
+            }
+        }
+        let service = service()
+        let failure = await #expect(throws: CertificateProviderError.self) { try await service.renew() }
+        #expect(failure?.code == .protocolError)
+        #expect(service.current.certificate == first.certificate)
+    }
+
+    @Test func someMinutesOfADifferenceBetweenClocksAreTolerated() async throws {
+        let provider = provider
+        provider.answer { _, _ throws(CertificateProviderError) in
+            do { return try provider.issue(from: .minutes(4)) } catch {
+                throw CertificateProviderError(.internal, "\(error)")
+            }
+        }
+        try await service().renew()
+    }
+
+    @Test func whatAnotherProcessHasStoredIsTakenWithoutAsking() async throws {
+        let service = service()
+        let stored = try provider.issue(validFor: .days(10))
+        provider.store(stored)
+        await service.run(on: clock)
+        #expect(provider.attempts.isEmpty && service.current.certificate == stored.certificate)
+    }
+
+    @Test func nobodyIsAsked() async throws {
+        provider.answer { issued, interaction throws(CertificateProviderError) in
+            _ = try await interaction.requestSecret("PIN")
+            return issued
+        }
+        let service = service()
+        await service.run(on: clock)
+        let counter = try metrics.expectCounter(
+            "certprov_renewal_failures_total", [("provider", "issuing"), ("code", "interactionRequired")])
+        #expect(counter.totalValue == Int64(provider.attempts.count) && counter.totalValue > 5)
+        // What needs a person is not tried in quick succession, not even in the beginning.
+        #expect(provider.attempts.intervals.allSatisfy { $0 > .minutes(10) })
+    }
+
+    @Test func aPendingAnswerIsAskedForWhenTheServerSays() async throws {
+        let error = CertificateProviderError(.pending, "Later.", retryAfter: .hours(2))
+        provider.fail(from: .zero, to: .hours(20), with: error)
+        await service().run(on: clock)
+        let waits = provider.attempts.filter { $0 < .hours(20) }.intervals
+        #expect(!waits.isEmpty && waits.allSatisfy { $0 >= .hours(2) && $0 <= .hours(2.25) }, "\(waits)")
+        let pending = try metrics.expectCounter(
+            "certprov_renewals_total", [("provider", "issuing"), ("result", "pending")])
+        #expect(pending.totalValue == Int64(waits.count + 1))
+    }
+
+    @Test func theSameCertificateAgainIsPending() async throws {
+        let first = first
+        provider.answer { _, _ in first }
+        let service = service()
+        let error = await #expect(throws: CertificateProviderError.self) { try await service.renew() }
+        #expect(error?.code == .pending)
+    }
+
+    @Test func monitoringSeesExpiryResultsAndTheNextAttempt() async throws {
+        let service = service()
+        let label = [("provider", "issuing")]
+        let expiration = try metrics.expectGauge("certprov_certificate_expiration_timestamp_seconds", label)
+        #expect(expiration.lastValue == first.certificate.notValidAfter.timeIntervalSince1970)
+        await service.run(on: clock)
+        #expect(expiration.lastValue == service.current.certificate.notValidAfter.timeIntervalSince1970)
+        let next = try metrics.expectGauge("certprov_renewal_next_attempt_timestamp_seconds", label)
+        #expect(abs(try #require(next.lastValue) - service.nextAttempt.timeIntervalSince1970) <= 1)
+        let renewed = try metrics.expectCounter("certprov_renewals_total", label + [("result", "renewed")])
+        #expect(renewed.totalValue == Int64(provider.renewals.count))
+    }
+}
+
+/// A key that signs nothing.
+private struct DeadKey: IdentityKey {
+    let publicKey: PublicKeyInfo
+    let signatureSchemes: [SignatureScheme]
+    let location = KeyLocation.file
+
+    init(_ key: any IdentityKey) { (publicKey, signatureSchemes) = (key.publicKey, key.signatureSchemes) }
+
+    func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] { [1, 2, 3] }
+}

@@ -1,0 +1,82 @@
+import CertificateProviding
+import FoundationEssentials
+import Synchronization
+import TestSupport
+
+/// A provider whose server issues certificates by the true time, or does what a test says instead.
+final class IssuingProvider: CertificateProvider {
+    /// Returns the identity that is given out; the argument is what an authority that works would issue.
+    typealias Answer = @Sendable (Identity, any UserInteraction) async throws(CertificateProviderError) -> Identity
+
+    private struct State {
+        var stored: Identity?
+        var attempts: [Duration] = []
+        var renewals: [Duration] = []
+        var answer: Answer = { issued, _ in issued }
+    }
+    let id = ProviderID("issuing")
+    private let state = Mutex(State())
+    private let clock: TurnedClock
+    private let lifetime: Duration
+    private let authority: TestAuthority
+
+    init(_ clock: TurnedClock, lifetime: Duration) throws {
+        self.clock = clock
+        self.lifetime = lifetime
+        authority = try TestAuthority()
+    }
+
+    /// When it was asked, in uptime.
+    var attempts: [Duration] { state.withLock { $0.attempts } }
+    /// When it gave an identity.
+    var renewals: [Duration] { state.withLock { $0.renewals } }
+
+    func answer(_ answer: @escaping Answer) { state.withLock { $0.answer = answer } }
+
+    /// Fails in a time of the host's being up.
+    func fail(from begin: Duration, to end: Duration, with error: CertificateProviderError) {
+        let clock = clock
+        answer { issued, _ throws(CertificateProviderError) in
+            if (begin..<end).contains(clock.uptime) { throw error }
+            return issued
+        }
+    }
+
+    /// Issues a certificate that is valid from now on, by the true time.
+    @discardableResult
+    func issue(validFor lifetime: Duration? = nil, from delay: Duration = .zero) throws -> Identity {
+        let start = clock.truth.addingTimeInterval(delay / .seconds(1))
+        let end = start.addingTimeInterval((lifetime ?? self.lifetime) / .seconds(1))
+        return try authority.issue("client", notBefore: start, notAfter: end, provider: id)
+    }
+
+    func store(_ identity: Identity?) { state.withLock { $0.stored = identity } }
+
+    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        let answer = state.withLock { state in
+            state.attempts.append(clock.uptime)
+            return state.answer
+        }
+        let issued: Identity
+        do { issued = try issue() } catch { throw CertificateProviderError(.internal, "\(error)") }
+        let identity = try await answer(issued, interaction)
+        state.withLock { state in
+            state.stored = identity
+            state.renewals.append(clock.uptime)
+        }
+        return identity
+    }
+
+    func getStoredCertificate() throws(CertificateProviderError) -> Identity? { state.withLock { $0.stored } }
+    func deleteStoredCertificate() throws(CertificateProviderError) { store(nil) }
+}
+
+extension Duration {
+    static func minutes(_ count: Double) -> Duration { .seconds(60 * count) }
+    static func hours(_ count: Double) -> Duration { .seconds(3600 * count) }
+    static func days(_ count: Double) -> Duration { .seconds(86_400 * count) }
+}
+
+extension [Duration] {
+    var intervals: [Duration] { zip(self, dropFirst()).map { $1 - $0 } }
+}
