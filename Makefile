@@ -4,6 +4,7 @@ SWIFT ?= swift
 PREFIX ?= /usr/local
 DESTDIR ?=
 FUZZ_SECONDS ?= 600
+SIMULATION ?= .build/renewal-simulation.svg
 
 # What the build needs, what the demonstration and the tests run against, and what only the benchmarks need.
 # What the toolchain itself is linked with, and fetches packages with.
@@ -21,7 +22,7 @@ BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time softhsm2 opensc gnutls-
 STATIC := .build/static
 RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC)
 
-.PHONY: help demo example test lint build install uninstall fuzz bench clean toolchain
+.PHONY: help demo example test lint build install uninstall fuzz bench simulation clean toolchain
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -53,7 +54,7 @@ build: packages-BUILD toolchain ## Build the release
 	$(SWIFT) build $(RELEASE) --product certprov-full
 
 install: packages-INSTALL build ## Install into PREFIX (default /usr/local)
-	Scripts/install "$$($(SWIFT) build $(RELEASE) --show-bin-path)" "$(DESTDIR)$(PREFIX)"
+	DESTDIR="$(DESTDIR)" Scripts/install "$$($(SWIFT) build $(RELEASE) --show-bin-path)" "$(DESTDIR)$(PREFIX)"
 
 uninstall: ## Remove what install put into PREFIX
 	Scripts/install --remove "$(DESTDIR)$(PREFIX)"
@@ -66,6 +67,11 @@ bench: packages-BENCH build ## Measure against named peers; prints ratios
 	$(SWIFT) build --package-path Benchmarks -c release
 	@Benchmarks/run "$$($(SWIFT) build $(RELEASE) --show-bin-path)" \
 	    --in-process "$$($(SWIFT) build --package-path Benchmarks -c release --show-bin-path)"
+
+simulation: packages-BUILD toolchain ## Draw what 100,000 hosts that renew ask of a server, as SVG into SIMULATION
+	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
+	$(SWIFT) build $(RELEASE) --product RenewalSimulation
+	@"$$($(SWIFT) build $(RELEASE) --show-bin-path)/RenewalSimulation" $(SIMULATION)
 
 clean: ## Remove everything that was built
 	rm -rf .build Examples/*/.build Benchmarks/.build

@@ -265,7 +265,9 @@ let package = Package(
             ]
         ),
         // Runs the command that is built beside it.
-        .testTarget(name: "EndToEndTests", dependencies: ["certprov", "certprov-full", "TestSupport"]),
+        .testTarget(
+            name: "EndToEndTests",
+            dependencies: ["CertificateProviding", "certprov", "certprov-full", "TestSupport"]),
     ],
     swiftLanguageModes: [.v6]
 )

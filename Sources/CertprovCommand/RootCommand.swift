@@ -13,7 +13,8 @@ public enum RootCommand {
                 "Results go to stdout, everything else to stderr. Secrets are never taken from the command line.",
             version: "0.1.0",
             subcommands: [
-                List.self, Fetch.self, Delete.self, Explain.self, connect, Providers.self, Check.self, Keygen.self,
+                List.self, Fetch.self, Delete.self, Explain.self, connect, Providers.self, Check.self, Renew.self,
+                Keygen.self,
                 StoreCertificate.self,
             ])
     }

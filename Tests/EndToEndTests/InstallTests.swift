@@ -36,10 +36,12 @@ import Testing
 
     @Test func theManualDocumentsEverySubcommandAndOption() throws {
         let manual = String(decoding: try contents(prefix + "/share/man/man1/certprov.1"), as: UTF8.self)
-        for command in ["list", "fetch", "delete", "explain", "connect", "providers", "check"] {
+        for command in ["list", "fetch", "delete", "explain", "connect", "providers", "check", "renew"] {
             #expect(manual.contains(".Ss certprov \(command)\n"))
         }
-        for option in ["config", "provider", "set", "json", "out", "export\\-key", "force", "yes", "trust\\-anchors"] {
+        for option in [
+            "config", "provider", "set", "json", "out", "export\\-key", "force", "yes", "trust\\-anchors", "dry\\-run",
+        ] {
             #expect(manual.contains("\\-\(option)"), "--\(option)")
         }
     }
@@ -51,11 +53,31 @@ import Testing
         for file in [bash, prefix + "/share/zsh/site-functions/_certprov"] {
             let text = String(decoding: try contents(file), as: UTF8.self)
             #expect(text.contains("fetch") && text.contains("--trust-anchors"), "\(file)")
+            #expect(text.contains("renew") && text.contains("--dry-run"), "\(file)")
         }
         let zsh = String(decoding: try contents(prefix + "/share/zsh/site-functions/_certprov"), as: UTF8.self)
         #expect(zsh.contains("]:file:_files") && zsh.contains("]:dir:_files -/"))
         let fish = try contents(prefix + "/share/fish/vendor_completions.d/certprov.fish")
         #expect(String(decoding: fish, as: UTF8.self).contains("trust-anchors"))
+    }
+
+    private static let analyzer = "/usr/bin/systemd-analyze"
+
+    @Test(.enabled(if: access(analyzer, X_OK) == 0)) func systemdTakesTheUnits() throws {
+        for unit in ["certprov-renew@.service", "certprov-renew@.timer"] {
+            let path = prefix + "/lib/systemd/system/" + unit
+            let output = try sandbox.run([Self.analyzer, "verify", "--man=no", path])
+            #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        }
+    }
+
+    @Test func theUnitsNameTheProgramWhereItWillBe() throws {
+        let bin = URL(filePath: BuiltCommand.path).deletingLastPathComponent().path
+        let staged = sandbox.path + "/stage"
+        let output = try sandbox.run([Self.script, bin, staged + "/usr"], with: ["DESTDIR": staged])
+        #expect(output.status == 0, "\(output)")
+        let unit = try contents(staged + "/usr/lib/systemd/system/certprov-renew@.service")
+        #expect(String(decoding: unit, as: UTF8.self).contains("\nExecStart=/usr/bin/certprov renew --config "))
     }
 
     @Test func uninstallLeavesNothing() throws {

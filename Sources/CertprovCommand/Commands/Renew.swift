@@ -1,0 +1,78 @@
+import ArgumentParser
+import CertificateProviding
+import FoundationEssentials
+import LogonCore
+
+struct Renew: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "renew", _superCommandName: "certprov",
+        abstract: "Renew the stored identity if that is due; meant for a timer.",
+        discussion: """
+            When it is due says the provider's parameter renew-at, two thirds of the certificate's lifetime unless told \
+            otherwise, less a part that spreads many hosts. Only the provider that the identity is from is asked, and \
+            the stored one stays until the new one is there. Exits with 0 also when nothing is due, and with 75 while \
+            the new certificate is still to come. 'certprov fetch --force' asks at any time.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+
+    @Flag(help: "Say when the renewal is due, and ask nobody.")
+    var dryRun = false
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let manager = try context.manager(try context.configuration())
+            defer { context.log(manager.decisions) }
+            guard let stored = try manager.storedIdentity() else {
+                throw CertificateProviderError(
+                    .notFound, "No identity is stored that could be renewed; get one with: certprov fetch")
+            }
+            let now = Date()
+            var identity = stored
+            var result: RenewalDocument.Result =
+                manager.renewalSchedule(for: stored).isDue(at: now) ? .due : .notDue
+            if result == .due && !dryRun {
+                identity = try await manager.renewIdentityIfDue(at: now, TerminalInteraction())
+                result = .renewed
+            }
+            let document = try RenewalDocument(
+                result, identity, due: manager.renewalSchedule(for: identity).due, now: now)
+            try context.show(document) {
+                var table = TextTable(header: ["PROVIDER", "SUBJECT", "EXPIRES", "RENEWAL", "RESULT"])
+                table.append([
+                    identity.provenance.provider.rawValue, identity.certificate.subject,
+                    identity.certificate.notValidAfter.rfc3339, document.renewAt, result.words,
+                ])
+                return table.text
+            }
+            return .done
+        }
+    }
+}
+
+/// The result of `renew`.
+private struct RenewalDocument: Document {
+    static let kind = "Renewal"
+
+    enum Result: String, Encodable {
+        case renewed, notDue
+        /// Only in a dry run.
+        case due
+
+        var words: String { self == .notDue ? "not due" : rawValue }
+    }
+
+    let result: Result
+    /// When the identity here is to be renewed; in the past when that is due.
+    let renewAt: String
+    let identity: IdentityDocument
+
+    init(_ result: Result, _ identity: Identity, due: Date, now: Date) throws(CertificateProviderError) {
+        guard let document = IdentityDocument(ListedIdentity(identity, isStored: true), now: now) else {
+            throw CertificateProviderError(.internal, "The identity has no certificate.")
+        }
+        self.result = result
+        self.renewAt = due.rfc3339
+        self.identity = document
+    }
+}

@@ -1,0 +1,147 @@
+import CertificateProviding
+import Foundation
+import TestSupport
+import Testing
+
+/// `certprov renew`, on a PKCS#12 file that somebody replaces.
+@Suite struct RenewTests {
+    private let sandbox: Sandbox
+    private let authority: TestAuthority
+    private let file: String
+
+    init() throws {
+        sandbox = try Sandbox()
+        authority = try TestAuthority()
+        file = sandbox.path + "/client.p12"
+    }
+
+    /// Puts a certificate for 100 days into the file.
+    @discardableResult
+    private func put(_ name: String, daysOld: Double) throws -> Identity {
+        let start = Date(timeIntervalSinceNow: -daysOld * 86_400)
+        let identity = try authority.issue(name, notBefore: start, notAfter: start.addingTimeInterval(100 * 86_400))
+        let key = try #require(identity.key as? any ExportableIdentityKey)
+        try sandbox.write(try key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "key.der")
+        try sandbox.write(identity.certificate.pemRepresentation, to: "leaf.pem")
+        let script = #"""
+            cd "$1" && openssl pkey -inform DER -in key.der -out key.pem &&
+            openssl pkcs12 -export -inkey key.pem -in leaf.pem -passout env:P12_PASSWORD -out new && mv new "$2"
+            """#
+        let output = try sandbox.shell(script, sandbox.path, file)
+        try #require(output.status == 0, "\(output)")
+        return identity
+    }
+
+    /// Stores what the file has.
+    private func fetch() throws {
+        let output = try sandbox.certprov(["fetch"] + adHoc(file))
+        try #require(output.status == 0, "\(output)")
+    }
+
+    private func renew(_ options: String...) throws -> Output {
+        try sandbox.certprov(["renew", "--json"] + adHoc(file) + options)
+    }
+
+    private func storedSerialNumber() throws -> String? {
+        try sandbox.certprov(["fetch", "--json"] + adHoc(file)).document("Identity")["identity"]["serialNumber"].string
+    }
+
+    @Test func whatIsNotDueStays() throws {
+        let stored = try put("client", daysOld: 59)
+        try fetch()
+        try put("client", daysOld: 0)
+        for options in [[], ["--dry-run"]] {
+            let output = try sandbox.certprov(["renew", "--json"] + adHoc(file) + options)
+            #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+            let document = try output.document("Renewal")
+            #expect(document["result"].string == "notDue")
+            #expect(document["identity"]["serialNumber"].string == stored.certificate.serialNumberText)
+            let renewAt = try #require(try document["renewAt"].string.map { try Date($0, strategy: .iso8601) })
+            let days = renewAt.timeIntervalSince(stored.certificate.notValidBefore) / 86_400
+            #expect((59.9...66.7).contains(days))
+        }
+        #expect(try storedSerialNumber() == stored.certificate.serialNumberText)
+    }
+
+    @Test func whatIsDueIsRenewed() throws {
+        let old = try put("client", daysOld: 67)
+        try fetch()
+        let new = try put("client", daysOld: 1)
+        let forecast = try renew("--dry-run").document("Renewal")
+        #expect(forecast["result"].string == "due")
+        #expect(forecast["identity"]["serialNumber"].string == old.certificate.serialNumberText)
+        #expect(try storedSerialNumber() == old.certificate.serialNumberText, "a dry run asks nobody")
+
+        let output = try renew()
+        #expect(output.status == 0, "\(output)")
+        let document = try output.document("Renewal")
+        #expect(document["result"].string == "renewed")
+        #expect(document["identity"]["serialNumber"].string == new.certificate.serialNumberText)
+        #expect(try storedSerialNumber() == new.certificate.serialNumberText)
+        #expect(try renew().document("Renewal")["result"].string == "notDue")
+    }
+
+    @Test func peopleSeeWhen() throws {
+        try put("client", daysOld: 67)
+        try fetch()
+        let output = try sandbox.certprov(["renew", "--dry-run"] + adHoc(file))
+        let lines = output.stdout.split(separator: "\n")
+        #expect(output.status == 0 && lines.count == 2, "\(output)")
+        #expect(lines[0].hasPrefix("PROVIDER") && lines[0].contains("RENEWAL"))
+        #expect(lines[1].hasPrefix("pkcs12") && lines[1].hasSuffix("due"))
+    }
+
+    @Test func theSameCertificateIsStillToCome() throws {
+        let old = try put("client", daysOld: 67)
+        try fetch()
+        try renew().expectFailure("pending", status: 75)
+        #expect(try storedSerialNumber() == old.certificate.serialNumberText)
+    }
+
+    @Test func aFailureKeepsTheOldOne() throws {
+        let old = try put("client", daysOld: 67)
+        try fetch()
+        try sandbox.write("damaged", to: file)
+        try renew().expectFailure("malformedData", status: 65)
+        unlink(file)
+        try renew().expectFailure("fileNotFound", status: 66)
+        #expect(try storedSerialNumber() == old.certificate.serialNumberText)
+    }
+
+    @Test func withoutAStoredIdentityThereIsNothingToRenew() throws {
+        try put("client", daysOld: 67)
+        for options in [[], ["--dry-run"]] {
+            let output = try sandbox.certprov(["renew", "--json"] + adHoc(file) + options)
+            #expect(try output.expectFailure("notFound", status: 66).contains("certprov fetch"))
+        }
+    }
+
+    @Test func thePropertyFileSaysWhen() throws {
+        try put("client", daysOld: 40)
+        func configure(_ renewAt: String) throws -> String {
+            try sandbox.write(
+                """
+                CertificateProvider=pkcs12
+                CertificateProvider.pkcs12.path=\(file)
+                CertificateProvider.pkcs12.password-source=env:P12_PASSWORD
+                CertificateProvider.pkcs12.renew-at=\(renewAt)
+                """, to: "clienthub.properties")
+        }
+        let configuration = try configure("66%")
+        #expect(try sandbox.certprov("fetch", "--config", configuration).status == 0)
+        for (renewAt, result) in [("66%", "notDue"), ("0.4", "due"), ("61d", "due"), ("50d", "notDue")] {
+            let output = try sandbox.certprov("renew", "--dry-run", "--json", "--config", try configure(renewAt))
+            #expect(try output.document("Renewal")["result"].string == result, "\(renewAt): \(output)")
+        }
+        let wrong = try sandbox.certprov("renew", "--json", "--config", try configure("soon"))
+        let message = try wrong.expectFailure("configurationInvalid", status: 78)
+        #expect(message.hasPrefix("\(configuration):4: "), "\(message)")
+    }
+
+    @Test func everyProviderDocumentsTheParameter() throws {
+        let document = try sandbox.certprov("providers", "--json").document("ProviderList")
+        for provider in document["items"].array {
+            #expect(provider["parameters"].array.filter { $0["name"].string == "renew-at" }.count == 1, "\(provider)")
+        }
+    }
+}
