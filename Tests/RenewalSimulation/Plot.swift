@@ -15,12 +15,14 @@ struct Plot {
     var labels: (every: Double, unit: String)
     /// What is marked as an outage.
     var shaded: ClosedRange<Double>?
+    /// A moment, and what it is.
+    var mark: (Double, String)?
     var series: [Series]
 
     static let width = 900.0
     static let height = 300.0
     private let left = 80.0
-    private let right = 20.0
+    private let right = 40.0
     private let top = 62.0
     private let bottom = 40.0
 
@@ -39,6 +41,10 @@ struct Plot {
             lines.append(
                 "<rect x='\(from)' y='\(top)' width='\(to - from)' height='\(y(0) - top)' class='outage'/>")
             lines.append("<text x='\((from + to) / 2)' y='\(top - 6)' text-anchor='middle'>server down</text>")
+        }
+        if let (moment, name) = mark {
+            lines.append("<line x1='\(x(moment))' x2='\(x(moment))' y1='\(top)' y2='\(y(0))' class='mark'/>")
+            lines.append("<text x='\(x(moment))' y='\(top - 6)' text-anchor='middle'>\(name)</text>")
         }
         for step in 0...4 {
             let value = highest * Double(step) / 4
@@ -73,7 +79,7 @@ struct Plot {
         let style = """
             text { font: 12px sans-serif; fill: #333 } .title { font-size: 15px; font-weight: bold }
             polyline { fill: none; stroke-width: 1.2; stroke-linejoin: round } .grid { stroke: #ddd }
-            .axis { stroke: #333 } .outage { fill: #f6dede }
+            .axis { stroke: #333 } .outage { fill: #f6e6e6 } .mark { stroke: #333; stroke-dasharray: 4 3 }
             """
         let drawings = plots.enumerated().map { $1.svg(at: Double($0) * Self.height) }
         return """
