@@ -224,8 +224,10 @@ let package = Package(
         .testTarget(
             name: "ReadmeTests",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PKCS12FileProvider", "TestSupport",
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PKCS12FileProvider", "Renewal",
+                "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]
         ),
         .testTarget(

@@ -155,10 +155,12 @@ public final class RenewingIdentity: Service {
         latest.publish(identity)
         metrics.presents(identity.certificate)
         metrics.count(.renewed)
+        let certificate = identity.certificate
         environment.logger.notice(
             "identity renewed",
             metadata: [
-                "subject": "\(identity.certificate.subject)", "serial": "\(identity.certificate.serialNumberText)",
+                "subject": "\(certificate.subject)", "serial": "\(certificate.serialNumberText)",
+                "expires": "\(certificate.notValidAfter.formatted(.iso8601))",
             ])
     }
 

@@ -108,6 +108,15 @@ import Testing
         #expect(try storedSerialNumber() == old.certificate.serialNumberText)
     }
 
+    @Test func aNewCertificateThatIsExpiredIsRemarkedOn() throws {
+        try put("client", daysOld: 67)
+        try fetch()
+        try put("client", daysOld: 101)
+        let document = try renew().document("Renewal")
+        #expect(document["result"].string == "renewed")
+        #expect(document["warnings"].array.contains { $0.string?.contains("expired") == true }, "\(document)")
+    }
+
     @Test func withoutAStoredIdentityThereIsNothingToRenew() throws {
         try put("client", daysOld: 67)
         for options in [[], ["--dry-run"]] {

@@ -10,7 +10,8 @@ import Testing
         .deletingLastPathComponent()
 
     @Test(arguments: [
-        ("README.md", "EmbeddingExample"), ("Documentation/WritingAProvider.md", "ProviderExample"),
+        ("README.md", "EmbeddingExample"), ("README.md", "RenewalExample"),
+        ("Documentation/WritingAProvider.md", "ProviderExample"),
         ("Documentation/WritingAProvider.md", "EnrolmentExample"),
     ])
     func theExampleIsTheOneThatCompiles(document: String, example: String) throws {

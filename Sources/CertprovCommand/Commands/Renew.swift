@@ -35,6 +35,10 @@ struct Renew: AsyncParsableCommand {
                 identity = try await manager.renewIdentityIfDue(at: now, TerminalInteraction())
                 result = .renewed
             }
+            let status = identity.certificate.status(at: now)
+            if status != .valid {
+                context.remark("the certificate is \(status == .expired ? "expired" : "not yet valid").")
+            }
             let document = try RenewalDocument(
                 result, identity, due: manager.renewalSchedule(for: identity).due, now: now)
             try context.show(document) {

@@ -5,15 +5,20 @@ import IdentityStore
 public import Logging
 import Logon
 import PKCS12FileProvider
+public import Renewal
 
 /// The identity of this service: loaded once, presented in every handshake, replaced while connections go on.
 public struct ServiceIdentity: Sendable {
     /// What servers and clients are configured with.
     public let credentials: RotatingTLSCredentials
-    private let manager: LogonManager
+    /// The service that keeps the identity fresh, to be run among the others. A failure is no reason for it to stop: the
+    /// present identity is good until it expires, and it tries again.
+    public let renewal: RenewingIdentity
 
     /// Loads the identity that a property file describes: the stored one, or else a new one from the provider.
-    public init(configuredBy file: String, logger: Logger) async throws(CertificateProviderError) {
+    public init(
+        configuredBy file: String, reportingTo serviceManager: ServiceManager, logger: Logger
+    ) async throws(CertificateProviderError) {
         // The only place that knows which providers there are. More of them: more descriptors here.
         let registry = try ProviderRegistry([PKCS12FileProvider.descriptor])
         let configuration = try LogonConfiguration.load(path: file, registry: registry)
@@ -22,17 +27,23 @@ public struct ServiceIdentity: Sendable {
         let secrets = SecretReader()
         let store = try IdentityStore.standard(secrets: secrets)
         let executor = BlockingExecutor.threads()
-        manager = try LogonManager(configuration: configuration, registry: registry) { id in
+        let manager = try LogonManager(configuration: configuration, registry: registry) { id in
             ProviderEnvironment(storage: store.storage(for: id), secrets: secrets, logger: logger, executor: executor)
         }
 
-        let credentials: TLSCredentials
+        let first: TLSCredentials
         if let stored = try Self.usableStoredIdentity(of: manager, logger: logger) {
-            credentials = stored
+            first = stored
         } else {
-            credentials = try TLSCredentials(try await manager.obtainIdentity(NoUserInteraction()))
+            first = try TLSCredentials(try await manager.obtainIdentity(NoUserInteraction()))
         }
-        self.credentials = RotatingTLSCredentials(credentials)
+        let credentials = RotatingTLSCredentials(first)
+        self.credentials = credentials
+        renewal = RenewingIdentity(first.identity, of: manager, environment: RenewalEnvironment(logger: logger)) {
+            identity throws(CertificateProviderError) in
+            try await credentials.update(to: identity)
+            serviceManager.notify(.ready, status: "Presenting \(identity.certificate.summary)")
+        }
     }
 
     /// Returns the stored identity, or nil when there is none or it cannot be used: a better one may have been put into
@@ -55,11 +66,4 @@ public struct ServiceIdentity: Sendable {
 
     /// What the next handshake presents.
     public var certificate: X509Certificate { credentials.current.identity.certificate }
-
-    /// Asks the provider for a new identity, which is presented from the next handshake on. On any error the present
-    /// one stays in use, but one that only TLS has refused is stored.
-    public func renew() async throws(CertificateProviderError) {
-        let identity = try await manager.obtainIdentity(NoUserInteraction())
-        try await credentials.update(to: identity)
-    }
 }

@@ -8,7 +8,7 @@ import ServiceIdentity
 import ServiceLifecycle
 import UnixSignals
 
-/// Sends a GET again and again and prints the answers. SIGHUP renews its identity, SIGTERM ends it.
+/// Sends a GET again and again and prints the answers. SIGHUP renews its identity before that is due, SIGTERM ends it.
 @main
 struct ExampleClient: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -37,7 +37,8 @@ struct ExampleClient: AsyncParsableCommand {
     func run() async throws {
         let logger = Logger(label: "example-client") { StreamLogHandler.standardError(label: $0) }
         let serviceManager = ServiceManager()
-        let identity = try await ServiceIdentity(configuredBy: options.config, logger: logger)
+        let identity = try await ServiceIdentity(
+            configuredBy: options.config, reportingTo: serviceManager, logger: logger)
         logger.notice("identity loaded", metadata: identity.certificate.logMetadata)
 
         var configuration = try HTTPClient.Configuration.mutualTLS(
@@ -51,12 +52,12 @@ struct ExampleClient: AsyncParsableCommand {
         let requester = Requester(
             url: url, count: requests, interval: .milliseconds(intervalMS), configuration: configuration, logger: logger
         )
-        let renewal = await RenewalOnSignal(of: identity, reportingTo: serviceManager, logger: logger)
+        let onSignal = await RenewalOnSignal(of: identity, reportingTo: serviceManager)
         serviceManager.notify(.ready, status: "Presenting \(identity.certificate.summary)")
         try await ServiceGroup(
             configuration: .init(
                 services: [
-                    .init(service: renewal),
+                    .init(service: identity.renewal), .init(service: onSignal),
                     .init(service: requester, successTerminationBehavior: .gracefullyShutdownGroup),
                 ],
                 gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)

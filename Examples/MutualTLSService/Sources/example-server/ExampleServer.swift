@@ -7,7 +7,7 @@ import ServiceIdentity
 import ServiceLifecycle
 import UnixSignals
 
-/// Answers every GET with the name on the client's certificate. SIGHUP renews its own, SIGTERM ends it.
+/// Answers every GET with the name on the client's certificate. SIGHUP renews its own before that is due, SIGTERM ends it.
 @main
 struct ExampleServer: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -24,7 +24,8 @@ struct ExampleServer: AsyncParsableCommand {
     func run() async throws {
         let logger = Logger(label: "example-server") { StreamLogHandler.standardError(label: $0) }
         let serviceManager = ServiceManager()
-        let identity = try await ServiceIdentity(configuredBy: options.config, logger: logger)
+        let identity = try await ServiceIdentity(
+            configuredBy: options.config, reportingTo: serviceManager, logger: logger)
         logger.notice("identity loaded", metadata: identity.certificate.logMetadata)
 
         let server = HTTPSServer(
@@ -34,9 +35,10 @@ struct ExampleServer: AsyncParsableCommand {
                     presenting: identity.credentials, demandingClientCertificatesFrom: options.trustAnchors)),
             onListening: { serviceManager.notify(.ready, status: "Presenting \(identity.certificate.summary)") },
             logger: logger)
-        let renewal = await RenewalOnSignal(of: identity, reportingTo: serviceManager, logger: logger)
+        let onSignal = await RenewalOnSignal(of: identity, reportingTo: serviceManager)
         let group = ServiceGroup(
-            services: [renewal, server], gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
+            services: [identity.renewal, onSignal, server], gracefulShutdownSignals: [.sigterm, .sigint], logger: logger
+        )
         try await group.run()
     }
 }
