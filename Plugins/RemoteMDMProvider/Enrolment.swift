@@ -94,8 +94,8 @@ struct Enrolment {
             let date = environment.now() + Double(delay.components.seconds)
             throw CertificateProviderError(
                 .pending,
-                "\(settings.server.authority) has not decided on the request yet; ask again after \(date). The key is kept."
-            )
+                "\(settings.server.authority) has not decided on the request yet; ask again after \(date). The key is kept.",
+                retryAfter: delay)
         }
         interaction.report("Waiting \(delay.components.seconds) s for \(settings.server.authority) to decide")
         do { try await Task.sleep(for: max(delay, .seconds(1))) } catch {

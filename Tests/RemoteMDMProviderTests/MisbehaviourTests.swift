@@ -50,6 +50,15 @@ import Testing
         }
     }
 
+    @Test func whenToComeBackIsPassedOn() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        for fault in ["status-503-retry-120", "pending-1-retry-120"] {
+            #expect(try await failure("fault-\(fault)", on: server)?.retryAfter == .seconds(120), "\(fault)")
+        }
+        let date = try #require(try await failure("fault-status-429-retry-date-120", on: server)?.retryAfter)
+        #expect((.seconds(100)...(.seconds(121))).contains(date))
+    }
+
     /// Answers that do not come, or a byte at a time, or never end.
     @Test func whatTakesTooLongIsGivenUp() async throws {
         let server = try await ESTServer.start("--auth", "basic")

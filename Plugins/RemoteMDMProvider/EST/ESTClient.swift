@@ -22,7 +22,7 @@ struct ESTClient: EnrolmentProtocol {
     func authorities() async throws(CertificateProviderError) -> [X509Certificate] {
         let response = try await get("cacerts", accepting: "application/pkcs7-mime")
         guard response.status == 200 else {
-            throw response.refusal(by: session.server, of: "the request for its certificates")
+            throw response.refusal(by: session.server, of: "the request for its certificates", at: now())
         }
         try response.requireType("application/pkcs7-mime", "certificates")
         return try CertificateBag.certificates(in: Base64Body.decode(response.body))
@@ -39,7 +39,7 @@ struct ESTClient: EnrolmentProtocol {
         case 202, 204, 404, 405, 501: return CSRAttributes()
         // It may know us only when we ask for something.
         case 401, 403: return CSRAttributes()
-        default: throw response.refusal(by: session.server, of: "the request for what it wants in requests")
+        default: throw response.refusal(by: session.server, of: "the request for what it wants in requests", at: now())
         }
     }
 
@@ -64,7 +64,7 @@ struct ESTClient: EnrolmentProtocol {
             try response.requireType("application/pkcs7-mime", "certificates")
             return .issued(try CertificateBag.certificates(in: Base64Body.decode(response.body)))
         case 202: return .pending(retryAfter: response.retryAfter(now: now()))
-        default: throw response.refusal(by: session.server, of: "the request for a certificate")
+        default: throw response.refusal(by: session.server, of: "the request for a certificate", at: now())
         }
     }
 

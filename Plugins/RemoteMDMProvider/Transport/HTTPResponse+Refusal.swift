@@ -15,7 +15,7 @@ extension HTTPResponse {
     private static let maximumDelay: Int64 = 30 * 86_400
 
     /// What an answer means that is not the one that was asked for.
-    func refusal(by server: ServerURL, of purpose: String) -> CertificateProviderError {
+    func refusal(by server: ServerURL, of purpose: String, at now: Date) -> CertificateProviderError {
         let said = reason.map { ": \($0)" } ?? ""
         let start = "\(server.authority) answers \(purpose) with the status \(status)\(said)"
         let (code, advice): (CertificateProviderError.Code, String) =
@@ -27,7 +27,8 @@ extension HTTPResponse {
             case 400...499: (.rejected, "look for the reason in the server's log")
             default: (.protocolError, "the protocol does not have that")
             }
-        return CertificateProviderError(code, "\(start); \(advice).", nativeCode: status)
+        return CertificateProviderError(
+            code, "\(start); \(advice).", nativeCode: status, retryAfter: retryAfter(now: now))
     }
 
     /// The beginning of a text that the server has put into its answer.
