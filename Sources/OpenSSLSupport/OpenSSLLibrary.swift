@@ -9,26 +9,36 @@ import Synchronization
 public final class OpenSSLLibrary: Sendable {
     /// Algorithms that are only read, never written: RC2, RC4, single DES.
     private let legacy = Mutex<Legacy>(.notLoaded)
-    private enum Legacy { case notLoaded, loaded, unavailable }
+    private enum Legacy {
+        case notLoaded, unavailable
+        case loaded(OpaquePointer)
+    }
 
     /// Safe to share: OpenSSL locks a library context itself.
     nonisolated(unsafe) let context: OpaquePointer?
+    nonisolated(unsafe) private let standard: OpaquePointer?
 
     public init() {
         context = OSSL_LIB_CTX_new()
         // Loading a provider explicitly switches off the implicit loading of the default one.
-        OSSL_PROVIDER_load(context, "default")
+        standard = OSSL_PROVIDER_load(context, "default")
     }
 
-    deinit { OSSL_LIB_CTX_free(context) }
+    deinit {
+        // What is not unloaded outlives the context.
+        legacy.withLock { if case .loaded(let provider) = $0 { OSSL_PROVIDER_unload(provider) } }
+        if let standard { OSSL_PROVIDER_unload(standard) }
+        OSSL_LIB_CTX_free(context)
+    }
 
     /// Makes the legacy provider's algorithms available too. Returns false when this host has no such provider.
     func loadLegacyProvider() -> Bool {
         legacy.withLock { state in
-            if state == .notLoaded {
-                state = OSSL_PROVIDER_load(context, "legacy") == nil ? .unavailable : .loaded
+            if case .notLoaded = state {
+                state = OSSL_PROVIDER_load(context, "legacy").map { .loaded($0) } ?? .unavailable
             }
-            return state == .loaded
+            if case .loaded = state { return true }
+            return false
         }
     }
 
