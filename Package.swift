@@ -88,7 +88,12 @@ let package = Package(
             ]
         ),
         .systemLibrary(name: "COpenSSL", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
-        .target(name: "OpenSSLSupport", dependencies: ["COpenSSL", "CertificateProviding"]),
+        .target(
+            name: "OpenSSLSupport",
+            dependencies: [
+                "COpenSSL", "CertificateProviding", .product(name: "SwiftASN1", package: "swift-asn1"),
+            ]
+        ),
         .target(
             name: "PKCS12FileProvider",
             dependencies: [

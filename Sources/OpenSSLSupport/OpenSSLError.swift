@@ -30,6 +30,14 @@ public struct OpenSSLError: Error, CustomStringConvertible {
         self.entries = entries
     }
 
+    /// For what OpenSSL lets pass and we do not.
+    init(_ function: String, refusing text: String, isAlgorithm: Bool = false) {
+        self.function = function
+        entries = [Entry(library: 0, reason: isAlgorithm ? Self.refusedAlgorithm : 0, text: text)]
+    }
+
+    private static let refusedAlgorithm: Int32 = 1
+
     /// Whether an algorithm is what is missing, as against the data being wrong.
     public var isUnsupportedAlgorithm: Bool {
         entries.contains { entry in
@@ -38,7 +46,8 @@ public struct OpenSSLError: Error, CustomStringConvertible {
                 (ERR_LIB_EVP, EVP_R_UNKNOWN_CIPHER), (ERR_LIB_EVP, EVP_R_UNKNOWN_DIGEST),
                 (ERR_LIB_EVP, EVP_R_UNSUPPORTED_CIPHER), (ERR_LIB_EVP, EVP_R_UNSUPPORTED_PRF),
                 (ERR_LIB_EVP, EVP_R_UNSUPPORTED_KEY_DERIVATION_FUNCTION), (ERR_LIB_EVP, EVP_R_NO_CIPHER_SET),
-                (ERR_LIB_EVP, EVP_R_UNSUPPORTED_KEYLENGTH), (ERR_LIB_PKCS12, PKCS12_R_UNSUPPORTED_PKCS12_MODE):
+                (ERR_LIB_EVP, EVP_R_UNSUPPORTED_KEYLENGTH), (ERR_LIB_PKCS12, PKCS12_R_UNSUPPORTED_PKCS12_MODE),
+                (0, Self.refusedAlgorithm):
                 true
             default:
                 // Fetching fails with ERR_R_UNSUPPORTED, whichever library asked.

@@ -42,6 +42,12 @@ public final class OpenSSLLibrary: Sendable {
         }
     }
 
+    /// Frees what the calling thread has of this context, such as a random number generator. To be called after each
+    /// use of random numbers, or of a private key, on the same thread: OpenSSL frees it when the thread ends, and by then
+    /// the context is gone, where another thread has freed it
+    /// ([OPENSSL_thread_stop_ex(3)](https://docs.openssl.org/3.0/man3/OPENSSL_init_crypto/)).
+    func releaseThreadState() { OPENSSL_thread_stop_ex(context) }
+
     /// Runs a C call with an empty error queue; where it fails for want of an algorithm, once more with the legacy
     /// provider.
     func attempt<T>(_ function: String, _ call: () -> T?) throws(OpenSSLError) -> T {

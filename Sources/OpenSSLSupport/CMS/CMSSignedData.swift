@@ -1,0 +1,145 @@
+internal import COpenSSL
+public import CertificateProviding
+
+/// An attribute of a signer (RFC 5652, section 5.3) with one value.
+public struct CMSAttribute: Sendable, Hashable {
+    public enum Value: Sendable, Hashable {
+        case printableString(String)
+        case utf8String(String)
+        case octetString([UInt8])
+    }
+
+    /// An object identifier, such as `1.2.840.113549.1.9.4`.
+    public var type: String
+    public var value: Value
+
+    public init(_ type: String, _ value: Value) {
+        self.type = type
+        self.value = value
+    }
+}
+
+/// What a SignedData (RFC 5652, section 5) holds, after its signature was found to be good.
+public struct CMSSignedContent: Sendable {
+    /// Empty where there is none.
+    public let content: [UInt8]
+    /// The signed attributes that are strings, each with one value; a type may occur more than once.
+    public let attributes: [CMSAttribute]
+    /// What OpenSSL calls the digest, such as `SHA256`.
+    public let digest: String
+}
+
+extension OpenSSLLibrary {
+    private static let flags = UInt32(CMS_PARTIAL | CMS_BINARY | CMS_NOSMIMECAP)
+
+    /// Returns `content` in a SignedData with one signer, whose certificate goes along.
+    ///
+    /// - Parameters:
+    ///   - content: nil is a message about its attributes only.
+    ///   - key: PKCS#8, the key of `certificate`.
+    ///   - digest: As OpenSSL calls it.
+    public func signedData(
+        _ content: [UInt8]?, attributes: [CMSAttribute], certificate: [UInt8], key: SecretBytes, digest: String
+    ) throws(OpenSSLError) -> [UInt8] {
+        defer { releaseThreadState() }
+        let certificate = try CertificateHandle(certificate, in: self)
+        let key = try PrivateKeyHandle(pkcs8: key, in: self)
+        let data = try MemoryBIO(content ?? [])
+        let flags = Self.flags | (content == nil ? UInt32(CMS_DETACHED) : 0)
+        OpenSSLError.clear()
+        guard let digest = EVP_MD_fetch(context, digest, nil) else { throw OpenSSLError("EVP_MD_fetch") }
+        defer { EVP_MD_free(digest) }
+        guard let content = CMS_sign_ex(nil, nil, nil, data.pointer, flags, context, nil) else {
+            throw OpenSSLError("CMS_sign_ex")
+        }
+        let message = CMSMessage(adopting: content)
+        guard let signer = CMS_add1_signer(content, certificate.pointer, key.pointer, digest, flags) else {
+            throw OpenSSLError("CMS_add1_signer")
+        }
+        for attribute in attributes { try Self.add(attribute, to: signer) }
+        guard CMS_final(content, data.pointer, nil, flags) == 1 else { throw OpenSSLError("CMS_final") }
+        return try message.derRepresentation()
+    }
+
+    private static func add(_ attribute: CMSAttribute, to signer: OpaquePointer) throws(OpenSSLError) {
+        let (type, bytes) =
+            switch attribute.value {
+            case .printableString(let text): (V_ASN1_PRINTABLESTRING, Array(text.utf8))
+            case .utf8String(let text): (V_ASN1_UTF8STRING, Array(text.utf8))
+            case .octetString(let bytes): (V_ASN1_OCTET_STRING, bytes)
+            }
+        OpenSSLError.clear()
+        guard CMS_signed_add1_attr_by_txt(signer, attribute.type, type, bytes, Int32(clamping: bytes.count)) == 1 else {
+            throw OpenSSLError("CMS_signed_add1_attr_by_txt")
+        }
+    }
+
+    /// Verifies the signature of a SignedData with one signer.
+    ///
+    /// - Parameter signers: Certificates, DER, one of which must have signed. Nothing else is asked of them: whoever calls
+    ///   knows them already. Certificates within the message are not used.
+    public func verifySignedData(
+        _ message: [UInt8], signers: [[UInt8]]
+    ) throws(OpenSSLError) -> CMSSignedContent {
+        defer { releaseThreadState() }
+        let message = try CMSMessage(message, in: self)
+        try message.require(NID_pkcs7_signed)
+        OpenSSLError.clear()
+        // OpenSSL takes a message that nobody signed for one of which all signatures are good.
+        guard let infos = CMS_get0_SignerInfos(message.pointer), OPENSSL_sk_num(infos) == 1,
+            let signer = OPENSSL_sk_value(infos, 0).map(OpaquePointer.init)
+        else { throw OpenSSLError("CMS_get0_SignerInfos", refusing: "the message has not exactly one signer") }
+        guard CMS_signed_get_attr_count(signer) > 0 else {
+            throw OpenSSLError("CMS_signed_get_attr_count", refusing: "the signer has no attributes")
+        }
+
+        let candidates = try CertificateStack(
+            signers.map { der throws(OpenSSLError) in try CertificateHandle(der, in: self) })
+        let output = try MemoryBIO()
+        // Stands in for content that is not there, and is digested all the same.
+        let nothing = try MemoryBIO()
+        let hasContent = CMS_get0_content(message.pointer)?.pointee != nil
+        OpenSSLError.clear()
+        let flags = UInt32(CMS_NOINTERN | CMS_NO_SIGNER_CERT_VERIFY | CMS_BINARY)
+        guard
+            CMS_verify(
+                message.pointer, candidates.pointer, nil, hasContent ? nil : nothing.pointer, output.pointer, flags)
+                == 1
+        else { throw OpenSSLError("CMS_verify") }
+        return CMSSignedContent(
+            content: output.content, attributes: Self.attributes(of: signer), digest: Self.digest(of: signer))
+    }
+
+    private static func digest(of signer: OpaquePointer) -> String {
+        var algorithm: UnsafeMutablePointer<X509_ALGOR>?
+        CMS_SignerInfo_get0_algs(signer, nil, nil, &algorithm, nil)
+        guard let algorithm, let name = OBJ_nid2sn(OBJ_obj2nid(algorithm.pointee.algorithm)) else { return "" }
+        return String(cString: name)
+    }
+
+    private static func attributes(of signer: OpaquePointer) -> [CMSAttribute] {
+        (0..<CMS_signed_get_attr_count(signer)).compactMap { index in
+            guard let attribute = CMS_signed_get_attr(signer, index), X509_ATTRIBUTE_count(attribute) == 1,
+                let type = Self.text(of: X509_ATTRIBUTE_get0_object(attribute)),
+                let any = X509_ATTRIBUTE_get0_type(attribute, 0)
+            else { return nil }
+            let kind = ASN1_TYPE_get(any)
+            guard [V_ASN1_PRINTABLESTRING, V_ASN1_UTF8STRING, V_ASN1_OCTET_STRING].contains(kind),
+                let string = any.pointee.value.asn1_string
+            else { return nil }
+            let bytes = Array(
+                UnsafeBufferPointer(start: ASN1_STRING_get0_data(string), count: Int(ASN1_STRING_length(string))))
+            if kind == V_ASN1_OCTET_STRING { return CMSAttribute(type, .octetString(bytes)) }
+            let text = String(decoding: bytes, as: UTF8.self)
+            return CMSAttribute(type, kind == V_ASN1_UTF8STRING ? .utf8String(text) : .printableString(text))
+        }
+    }
+
+    /// The numbers of an object identifier; nil for one that is longer than any in use.
+    private static func text(of object: OpaquePointer?) -> String? {
+        var text = [CChar](repeating: 0, count: 128)
+        let length = Int(OBJ_obj2txt(&text, Int32(text.count), object, 1))
+        guard length > 0, length < text.count else { return nil }
+        return String(decoding: text[..<length].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+}

@@ -1,0 +1,101 @@
+internal import COpenSSL
+internal import CertificateProviding
+
+/// Owns an `X509`.
+final class CertificateHandle {
+    let pointer: OpaquePointer
+
+    /// Reads a DER certificate, and nothing behind it.
+    init(_ der: [UInt8], in library: OpenSSLLibrary) throws(OpenSSLError) {
+        OpenSSLError.clear()
+        var certificate = X509_new_ex(library.context, nil)
+        let isWhole = der.withUnsafeBufferPointer { bytes in
+            var position = bytes.baseAddress
+            // Where it fails, it frees the certificate and leaves nil.
+            return d2i_X509(&certificate, &position, bytes.count) != nil
+                && position == bytes.baseAddress.map { $0 + bytes.count }
+        }
+        guard let certificate else { throw OpenSSLError("d2i_X509") }
+        pointer = certificate
+        guard isWhole else { throw OpenSSLError("d2i_X509", refusing: "trailing data") }
+    }
+
+    deinit { X509_free(pointer) }
+}
+
+/// Owns an `EVP_PKEY`.
+final class PrivateKeyHandle {
+    let pointer: OpaquePointer
+
+    init(pkcs8: SecretBytes, in library: OpenSSLLibrary) throws(OpenSSLError) {
+        OpenSSLError.clear()
+        let info = pkcs8.withUnsafeBytes { der in
+            var position = der.bindMemory(to: UInt8.self).baseAddress
+            return d2i_PKCS8_PRIV_KEY_INFO(nil, &position, der.count)
+        }
+        guard let info else { throw OpenSSLError("d2i_PKCS8_PRIV_KEY_INFO") }
+        defer { PKCS8_PRIV_KEY_INFO_free(info) }
+        guard let key = EVP_PKCS82PKEY_ex(info, library.context, nil) else { throw OpenSSLError("EVP_PKCS82PKEY_ex") }
+        pointer = key
+    }
+
+    deinit { EVP_PKEY_free(pointer) }
+}
+
+/// Owns a memory `BIO`, which wipes what it holds when it goes.
+final class MemoryBIO {
+    let pointer: OpaquePointer
+
+    init(_ content: [UInt8] = []) throws(OpenSSLError) {
+        OpenSSLError.clear()
+        guard let bio = BIO_new(BIO_s_mem()) else { throw OpenSSLError("BIO_new") }
+        pointer = bio
+        // Its end is an end of file, and not "try again".
+        BIO_ctrl(bio, BIO_C_SET_BUF_MEM_EOF_RETURN, 0, nil)
+        guard content.isEmpty || BIO_write(bio, content, Int32(clamping: content.count)) == content.count else {
+            throw OpenSSLError("BIO_write")
+        }
+    }
+
+    deinit { BIO_free(pointer) }
+
+    /// What has been written and not been read.
+    var content: [UInt8] {
+        var start: UnsafeMutablePointer<UInt8>?
+        let count = withUnsafeMutablePointer(to: &start) { BIO_ctrl(pointer, BIO_CTRL_INFO, 0, $0) }
+        return Array(UnsafeBufferPointer(start: start, count: max(0, count)))
+    }
+}
+
+/// Owns a `STACK_OF(X509)` with a reference to each certificate in it.
+final class CertificateStack {
+    let pointer: OpaquePointer?
+
+    init(_ certificates: [CertificateHandle]) throws(OpenSSLError) {
+        OpenSSLError.clear()
+        pointer = OPENSSL_sk_new_null()
+        for certificate in certificates {
+            X509_up_ref(certificate.pointer)
+            guard OPENSSL_sk_push(pointer, UnsafeRawPointer(certificate.pointer)) > 0 else {
+                X509_free(certificate.pointer)
+                throw OpenSSLError("OPENSSL_sk_push")
+            }
+        }
+    }
+
+    deinit { OPENSSL_sk_pop_free(pointer) { X509_free($0.map(OpaquePointer.init)) } }
+}
+
+extension OpenSSLLibrary {
+    /// Returns what one of the `i2d` functions writes.
+    static func encode(
+        _ function: String, _ write: (UnsafeMutablePointer<UnsafeMutablePointer<UInt8>?>) -> Int32
+    ) throws(OpenSSLError) -> [UInt8] {
+        OpenSSLError.clear()
+        var output: UnsafeMutablePointer<UInt8>?
+        let count = write(&output)
+        guard count > 0, let output else { throw OpenSSLError(function) }
+        defer { CRYPTO_free(output, #fileID, #line) }
+        return Array(UnsafeBufferPointer(start: output, count: Int(count)))
+    }
+}
