@@ -1,0 +1,114 @@
+import CertificateProviding
+import FoundationEssentials
+@_spi(FixedExpiryValidationTime) import X509
+
+/// The certificates of a SCEP server that can be trusted, and what each is for (RFC 8894, section 4.2).
+struct SCEPAuthorities: Sendable {
+    /// The CA, its issuers and the registration authorities, as far as the server sends them.
+    let certificates: [X509Certificate]
+    /// Those that may have issued: what a client trusts that enrols here.
+    var issuers: [X509Certificate] {
+        let authorities = certificates.filter(\.isAuthority)
+        return authorities.isEmpty ? certificates : authorities
+    }
+    /// Whose key messages are encrypted for.
+    let recipient: X509Certificate
+    /// Who may sign what the server sends.
+    let signers: [X509Certificate]
+    /// A DER `Name`.
+    let issuerDER: [UInt8]
+
+    /// More than any server has. So few that those who make up authorities that certify each other do not keep us busy:
+    /// each of the ways through them would be tried.
+    private static let maximumCount = 16
+
+    /// - Parameter certificates: As the server sent them, which is worth nothing by itself.
+    /// - Throws: `protocolError` for a CA that is not the configured one, `unsupportedAlgorithm` where no key is RSA.
+    init(
+        _ certificates: [X509Certificate], configuration: SCEPConfiguration, now: Date
+    ) async throws(CertificateProviderError) {
+        guard certificates.count <= Self.maximumCount else {
+            throw CertificateProviderError(
+                .protocolError, "The SCEP server has \(certificates.count) certificates, which is too many.")
+        }
+        let roots = try await Self.roots(of: certificates, configuration, now)
+        var trusted: [X509Certificate] = []
+        for certificate in certificates where !trusted.contains(certificate) {
+            let isRoot = roots.contains(certificate)
+            if isRoot { trusted.append(certificate) }
+            if !isRoot, await Self.leads(certificate, to: roots, through: certificates, now),
+                certificate.isAuthority || !Self.isForTLS(certificate)
+            {
+                trusted.append(certificate)
+            }
+        }
+        let authorities = trusted.filter(\.isAuthority)
+        let registration = trusted.filter { !$0.isAuthority }
+        // The lowest in the hierarchy, which is the one that issues.
+        let issuing = authorities.first { authority in
+            !authorities.contains { $0 != authority && $0.issuerDER == authority.subjectDER }
+        }
+        // What a CA's key usage says of encryption is not asked: most that decrypt do not say so.
+        let recipients = registration.filter { Self.usage($0)?.keyEncipherment ?? true } + [issuing].compactMap(\.self)
+        self.certificates = trusted
+        self.signers = registration.filter { Self.usage($0)?.digitalSignature ?? true } + authorities
+        guard !trusted.isEmpty, !signers.isEmpty else {
+            throw CertificateProviderError(
+                .protocolError, "The certificates of the SCEP server do not lead to a configured trust anchor.")
+        }
+        guard let recipient = recipients.first(where: { $0.publicKey.algorithm == .rsa }) else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm, "The SCEP server has no RSA certificate that a request could be encrypted for.")
+        }
+        self.recipient = recipient
+        self.issuerDER = issuing?.subjectDER ?? recipient.issuerDER
+    }
+
+    /// What all others must lead to: the certificate with the fingerprint, or the trust anchors.
+    private static func roots(
+        of certificates: [X509Certificate], _ configuration: SCEPConfiguration, _ now: Date
+    ) async throws(CertificateProviderError) -> [X509Certificate] {
+        guard let fingerprint = configuration.fingerprint else { return configuration.trustAnchors }
+        guard let pinned = certificates.first(where: { $0.sha256Fingerprint == fingerprint }) else {
+            let seen = certificates.map { "'\($0.subject)' (\($0.sha256Fingerprint.hexEncoded))" }
+            throw CertificateProviderError(
+                .protocolError,
+                """
+                The CA is not the configured one: the fingerprint \(fingerprint.hexEncoded) is not among the server's, \
+                \(seen.joined(separator: ", ")). Nothing was sent.
+                """)
+        }
+        let anchors = configuration.trustAnchors
+        if anchors.isEmpty || anchors.contains(pinned) { return [pinned] }
+        guard await leads(pinned, to: anchors, through: certificates, now) else {
+            throw CertificateProviderError(
+                .protocolError, "The CA '\(pinned.subject)' has the right fingerprint, but leads to no trust anchor.")
+        }
+        return [pinned]
+    }
+
+    private static func leads(
+        _ certificate: X509Certificate, to roots: [X509Certificate], through others: [X509Certificate], _ now: Date
+    ) async -> Bool {
+        guard let leaf = try? certificate.certificate() else { return false }
+        // One whose key swift-certificates cannot use issues nothing that could be verified.
+        let store = CertificateStore(roots.compactMap { try? $0.certificate() })
+        let intermediates = CertificateStore(others.compactMap { try? $0.certificate() })
+        var verifier = Verifier(rootCertificates: store) { RFC5280Policy(fixedExpiryValidationTime: now) }
+        if case .validCertificate = await verifier.validate(leaf: leaf, intermediates: intermediates) { return true }
+        return false
+    }
+
+    /// Whether a certificate below the CA is one that clients and servers get from it. The list of certificates is not
+    /// signed: one who has the key of such a certificate could put it there, and be sent everybody's challenge.
+    private static func isForTLS(_ certificate: X509Certificate) -> Bool {
+        guard let usage = (try? certificate.certificate()).flatMap({ try? $0.extensions.extendedKeyUsage }) else {
+            return false
+        }
+        return usage.contains(.clientAuth) || usage.contains(.serverAuth) || usage.contains(.any)
+    }
+
+    private static func usage(_ certificate: X509Certificate) -> KeyUsage? {
+        (try? certificate.certificate()).flatMap { try? $0.extensions.keyUsage }
+    }
+}

@@ -1,0 +1,116 @@
+import CertificateProviding
+import FoundationEssentials
+import Logging
+import OpenSSLSupport
+import SwiftASN1
+import X509
+
+/// The Simple Certificate Enrolment Protocol (RFC 8894).
+///
+/// The CA is known by its fingerprint or a trust anchor, and so the transport need not be TLS.
+struct SCEPClient: EnrolmentProtocol {
+    typealias Transport = @Sendable (HTTPRequest) async throws(CertificateProviderError) -> HTTPResponse
+    /// Returns the challenge password for a request, if there is one; may ask a person for it.
+    typealias Challenge = @Sendable (EnrolmentRequest) async throws(CertificateProviderError) -> SecretBytes?
+
+    let configuration: SCEPConfiguration
+    let library = OpenSSLLibrary()
+    private let challenge: Challenge
+    let now: @Sendable () -> Date
+    let logger: Logger
+    let transport: Transport
+
+    /// - Parameter challenge: Called when the CA has been found to be the right one, and not for a request that is
+    ///   pending. For a renewal the current certificate should do; some servers want the challenge as well.
+    init(
+        _ configuration: SCEPConfiguration, challenge: @escaping Challenge, now: @escaping @Sendable () -> Date,
+        logger: Logger, transport: @escaping Transport
+    ) {
+        self.configuration = configuration
+        self.challenge = challenge
+        self.now = now
+        self.logger = logger
+        self.transport = transport
+    }
+
+    func authorities() async throws(CertificateProviderError) -> [X509Certificate] {
+        try await fetchAuthorities().issuers
+    }
+
+    /// Only RSA keys can read the replies.
+    func preferredKeyType() -> KeyType? { .rsa2048 }
+
+    func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
+        let now = now()
+        let signer = try SCEPSigner(for: request, now: now)
+        let authorities = try await fetchAuthorities()
+        let capabilities = try await capabilities()
+        let digest = try capabilities.digest()
+        let cipher = try capabilities.cipher(permittingTripleDES: configuration.permitsTripleDES)
+
+        let csr = try await makeCSR(request)
+        let requester = try await SCEPRequester(signer, csr: csr.parsed, now: now)
+        let message: SCEPMessage
+        if request.isPending {
+            let names = try SCEPMessage.issuerAndSubject(
+                issuerDER: authorities.issuerDER, subject: csr.parsed.subject)
+            message = SCEPMessage(.certPoll, names, key: request.key.publicKey)
+        } else {
+            // A CA that does not know RenewalReq knows a renewal by who signs it.
+            let isRenewal = signer.current != nil && capabilities.canRenew
+            message = SCEPMessage(isRenewal ? .renewalReq : .pkcsReq, csr.der, key: request.key.publicKey)
+        }
+        logger.debug(
+            "sending a SCEP request",
+            metadata: [
+                "messageType": "\(message.type)", "transactionID": "\(message.transactionID)", "digest": "\(digest)",
+                "cipher": "\(cipher)",
+            ])
+        let encoded = try message.encoded(
+            by: requester, for: authorities.recipient, digest: digest, cipher: cipher, with: library)
+        let response = try await performOperation(encoded, canPost: capabilities.canPost)
+        let reply = try SCEPReply(response.body, to: message, signers: authorities.signers, with: library)
+        switch reply.status {
+        case .pending: return .pending(retryAfter: response.retryAfter(now: now))
+        case .success(let envelope): return .issued(try certificates(in: envelope, for: requester, reply: reply))
+        }
+    }
+
+    private func makeCSR(
+        _ request: EnrolmentRequest
+    ) async throws(CertificateProviderError) -> (der: [UInt8], parsed: CertificateSigningRequest) {
+        var der = request.csr
+        if !request.isPending, let challenge = try await challenge(request) {
+            let attribute = try CertificateSigningRequest.Attribute(challengePassword: challenge)
+            der = try await CertificateRequest(request.names, attributes: [attribute], key: request.key)
+                .derRepresentation
+        }
+        do {
+            return (der, try CertificateSigningRequest(derEncoded: der))
+        } catch {
+            throw CertificateProviderError(.internal, "The certificate request cannot be read.")
+        }
+    }
+
+    /// What servers encrypt with, which is their choice: what they send is public once it is used.
+    private static let ciphers: Set<CMSCipher> = [.aes128CBC, .aes192CBC, .aes256CBC, .tripleDESCBC, .desCBC]
+
+    private func certificates(
+        in envelope: [UInt8], for requester: SCEPRequester, reply: SCEPReply
+    ) throws(CertificateProviderError) -> [X509Certificate] {
+        let (content, cipher): ([UInt8], CMSCipher)
+        do throws(OpenSSLError) {
+            (content, cipher) = try library.decryptEnvelopedData(
+                envelope, certificate: requester.certificate, key: requester.key, accepting: Self.ciphers)
+        } catch {
+            let isOld = error.isUnsupportedAlgorithm
+            throw CertificateProviderError(
+                isOld ? .unsupportedAlgorithm : .protocolError,
+                "What the SCEP server issued cannot be decrypted: \(error)\(isOld ? "; have the server use AES." : ".")",
+                underlying: error)
+        }
+        logger.debug(
+            "the SCEP server has issued", metadata: ["digest": "\(reply.digest)", "cipher": "\(cipher)"])
+        return try CertificateBag.certificates(in: content)
+    }
+}

@@ -1,0 +1,103 @@
+import CertificateProviding
+import OpenSSLSupport
+import SwiftASN1
+import X509
+
+/// The signed attributes of a SCEP message (RFC 8894, section 3.2.1).
+enum SCEPAttribute {
+    static let messageType = "2.16.840.1.113733.1.9.2"
+    static let pkiStatus = "2.16.840.1.113733.1.9.3"
+    static let failInfo = "2.16.840.1.113733.1.9.4"
+    static let senderNonce = "2.16.840.1.113733.1.9.5"
+    static let recipientNonce = "2.16.840.1.113733.1.9.6"
+    static let transactionID = "2.16.840.1.113733.1.9.7"
+    static let failInfoText = "1.3.6.1.5.5.7.24.1"
+}
+
+/// What a message is for (RFC 8894, section 3.2.1.2).
+enum SCEPMessageType: String, Sendable {
+    case certRep = "3"
+    case renewalReq = "17"
+    case pkcsReq = "19"
+    case certPoll = "20"
+}
+
+/// A message to the CA, before it is encrypted and signed.
+struct SCEPMessage: Sendable {
+    let type: SCEPMessageType
+    /// What the CA is to read: a CSR, or an `IssuerAndSubject`.
+    let content: [UInt8]
+    /// Names the transaction in every message of it, and a restart changes nothing: the key decides.
+    let transactionID: String
+    let nonce: [UInt8]
+
+    init(_ type: SCEPMessageType, _ content: [UInt8], key: PublicKeyInfo) {
+        self.type = type
+        self.content = content
+        transactionID = key.sha256.hexEncoded
+        var generator = SystemRandomNumberGenerator()
+        nonce = (0..<16).map { _ in .random(in: .min ... .max, using: &generator) }
+    }
+
+    /// Returns the message as it travels: a SignedData over an EnvelopedData.
+    func encoded(
+        by requester: SCEPRequester, for recipient: X509Certificate, digest: String, cipher: CMSCipher,
+        with library: OpenSSLLibrary
+    ) throws(CertificateProviderError) -> [UInt8] {
+        do throws(OpenSSLError) {
+            let envelope = try library.envelopedData(content, recipient: recipient.derRepresentation, cipher: cipher)
+            let attributes = [
+                CMSAttribute(SCEPAttribute.messageType, .printableString(type.rawValue)),
+                CMSAttribute(SCEPAttribute.transactionID, .printableString(transactionID)),
+                CMSAttribute(SCEPAttribute.senderNonce, .octetString(nonce)),
+            ]
+            return try library.signedData(
+                envelope, attributes: attributes, certificate: requester.certificate, key: requester.key, digest: digest
+            )
+        } catch {
+            throw CertificateProviderError(.internal, "The SCEP message cannot be written.", underlying: error)
+        }
+    }
+
+    /// What a CertPoll asks for (RFC 8894, section 3.3.3).
+    static func issuerAndSubject(
+        issuerDER: [UInt8], subject: DistinguishedName
+    ) throws(CertificateProviderError) -> [UInt8] {
+        var serializer = DER.Serializer()
+        do {
+            try serializer.appendConstructedNode(identifier: .sequence) { coder in
+                coder.serializeRawBytes(issuerDER)
+                try coder.serialize(subject)
+            }
+        } catch {
+            throw CertificateProviderError(.internal, "The names of the request cannot be written.", underlying: error)
+        }
+        return serializer.serializedBytes
+    }
+}
+
+extension CertificateSigningRequest.Attribute {
+    /// The challengePassword of a CSR (RFC 2985, section 5.4.1).
+    ///
+    /// - Throws: `configurationInvalid` for one that is no text.
+    init(challengePassword: SecretBytes) throws(CertificateProviderError) {
+        let text = challengePassword.withUnsafeBytes { String(validating: $0, as: UTF8.self) }
+        guard let text, !text.isEmpty else {
+            throw CertificateProviderError(
+                .configurationInvalid, "The challenge password is empty, or not text in UTF-8; check where it is from.")
+        }
+        do {
+            // PrintableString where it can be, as servers of old know nothing else.
+            let value =
+                if let printable = try? ASN1PrintableString(text) {
+                    try ASN1Any(erasing: printable)
+                } else {
+                    try ASN1Any(erasing: ASN1UTF8String(text))
+                }
+            self.init(oid: [1, 2, 840, 113549, 1, 9, 7], values: [value])
+        } catch {
+            // Without the underlying error, which might quote it.
+            throw CertificateProviderError(.internal, "The challenge password cannot be written.")
+        }
+    }
+}

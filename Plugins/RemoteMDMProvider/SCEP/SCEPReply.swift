@@ -1,0 +1,104 @@
+import CertificateProviding
+import OpenSSLSupport
+
+/// A CertRep (RFC 8894, section 3.3.2) whose signature is good and which answers the message that was sent.
+struct SCEPReply: Sendable {
+    enum Status: Sendable {
+        /// The EnvelopedData with the certificates.
+        case success([UInt8])
+        case pending
+    }
+
+    let status: Status
+    /// What it was signed with, as OpenSSL calls it.
+    let digest: String
+
+    /// What a server may sign with. Not our choice, and the certificates speak for themselves; but MD5 shows nothing.
+    private static let digests: Set<String> = ["SHA1", "SHA256", "SHA384", "SHA512"]
+
+    /// - Parameter signers: The certificates, one of which must have signed.
+    /// - Throws: `rejected` with the reason that the server gives; `protocolError` for a reply that is none.
+    init(
+        _ reply: [UInt8], to message: SCEPMessage, signers: [X509Certificate], with library: OpenSSLLibrary
+    ) throws(CertificateProviderError) {
+        let signed: CMSSignedContent
+        do throws(OpenSSLError) {
+            signed = try library.verifySignedData(reply, signers: signers.map(\.derRepresentation))
+        } catch {
+            throw CertificateProviderError(
+                .protocolError, "The reply of the SCEP server is damaged, or not signed by the CA.", underlying: error)
+        }
+        let attributes = SCEPReplyAttributes(signed.attributes)
+        try attributes.check(answering: message)
+        digest = signed.digest
+        guard Self.digests.contains(digest) else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "The reply of the SCEP server is signed with \(digest), which proves nothing; have it use SHA-256.")
+        }
+        switch attributes.text(SCEPAttribute.pkiStatus) {
+        case "0": status = .success(signed.content)
+        case "2": throw attributes.failure
+        case "3": status = .pending
+        case let other:
+            throw CertificateProviderError(
+                .protocolError,
+                "The reply of the SCEP server has \(other == nil ? "no" : "an unknown") pkiStatus; ask its administrator."
+            )
+        }
+    }
+}
+
+private struct SCEPReplyAttributes {
+    private let values: [String: [CMSAttribute.Value]]
+
+    init(_ attributes: [CMSAttribute]) {
+        values = Dictionary(grouping: attributes, by: \.type).mapValues { $0.map(\.value) }
+    }
+
+    /// The value of an attribute that is there once.
+    private func value(_ type: String) -> CMSAttribute.Value? {
+        values[type].flatMap { $0.count == 1 ? $0.first : nil }
+    }
+
+    func text(_ type: String) -> String? {
+        switch value(type) {
+        case .printableString(let text), .utf8String(let text): text
+        default: nil
+        }
+    }
+
+    func check(answering message: SCEPMessage) throws(CertificateProviderError) {
+        guard text(SCEPAttribute.messageType) == SCEPMessageType.certRep.rawValue else {
+            throw CertificateProviderError(
+                .protocolError, "The SCEP server answered with a message that is no CertRep.")
+        }
+        guard text(SCEPAttribute.transactionID) == message.transactionID else {
+            throw CertificateProviderError(.protocolError, "The SCEP server answered for another transaction.")
+        }
+        guard value(SCEPAttribute.recipientNonce) == .octetString(message.nonce) else {
+            throw CertificateProviderError(
+                .protocolError,
+                "The SCEP server's reply is to another message: its recipientNonce is not the nonce sent.")
+        }
+    }
+
+    /// What a failInfo means (RFC 8894, section 3.2.1.4.1), and what may be done about it.
+    private static let meanings: [String: String] = [
+        "0": "badAlg: it does not take an algorithm of the request",
+        "1": "badMessageCheck: it found the request damaged",
+        "2": "badRequest: it does not permit the request, for its names, its key or its challenge password",
+        "3": "badTime: the clock of this host or of the server is wrong",
+        "4": "badCertId: it knows no such certificate or request",
+    ]
+
+    /// The refusal. Its native code is the number of the failInfo.
+    var failure: CertificateProviderError {
+        let number = text(SCEPAttribute.failInfo)
+        let meaning = number.flatMap { Self.meanings[$0] } ?? "failInfo \(number?.prefix(8) ?? "is missing")"
+        let details = text(SCEPAttribute.failInfoText).map { " It says: \($0.prefix(300))" } ?? ""
+        return CertificateProviderError(
+            .rejected, "The SCEP server refused the request, with \(meaning).\(details)".withVisibleControls,
+            nativeCode: number.flatMap { Int($0) })
+    }
+}
