@@ -13,7 +13,7 @@ BUILD_PACKAGES := $(TOOLCHAIN_PACKAGES) libp11-kit-dev libssl-dev pkg-config g++
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 # PKCS#11 modules that the tests use, and the tools that fill their tokens.
 TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtpm2-pkcs11-1 libtss2-tcti-swtpm0 swtpm
-TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 python3-openssl strace util-linux $(TOKEN_PACKAGES)
+TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 python3-openssl scep strace util-linux $(TOKEN_PACKAGES)
 INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
 BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev
 

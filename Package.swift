@@ -222,8 +222,13 @@ let package = Package(
         .testTarget(
             name: "RemoteMDMProviderTests",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "OpenSSLSupport", "RemoteMDMProvider", "TestSupport",
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "OpenSSLSupport", "RemoteMDMProvider",
+                "TestSupport",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
             ]),
         .testTarget(

@@ -1,0 +1,89 @@
+import CertificateProviding
+import OpenSSLSupport
+import SwiftASN1
+import TestSupport
+import Testing
+import X509
+
+@testable import RemoteMDMProvider
+
+/// Answers that were cut off or damaged: an error, or what the CA had signed, and nothing else.
+@Suite struct SCEPFuzzTests {
+    private struct Exchange {
+        let client: SCEPClient
+        let authority: X509Certificate
+        let message: SCEPMessage
+        let requester: SCEPRequester
+        let reply, envelope, bag: [UInt8]
+
+        init() async throws {
+            let responder = try SCEPResponder()
+            authority = responder.authority.certificate
+            client = .testing(try SCEPConfiguration(trusting: authority), transport: responder.transport)
+            let request = try await EnrolmentRequest.testing(key: TestKeys.rsa.get())
+            let csr = try await CertificateRequest(request.names, key: request.key)
+            let parsed = try CertificateSigningRequest(derEncoded: csr.derRepresentation)
+            let signer = try SCEPSigner(for: request, now: client.now())
+            requester = try await SCEPRequester(signer, csr: parsed, now: client.now())
+            message = SCEPMessage(.pkcsReq, csr.derRepresentation, key: request.key.publicKey)
+            reply = try responder.reply(
+                to: try message.encoded(
+                    by: requester, for: authority, digest: "SHA256", cipher: .aes128CBC, with: client.library))
+            envelope = try client.library.verifySignedData(reply, signers: [authority.derRepresentation]).content
+            bag = try responder.bag([responder.authority.issue(parsed)])
+        }
+
+        func read(_ bytes: [UInt8]) throws(CertificateProviderError) -> SCEPReply {
+            try SCEPReply(bytes, to: message, signers: [authority], with: client.library)
+        }
+
+        func decrypt(_ bytes: [UInt8]) throws -> [UInt8] {
+            try client.library.decryptEnvelopedData(
+                bytes, certificate: requester.certificate, key: requester.key,
+                accepting: [.aes128CBC, .desCBC, .tripleDESCBC]
+            ).content
+        }
+    }
+
+    @Test func whatIsCutOffAnywhereIsRefused() async throws {
+        let exchange = try await Exchange()
+        _ = try exchange.read(exchange.reply)
+        for count in exchange.reply.indices {
+            #expect(throws: CertificateProviderError.self) { try exchange.read(Array(exchange.reply.prefix(count))) }
+        }
+        for count in exchange.envelope.indices {
+            #expect(throws: OpenSSLError.self) { try exchange.decrypt(Array(exchange.envelope.prefix(count))) }
+        }
+        for count in exchange.bag.indices {
+            #expect(throws: CertificateProviderError.self) {
+                try CertificateBag.certificates(in: Array(exchange.bag.prefix(count)))
+            }
+        }
+    }
+
+    @Test func damagedRepliesSayNothingElse() async throws {
+        let exchange = try await Exchange()
+        var mutator = Mutator(seeds: [exchange.reply], seed: 1)
+        var rounds = FuzzRounds(atLeast: 3000)
+        while rounds.next() {
+            guard let reply = try? exchange.read(mutator.next()) else { continue }
+            // What is not signed, such as the certificates that go along, may have been changed.
+            guard case .success(let envelope) = reply.status else {
+                Issue.record("a success became \(reply.status)")
+                return
+            }
+            #expect(envelope == exchange.envelope)
+        }
+    }
+
+    @Test func damagedBagsAndEnvelopesAreReadOrRefused() async throws {
+        let exchange = try await Exchange()
+        var mutator = Mutator(seeds: [exchange.bag, exchange.envelope], seed: 2)
+        var rounds = FuzzRounds(atLeast: 3000)
+        while rounds.next() {
+            let bytes = mutator.next()
+            _ = try? CertificateBag.certificates(in: bytes)
+            _ = try? exchange.decrypt(bytes)
+        }
+    }
+}

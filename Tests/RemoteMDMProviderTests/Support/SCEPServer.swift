@@ -1,0 +1,80 @@
+import CertificateProviding
+import CertificateTLS
+import Foundation
+import Synchronization
+import TestSupport
+
+@testable import RemoteMDMProvider
+
+/// Debian's `scepserver` with a CA of its own. Ends when nobody uses it any more.
+final class SCEPServer: Sendable {
+    struct Failure: Error, CustomStringConvertible { var description: String }
+
+    static let challenge = "correct horse"
+
+    let depot: TemporaryDirectory
+    let port: Int
+    let authority: X509Certificate
+    private let process: Mutex<Process>
+    /// The server lives as long as this is open.
+    private let input: Pipe
+
+    init(_ options: [String] = ["-challenge", challenge, "-allowrenew", "0"]) throws {
+        depot = try TemporaryDirectory()
+        input = Pipe()
+        let output = Pipe()
+        let process = Process()
+        let folder = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent()
+        process.executableURL = folder.appending(path: "SCEPServer/scep-server")
+        process.arguments = ["--depot", depot.path] + options
+        process.standardInput = input
+        process.standardOutput = output
+        try process.run()
+        // What there is, and not a full buffer.
+        let line = output.fileHandleForReading.availableData
+        guard let ready = try? JSONSerialization.jsonObject(with: line) as? [String: Int], let port = ready["port"]
+        else {
+            throw Failure(description: "scepserver did not start; is the package scep installed?")
+        }
+        self.port = port
+        self.process = Mutex(process)
+        let pem = String(decoding: try depot.read("ca.pem"), as: UTF8.self)
+        authority = try X509Certificate(pem: pem)
+    }
+
+    deinit { stop() }
+
+    /// Ends the server, and waits for that.
+    func stop() {
+        process.withLock { process in
+            process.terminate()
+            process.waitUntilExit()
+        }
+    }
+
+    var url: String { "http://127.0.0.1:\(port)/scep" }
+    var log: String { (try? depot.read("log")).map { String(decoding: $0, as: UTF8.self) } ?? "" }
+
+    /// One connection a request, over plain HTTP.
+    var transport: SCEPClient.Transport {
+        { [port] request async throws(CertificateProviderError) in
+            guard let url = ServerURL("http://127.0.0.1:\(port)") else {
+                throw CertificateProviderError(.internal, "no URL")
+            }
+            let security = ServerConnection.Security(
+                trust: ServerTrust(trustAnchors: .system), credentials: nil, now: { Date() })
+            let session = ServerSession(url, security, .none, timeout: .seconds(30))
+            let response = try await session.response(to: request)
+            await session.close()
+            return response
+        }
+    }
+}
+
+extension X509Certificate {
+    init(pem: String) throws {
+        let base64 = pem.split(separator: "\n").filter { !$0.hasPrefix("-----") }.joined()
+        try self.init(derRepresentation: Array(Data(base64Encoded: base64) ?? Data()))
+    }
+}
