@@ -125,16 +125,34 @@ struct Enrolment {
         let trust = try await blocking { () throws(CertificateProviderError) in try settings.trust() }
         let security = ServerConnection.Security(
             trust: trust,
-            credentials: try current.map { identity throws(CertificateProviderError) in
+            credentials: try (settings.server.isSecure ? current : nil).map {
+                identity throws(CertificateProviderError) in
                 try TLSCredentials(identity)
             }, now: environment.now)
         let session = ServerSession(
             settings.server, security, try await credentials(), timeout: settings.timeout)
         switch settings.enrolmentProtocol {
         case .est: return ESTClient(settings.server, session: session, now: environment.now)
-        case .scep:
-            throw CertificateProviderError(.unsupportedAlgorithm, "SCEP is not there yet.")
+        case .scep: return try await makeSCEPClient(session)
         }
+    }
+
+    private func makeSCEPClient(_ session: ServerSession) async throws(CertificateProviderError) -> SCEPClient {
+        let configuration = try await blocking { () throws(CertificateProviderError) in
+            try SCEPConfiguration(
+                target: settings.server.target, fingerprint: settings.caFingerprint,
+                trustAnchors: try settings.trustAnchors.map { path throws(CertificateProviderError) in
+                    try CertificateFile.read(path)
+                } ?? [])
+        }
+        return SCEPClient(
+            configuration,
+            challenge: { [settings, environment, interaction] _ async throws(CertificateProviderError) in
+                guard let source = settings.challengeSource else { return nil }
+                return try await environment.secret(
+                    from: source, prompt: "Challenge for \(settings.server.authority)", interaction: interaction)
+            }, now: environment.now, logger: environment.logger
+        ) { request async throws(CertificateProviderError) in try await session.response(to: request) }
     }
 
     private func credentials() async throws(CertificateProviderError) -> ServerCredentials {

@@ -11,11 +11,13 @@ struct Settings: Sendable {
     let enrolmentProtocol: EnrolmentKind
     let server: ServerURL
     let trustAnchors: String?
+    let caFingerprint: String?
     let pins: [String]
     let isPinEnough: Bool
     let username: String?
     let passwordSource: SecretSource?
     let bearerSource: SecretSource?
+    let challengeSource: SecretSource?
     let names: CertificateRequest.Names
     /// `nil` where the server may choose.
     let keyType: KeyType?
@@ -41,7 +43,7 @@ struct Settings: Sendable {
         self.enrolmentProtocol = enrolmentProtocol
         let url = try parameters.requiredString(Parameter.url, provider: provider)
         guard let server = ServerURL(url) else {
-            throw parameters.invalid(Parameter.url, "is no https: URL of a server", provider: provider)
+            throw parameters.invalid(Parameter.url, "is no URL of a server", provider: provider)
         }
         guard enrolmentProtocol != .est || (server.isSecure && server.query == nil) else {
             throw parameters.invalid(
@@ -49,6 +51,12 @@ struct Settings: Sendable {
         }
         self.server = server
         trustAnchors = parameters.string(Parameter.trustAnchors)
+        caFingerprint = parameters.string(Parameter.caFingerprint)
+        challengeSource = try parameters.secretSource(Parameter.challengeSource, provider: provider)
+        for name in [Parameter.caFingerprint, Parameter.challengeSource]
+        where enrolmentProtocol == .est && parameters.string(name) != nil {
+            throw parameters.invalid(name, "belongs to protocol=scep", provider: provider)
+        }
         pins = (parameters.string(Parameter.pin) ?? "").split(separator: ",").map { String($0).trimmed }
         isPinEnough = try choice(Parameter.pinMode, PinMode.both, "pin-and-pki or pin-only") == .pinOnly
         guard !isPinEnough || !pins.isEmpty else {
@@ -75,6 +83,12 @@ struct Settings: Sendable {
             }
             return type
         }
+        if enrolmentProtocol == .scep, let keyType, !keyType.rawValue.hasPrefix("rsa") {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "SCEP needs an RSA key, which its answers are encrypted for (RFC 8894, section 2.2); set 'key-type' to rsa2048 "
+                    + "or larger, or use EST.", provider: provider)
+        }
         guard let seconds = Int(parameters.string(Parameter.timeout) ?? String(RemoteMDMParameters.defaultTimeout)),
             (1...86_400).contains(seconds)
         else { throw parameters.invalid(Parameter.timeout, "must be a number of seconds to 86400", provider: provider) }
@@ -87,6 +101,8 @@ struct Settings: Sendable {
 
     /// Blocks on the files of trust anchors and pins.
     func trust() throws(CertificateProviderError) -> ServerTrust {
+        // SCEP protects itself, and knows its authority by the fingerprint or the anchors.
+        guard server.isSecure else { return ServerTrust(trustAnchors: .system) }
         var known: [CertificatePin] = []
         for pin in pins { known += try CertificatePin.read(pin) }
         // Never silently: whom the host trusts for the web is not asked whom to trust with identities.

@@ -9,20 +9,24 @@ public enum RemoteMDMParameters {
         makeProvider: @escaping @Sendable (ProviderEnvironment) -> any CertificateProvider
     ) -> ProviderDescriptor {
         ProviderDescriptor(
-            id: id, displayName: "Device management", summary: "An identity that a server issues, over EST (RFC 7030).",
+            id: id, displayName: "Device management",
+            summary: "An identity that a server issues, over EST (RFC 7030) or SCEP (RFC 8894).",
             parameters: documented, makeProvider: makeProvider)
     }
 
     package static let defaultTimeout = 60
 
     package static let documented: [ParameterDescriptor] = [
-        .init(Parameter.protocol, .string, isRequired: true, summary: "est (RFC 7030)."),
+        .init(Parameter.protocol, .string, isRequired: true, summary: "est (RFC 7030) or scep (RFC 8894)."),
         .init(
             Parameter.url, .string, isRequired: true,
-            summary: "The server, with the label as path: https://HOST[:PORT][/LABEL]."),
+            summary: "The server. EST: https://HOST[:PORT][/LABEL]. SCEP: the URL of its program, http: or https:."),
         .init(
             Parameter.trustAnchors, .certificateFile,
             summary: "PEM file with the authority of the server's certificate."),
+        .init(
+            Parameter.caFingerprint, .string,
+            summary: "SCEP: the SHA-256 digest of the authority's certificate, in hexadecimal."),
         .init(
             Parameter.pin, .string,
             summary:
@@ -36,6 +40,7 @@ public enum RemoteMDMParameters {
             Parameter.passwordSource, .secretSource, defaultValue: "prompt, where there is a username",
             summary: "Where the password is."),
         .init(Parameter.bearerSource, .secretSource, summary: "Where a bearer token is (RFC 6750)."),
+        .init(Parameter.challengeSource, .secretSource, summary: "SCEP: where the challenge password is."),
         .init(Parameter.subject, .string, isRequired: true, summary: "RFC 4514, such as CN=client,O=Example."),
         .init(
             Parameter.subjectAlternativeNames, .string,
@@ -54,11 +59,13 @@ package enum Parameter {
     package static let `protocol` = "protocol"
     package static let url = "url"
     package static let trustAnchors = "trust-anchors"
+    package static let caFingerprint = "ca-fingerprint"
     package static let pin = "pin"
     package static let pinMode = "pin-mode"
     package static let username = "username"
     package static let passwordSource = "password-source"
     package static let bearerSource = "bearer-source"
+    package static let challengeSource = "challenge-source"
     package static let subject = "subject"
     package static let subjectAlternativeNames = "subject-alternative-names"
     package static let keyType = "key-type"

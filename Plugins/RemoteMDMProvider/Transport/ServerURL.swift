@@ -42,5 +42,6 @@ struct ServerURL: Sendable, Hashable {
         return other.target
     }
 
-    private var target: String { (path.isEmpty ? "/" : path) + (query.map { "?" + $0 } ?? "") }
+    /// What is asked of the server: path and query.
+    var target: String { (path.isEmpty ? "/" : path) + (query.map { "?" + $0 } ?? "") }
 }
