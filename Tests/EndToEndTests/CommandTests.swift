@@ -106,8 +106,8 @@ import Testing
         let items = try output.document("ProviderList")["items"].array
         let pkcs12 = try #require(items.first { $0["id"].string == "pkcs12" })
         let parameters = pkcs12["parameters"].array
-        #expect(parameters.map { $0["name"].string } == ["path", "password-source", "alias"])
-        #expect(parameters.map { $0["required"].bool } == [true, false, false])
+        #expect(parameters.map { $0["name"].string } == ["path", "password-source", "alias", "renew-at"])
+        #expect(parameters.map { $0["required"].bool } == [true, false, false, false])
         #expect(parameters[0]["default"].isNull)
         let text = try sandbox.certprov("providers").stdout
         for name in ["path", "password-source", "alias"] { #expect(text.contains("  \(name) ")) }

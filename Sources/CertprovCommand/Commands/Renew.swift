@@ -27,12 +27,13 @@ struct Renew: AsyncParsableCommand {
                 throw CertificateProviderError(
                     .notFound, "No identity is stored that could be renewed; get one with: certprov fetch")
             }
-            let now = Date()
+            var now = Date()
             var identity = stored
             var result: RenewalDocument.Result =
                 manager.renewalSchedule(for: stored).isDue(at: now) ? .due : .notDue
             if result == .due && !dryRun {
                 identity = try await manager.renewIdentityIfDue(at: now, TerminalInteraction())
+                now = Date()  // a server may have taken its time
                 result = .renewed
             }
             let status = identity.certificate.status(at: now)
