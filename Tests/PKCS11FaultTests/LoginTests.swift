@@ -24,6 +24,18 @@ import Testing
         #expect(try await identity.key.signsValidly())
     }
 
+    /// Nor does one of somebody who had found the user logged in.
+    @Test func aLoginOfAnotherPartIsLeftAlone() async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        let second = try module.provider()
+        _ = try await second.getCertificate(NoUserInteraction())
+        let pins = module.control.pins()
+        try second.deleteStoredCertificate()
+        #expect(try await identity.key.signsValidly())
+        #expect(module.calls("C_Logout") == 0 && module.control.pins() == pins)
+    }
+
     @Test func aTokenWithoutALoginIsSentNoPIN() async throws {
         let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, 0, CK_FLAGS(CKF_LOGIN_REQUIRED))

@@ -13,6 +13,8 @@ final class TokenConnection: Sendable {
 
     private struct State {
         var login: Module.Login?
+        /// Whether it is this connection's: otherwise another part of the process has logged in, and logs out.
+        var isLoginOwn = false
         /// By the public key, and after login: the same handle may later mean another key.
         var keys: [PublicKeyInfo: Key] = [:]
     }
@@ -51,7 +53,10 @@ final class TokenConnection: Sendable {
                 return false
             }
         }
-        state.withLock { $0.login = $0.login ?? Module.Login(slot.module) }
+        state.withLock { state in
+            state.login = state.login ?? Module.Login(slot.module)
+            state.isLoginOwn = state.isLoginOwn || isProven
+        }
         return isProven
     }
 
@@ -103,12 +108,11 @@ final class TokenConnection: Sendable {
 
     /// Logs the user out, where this connection logged them in.
     func logout() {
-        guard
-            state.withLock({ state in
-                defer { state = State() }
-                return state.login != nil
-            })
-        else { return }
+        let isOwn = state.withLock { state in
+            defer { state = State() }
+            return state.isLoginOwn
+        }
+        guard isOwn else { return }
         try? sessions.withSession { session throws(CryptokiError) in
             try session.call("C_Logout") { $0.C_Logout?(session.handle) }
         }
