@@ -53,28 +53,39 @@ static void set_mechanisms(unsigned token, const CK_MECHANISM_TYPE *mechanisms, 
            state.tokens[token].mechanism_count = count);
 }
 
-/// The `CKA_ID` is the number in as many bytes as it takes.
-static void add(unsigned token, struct object object, unsigned id) {
-    unsigned rest = id;
-    do object.id_count++; while (rest >>= 8);
-    for (CK_ULONG index = object.id_count; index > 0; id >>= 8) object.id[--index] = (CK_BYTE)id;
-    pthread_mutex_lock(&state.lock);
-    struct token *owner = &state.tokens[token];
-    unsigned long place = 0;
-    if (owner->gone_count > 0) {
-        while (!owner->objects[place].is_gone) place++;
-        owner->gone_count--;
+/// Where a destroyed object was, or behind the last one.
+static CK_OBJECT_HANDLE append(struct token *token, struct object object) {
+    unsigned long count = token->object_count, place = 0;
+    if (token->gone_count > 0) {
+        while (!token->objects[place].is_gone) place++;
+        token->gone_count--;
     } else {
-        place = owner->object_count++;
-        owner->objects = realloc(owner->objects, owner->object_count * sizeof object);
+        if ((count & (count - 1)) == 0) {
+            // What was there is not freed: a call may be using it.
+            struct object *larger = malloc((count ? 2 * count : 1) * sizeof object);
+            if (count) memcpy(larger, token->objects, count * sizeof object);
+            token->objects = larger;
+        }
+        place = token->object_count++;
     }
-    owner->objects[place] = object;
-    pthread_mutex_unlock(&state.lock);
+    token->objects[place] = object;
+    return place + 1;
 }
+
+/// A `CKA_ID` that is the number, in as many bytes as it takes.
+static struct id id_of(unsigned number) {
+    struct id id = {.count = 1};
+    for (unsigned rest = number; rest >>= 8;) id.count++;
+    for (CK_ULONG index = id.count; index > 0; number >>= 8) id.bytes[--index] = (CK_BYTE)number;
+    return id;
+}
+
+static void add(unsigned token, struct object object) { LOCKED(append(&state.tokens[token], object)); }
 
 static int add_key(unsigned token, unsigned id, const void *der, unsigned long count, int asks_each_time) {
     const unsigned char *next = der;
-    struct object object = {.class = CKO_PRIVATE_KEY, .asks_each_time = asks_each_time ? CK_TRUE : CK_FALSE};
+    struct object object = {
+        .class = CKO_PRIVATE_KEY, .id = id_of(id), .asks_each_time = asks_each_time ? CK_TRUE : CK_FALSE};
     object.key = d2i_AutoPrivateKey(NULL, &next, (long)count);
     if (object.key == NULL) return 0;
     BIGNUM *modulus = NULL;
@@ -84,21 +95,26 @@ static int add_key(unsigned token, unsigned id, const void *der, unsigned long c
         BN_bn2bin(modulus, object.modulus);
         BN_free(modulus);
     }
-    add(token, object, id);
+    add(token, object);
     return 1;
 }
 
-static int add_certificate(unsigned token, unsigned id, const void *der, unsigned long count) {
+CK_OBJECT_HANDLE append_certificate(struct token *token, struct id id, const void *der, unsigned long count) {
     const unsigned char *next = der;
-    struct object object = {.class = CKO_CERTIFICATE, .value_count = count};
+    struct object object = {.class = CKO_CERTIFICATE, .id = id, .value_count = count};
     X509 *certificate = d2i_X509(NULL, &next, (long)count);
     if (certificate == NULL) return 0;
     object.subject_count = (unsigned long)i2d_X509_NAME(X509_get_subject_name(certificate), &object.subject);
     X509_free(certificate);
     object.value = malloc(count);
     memcpy(object.value, der, count);
-    add(token, object, id);
-    return 1;
+    return append(token, object);
+}
+
+static int add_certificate(unsigned token, unsigned id, const void *der, unsigned long count) {
+    CK_OBJECT_HANDLE object;
+    LOCKED(object = append_certificate(&state.tokens[token], id_of(id), der, count));
+    return object != 0;
 }
 
 static void set_visibility(unsigned token, int shows_certificates, int shows_keys) {
@@ -107,9 +123,10 @@ static void set_visibility(unsigned token, int shows_certificates, int shows_key
 }
 
 static void add_public_key(unsigned token, unsigned id, const void *point, unsigned long count) {
-    struct object object = {.class = CKO_PUBLIC_KEY, .value_count = count, .value = malloc(count)};
+    struct object object = {
+        .class = CKO_PUBLIC_KEY, .id = id_of(id), .value_count = count, .value = malloc(count)};
     memcpy(object.value, point, count);
-    add(token, object, id);
+    add(token, object);
 }
 
 static void set_mechanism_info(unsigned token, CK_MECHANISM_TYPE mechanism, CK_MECHANISM_INFO info) {

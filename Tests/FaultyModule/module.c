@@ -126,7 +126,7 @@ static CK_RV get_mechanism_info(CK_SLOT_ID id, CK_MECHANISM_TYPE mechanism, CK_M
 
 static CK_RV open_session(
     CK_SLOT_ID id, CK_FLAGS flags, void *application, CK_NOTIFY notify, CK_SESSION_HANDLE *handle) {
-    (void)flags, (void)application, (void)notify;
+    (void)application, (void)notify;
     BEGIN("C_OpenSession");
     const struct token *token = token_in(id, &result);
     if (token == NULL) goto end;
@@ -138,7 +138,8 @@ static CK_RV open_session(
     unsigned index = 0;
     while (state.sessions[index].is_open) index++;
     state.sessions[index] =
-        (struct session){.is_open = 1, .slot = (unsigned)(id - state.first_slot), .opening = ++state.openings};
+        (struct session){.is_open = 1, .slot = (unsigned)(id - state.first_slot), .opening = ++state.openings,
+            .writes = (flags & CKF_RW_SESSION) != 0};
     if (open_sessions() > state.most_sessions) state.most_sessions = open_sessions();
     *handle = index + 1;
     END;
@@ -262,12 +263,39 @@ static CK_RV get_attributes(
     END;
 }
 
-static CK_RV destroy(CK_SESSION_HANDLE handle, CK_OBJECT_HANDLE number) {
+/// Takes certificates only.
+static CK_RV create_object(
+    CK_SESSION_HANDLE handle, CK_ATTRIBUTE *attributes, CK_ULONG count, CK_OBJECT_HANDLE *object) {
+    BEGIN("C_CreateObject");
+    struct session *session = take_session(handle, &result);
+    if (session == NULL) goto end;
+    if (!session->writes) {
+        result = CKR_SESSION_READ_ONLY;
+    } else {
+        struct id id = {.count = 0};
+        const CK_ATTRIBUTE *value = NULL;
+        for (CK_ULONG index = 0; index < count; index++) {
+            const CK_ATTRIBUTE *attribute = &attributes[index];
+            if (attribute->type == CKA_VALUE) value = attribute;
+            if (attribute->type != CKA_ID || attribute->ulValueLen > sizeof id.bytes) continue;
+            id.count = attribute->ulValueLen;
+            memcpy(id.bytes, attribute->pValue, id.count);
+        }
+        *object = value ? append_certificate(token_of(session), id, value->pValue, value->ulValueLen) : 0;
+        if (*object == 0) result = CKR_TEMPLATE_INCONSISTENT;
+    }
+    give_back(session);
+    END;
+}
+
+static CK_RV destroy_object(CK_SESSION_HANDLE handle, CK_OBJECT_HANDLE number) {
     BEGIN("C_DestroyObject");
     struct session *session = take_session(handle, &result);
     if (session == NULL) goto end;
     struct token *token = token_of(session);
-    if (number == 0 || number > token->object_count || !is_visible(token, &token->objects[number - 1])) {
+    if (!session->writes) {
+        result = CKR_SESSION_READ_ONLY;
+    } else if (number == 0 || number > token->object_count || !is_visible(token, &token->objects[number - 1])) {
         result = CKR_OBJECT_HANDLE_INVALID;
     } else {
         token->objects[number - 1].is_gone = 1;
@@ -340,7 +368,8 @@ CK_RV C_GetFunctionList(CK_FUNCTION_LIST **functions) {
         .C_GetMechanismInfo = get_mechanism_info, .C_OpenSession = open_session, .C_CloseSession = close_one,
         .C_CloseAllSessions = close_all, .C_GetSessionInfo = get_session_info, .C_Login = log_in, .C_Logout = log_out,
         .C_FindObjectsInit = find_init, .C_FindObjects = find,
-        .C_FindObjectsFinal = find_final, .C_GetAttributeValue = get_attributes, .C_DestroyObject = destroy,
+        .C_FindObjectsFinal = find_final, .C_GetAttributeValue = get_attributes, .C_CreateObject = create_object,
+        .C_DestroyObject = destroy_object,
         .C_SignInit = sign_init, .C_Sign = sign_data};
     *functions = &list;
     return CKR_OK;

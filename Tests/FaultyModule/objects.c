@@ -29,7 +29,7 @@ static const void *value_of(
     }
     *count = 1;
     switch (type) {
-    case CKA_ID: *count = object->id_count; return object->id;
+    case CKA_ID: *count = object->id.count; return object->id.bytes;
     case CKA_TOKEN: return &yes;
     case CKA_SIGN: return is_key ? &yes : NULL;
     case CKA_ALWAYS_AUTHENTICATE: return is_key ? &object->asks_each_time : NULL;

@@ -8,10 +8,15 @@
 
 enum { TOKENS = 4, SLOTS = 2, SESSIONS = 64, FUNCTIONS = 68, TRIES = 3 };
 
+/// A `CKA_ID`.
+struct id {
+    CK_BYTE bytes[32];
+    CK_ULONG count;
+};
+
 struct object {
     CK_OBJECT_CLASS class;
-    CK_BYTE id[4];
-    CK_ULONG id_count;
+    struct id id;
     CK_BBOOL asks_each_time;
     /// Destroyed. Its handle is the next new object's.
     int is_gone;
@@ -36,7 +41,7 @@ struct token {
 };
 
 struct session {
-    int is_open, is_used;
+    int is_open, is_used, writes;
     unsigned slot;
     /// Tells it from a later session with the same handle.
     unsigned long opening;
@@ -88,6 +93,8 @@ void close_session(struct session *session);
 void close_sessions(unsigned slot);
 unsigned open_sessions(void);
 
+/// Puts a certificate on a token and returns its handle; 0 where it is none.
+CK_OBJECT_HANDLE append_certificate(struct token *token, struct id id, const void *der, unsigned long count);
 int is_visible(const struct token *token, const struct object *object);
 CK_RV read_attribute(const struct object *object, CK_ATTRIBUTE *attribute);
 int matches(const struct object *object, const CK_ATTRIBUTE *attributes, CK_ULONG count);

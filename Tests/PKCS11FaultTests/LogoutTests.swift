@@ -26,6 +26,20 @@ import Testing
         #expect(try await provider.key(for: identity.key.publicKey, NoUserInteraction()) == nil)
     }
 
+    /// With as few sessions as there can be, of which none is lost with what is hidden.
+    @Test(arguments: [CK_ULONG(1), 2]) func aKeyIsDiscardedWithFewSessions(maximum: CK_ULONG) async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_sessions(0, maximum, maximum)
+        let provider = try module.provider(["uri": "pkcs11:token=alpha;id=%01"])
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        let leaf = try FaultyModule.authority.get().certify(identity.key.publicKey.derRepresentation, as: "next")
+        module.control.log_out(0)
+        _ = try await provider.store(certificateChain: [leaf], for: identity.key, NoUserInteraction())
+        module.control.log_out(0)
+        try await provider.discard(identity.key, NoUserInteraction())
+        #expect(module.control.open_sessions() == 1)
+    }
+
     /// The next key gets the handle of the one that was destroyed.
     @Test func aDiscardedKeySignsNothing() async throws {
         let module = try FaultyModule.withIdentity()

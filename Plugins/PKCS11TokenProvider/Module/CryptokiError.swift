@@ -12,6 +12,8 @@ struct CryptokiError: Error, CustomStringConvertible {
         case module
         /// The call was not made: its session is over.
         case notMade
+        /// The session is there, and what was to be done with it is not to be seen any more: somebody has logged out.
+        case logout
         /// A PIN went with the call, or would have gone had this not been in its way: it is not made again by itself.
         case login(refusal: CertificateProviderError?)
     }
@@ -32,6 +34,12 @@ struct CryptokiError: Error, CustomStringConvertible {
             true
         default: isUnspecific
         }
+    }
+
+    /// Whether the module has no such session: the handle may already be another one's.
+    var isOfNoSession: Bool {
+        if case .logout = origin { return false }
+        return code == CKR_SESSION_HANDLE_INVALID || code == CKR_SESSION_CLOSED
     }
 
     /// Whether the module does not say what is wrong. SoftHSM has nothing else to say of a token whose files are gone,

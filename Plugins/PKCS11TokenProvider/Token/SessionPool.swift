@@ -7,27 +7,14 @@ import Synchronization
 ///
 /// Opening a session for each signature costs as much as two signatures. One session stays open as long as the pool is
 /// used: closing the last one would log everybody out (PKCS#11, section 5.6). It is only lent where there is no other.
+///
+/// Who finds no session waits in a queue: first come, first served. Otherwise threads that have just given one back would
+/// take it again before those that wait for it are awake.
 final class SessionPool: Sendable {
-    private struct State {
-        var idle: [Session] = []
-        /// All but the keeper: those that are idle, those that are lent, and those for writing.
-        var sessions: [Session] = []
-        /// The idle and the lent ones, and those that are being opened.
-        var open = 0
-        /// 0 where the keeper is all there is.
-        var maximum: Int
-        /// When to look whether other programs still hold the rest.
-        var end: ContinuousClock.Instant?
-        var waiting = 0
-        var isKeeperLent = false
-        var isEnded = false
-    }
-
     let slot: Slot
     private let keeper: Session
     private let state: Mutex<State>
     private let ceiling: Int
-    private let returned = DispatchSemaphore(value: 0)
     private let ending = Mutex(())
 
     /// More than this many signatures at once make no token faster.
@@ -36,26 +23,42 @@ final class SessionPool: Sendable {
     /// Opens the session that stays. Blocks.
     init(slot: Slot) throws(CryptokiError) {
         self.slot = slot
-        self.keeper = try Self.openOne(slot)
         // 0 is "no limit", and the largest number "not said".
         let limit = slot.token.ulMaxSessionCount
         self.ceiling = limit == 0 ? Self.maximum : min(Self.maximum, Int(clamping: limit) - 1)
+        self.keeper = try ceiling == 0 ? Self.openOnly(slot) : Self.openOne(slot)
         self.state = Mutex(State(maximum: ceiling))
     }
 
-    private static func openOne(_ slot: Slot, readWrite: Bool = false) throws(CryptokiError) -> Session {
-        try slot.module.opening.withLock { _ throws(CryptokiError) in try Session(slot: slot, readWrite: readWrite) }
+    private static func openOne(_ slot: Slot, writing: Bool = false) throws(CryptokiError) -> Session {
+        try slot.module.opening.withLock { _ throws(CryptokiError) in try Session(slot: slot, readWrite: writing) }
+    }
+
+    /// Opens the one session that a token has, for everything that the token permits.
+    private static func openOnly(_ slot: Slot) throws(CryptokiError) -> Session {
+        do throws(CryptokiError) { return try openOne(slot, writing: true) } catch {
+            guard error.code == CKR_TOKEN_WRITE_PROTECTED else { throw error }
+            return try openOne(slot)
+        }
     }
 
     /// Lends a session to `body`, opening one or waiting for one where none is idle. Blocks.
-    func withSession<T>(_ body: (Session) throws(CryptokiError) -> T) throws(CryptokiError) -> T {
-        let session = try take()
+    ///
+    /// Not to be called within `body`, which may have the only session there is.
+    ///
+    /// - Parameter writing: Lends one for reading and writing, which is opened for `body` alone: writing is rare.
+    func withSession<T>(
+        writing: Bool = false, _ body: (Session) throws(CryptokiError) -> T
+    ) throws(CryptokiError) -> T {
+        let session = try take(writing: writing)
         do throws(CryptokiError) {
             let result = try body(session)
-            giveBack(session)
+            giveBack(session, closing: writing)
             return result
         } catch {
-            discard(session, after: error)
+            if error.isOfNoSession { session.abandon() }
+            // An operation may still be going on in it.
+            giveBack(session, closing: true)
             throw error
         }
     }
@@ -68,16 +71,14 @@ final class SessionPool: Sendable {
     /// over. Blocks, also where another thread ends the pool.
     func end() {
         ending.withLock { _ in
-            let (sessions, waiting) = state.withLock { state in
+            let sessions = state.withLock { state in
                 defer {
+                    state.queue.forEach { $0.signal() }
+                    state = State(maximum: 0)
                     state.isEnded = true
-                    state.idle = []
-                    state.sessions = []
-                    state.waiting = 0
                 }
-                return (state.sessions + [keeper], state.waiting)
+                return state.sessions + [keeper]
             }
-            for _ in 0..<waiting { returned.signal() }
             sessions.forEach { $0.retire() }
             let deadline = DispatchTime.now() + Self.patience
             sessions.forEach { $0.closeRetired(by: deadline) }
@@ -87,54 +88,41 @@ final class SessionPool: Sendable {
     /// A call that takes longer hangs, and whoever wants to connect anew is not to hang with it.
     private static let patience = DispatchTimeInterval.seconds(2)
 
-    private enum Turn { case use(Session), open, wait, stop }
-
-    private func take() throws(CryptokiError) -> Session {
+    private func take(writing: Bool) throws(CryptokiError) -> Session {
+        var place: DispatchSemaphore?
         while true {
-            let turn: Turn = state.withLock { state in
-                if state.isEnded || !keeper.isOfThisModule { return .stop }
-                if let session = state.idle.popLast() { return .use(session) }
-                if let end = state.end, end <= .now { (state.maximum, state.end) = (ceiling, nil) }
-                if state.open < state.maximum {
-                    state.open += 1
-                    return .open
-                }
-                if state.maximum == 0, !state.isKeeperLent {
-                    state.isKeeperLent = true
-                    return .use(keeper)
-                }
-                state.waiting += 1
-                return .wait
+            let turn = state.withLock { state -> Turn? in
+                guard !state.isEnded, keeper.isOfThisModule else { return nil }
+                return state.turn(at: &place, writing: writing, ceiling: ceiling, keeper: keeper)
             }
             switch turn {
             case .use(let session): return session
-            case .wait: returned.wait()
-            case .stop: throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
-            case .open: if let session = try open() { return session }
+            case .wait(let place): place.wait()
+            case nil: throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
+            case .open(let old):
+                old?.close()
+                if let session = try open(writing: writing) { return session }
             }
         }
     }
 
     /// Returns `nil` where the token has no further session: other programs hold the rest, and this many is what there is
     /// for now.
-    private func open() throws(CryptokiError) -> Session? {
-        do throws(CryptokiError) { return try openRegistered(readWrite: false) } catch {
-            wake { state in
+    private func open(writing: Bool) throws(CryptokiError) -> Session? {
+        let session: Session
+        do throws(CryptokiError) { session = try Self.openOne(slot, writing: writing) } catch {
+            let remaining = state.withLock { state in
                 state.open -= 1
                 if error.code == CKR_SESSION_COUNT {
                     (state.maximum, state.end) = (state.open, .now + Self.shortage)
                 }
+                state.wakeFirst()
+                return state.open
             }
-            guard error.code == CKR_SESSION_COUNT else { throw error }
+            // None will be given back that could make room for one to write with.
+            guard error.code == CKR_SESSION_COUNT, remaining > 0 || !writing else { throw error }
             return nil
         }
-    }
-
-    /// How long to do with the sessions that there are.
-    private static let shortage = Duration.seconds(5)
-
-    private func openRegistered(readWrite: Bool) throws(CryptokiError) -> Session {
-        let session = try Self.openOne(slot, readWrite: readWrite)
         let isEnded = state.withLock { state in
             if !state.isEnded { state.sessions.append(session) }
             return state.isEnded
@@ -146,57 +134,22 @@ final class SessionPool: Sendable {
         return session
     }
 
-    private func giveBack(_ session: Session) {
-        wake { state in
-            if session === keeper { state.isKeeperLent = false } else if !state.isEnded { state.idle.append(session) }
-        }
-    }
+    /// How long to do with the sessions that there are.
+    private static let shortage = Duration.seconds(5)
 
-    /// One more session, which is not of the pool.
-    func withOneMore<T>(
-        readWrite: Bool, _ body: (Session) throws(CryptokiError) -> T
-    ) throws(CryptokiError) -> T {
-        let session = try openRegistered(readWrite: readWrite)
-        defer {
-            session.close()
-            state.withLock { state in state.sessions.removeAll { $0 === session } }
+    private func giveBack(_ session: Session, closing: Bool) {
+        // Outside the lock. The keeper stays, whatever happened in it.
+        if closing, session !== keeper { session.close() }
+        state.withLock { state in
+            if session === keeper {
+                state.isKeeperLent = false
+            } else if closing {
+                state.open -= 1
+                state.sessions.removeAll { $0 === session }
+            } else if !state.isEnded {
+                state.idle.append(session)
+            }
+            state.wakeFirst()
         }
-        return try body(session)
-    }
-
-    func closeIdle() {
-        // Closed outside the lock.
-        let idle = state.withLock { state in
-            defer { state.idle = [] }
-            state.open -= state.idle.count
-            state.sessions.removeAll { session in state.idle.contains { $0 === session } }
-            return state.idle
-        }
-        idle.forEach { $0.close() }
-    }
-
-    /// An operation may still be going on in the session, and its handle may mean nothing any more.
-    private func discard(_ session: Session, after error: CryptokiError) {
-        if error.code == CKR_SESSION_HANDLE_INVALID || error.code == CKR_SESSION_CLOSED {
-            session.abandon()
-        } else if session !== keeper {
-            session.close()
-        }
-        wake { state in
-            guard session !== keeper else { return state.isKeeperLent = false }
-            state.open -= 1
-            state.sessions.removeAll { $0 === session }
-        }
-    }
-
-    @discardableResult private func wake<T>(_ change: (inout State) -> T) -> T {
-        let (result, isAwaited) = state.withLock { state in
-            let result = change(&state)
-            guard state.waiting > 0 else { return (result, false) }
-            state.waiting -= 1
-            return (result, true)
-        }
-        if isAwaited { returned.signal() }
-        return result
     }
 }

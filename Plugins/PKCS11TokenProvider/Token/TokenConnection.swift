@@ -104,7 +104,8 @@ final class TokenConnection: Sendable {
     }
 
     /// What a search in vain is where the login was lost.
-    static let searchWithoutLogin = CryptokiError(function: "C_FindObjects", code: CKR_SESSION_CLOSED)
+    static let searchWithoutLogin = CryptokiError(
+        function: "C_FindObjects", code: CKR_SESSION_CLOSED, origin: .logout)
 
     /// Logs the user out, where this connection logged them in.
     func logout() {
@@ -126,14 +127,17 @@ final class TokenConnection: Sendable {
 
     /// Returns the private key that may belong to a public key; `nil` when there is none on the token.
     ///
-    /// - Parameter id: The `CKA_ID` of its certificate, which is where it is looked for.
-    func key(for publicKey: PublicKeyInfo, id: [UInt8]) throws(CryptokiError) -> Key? {
+    /// - Parameters:
+    ///   - id: The `CKA_ID` of its certificate, which is where it is looked for.
+    ///   - session: The one that the caller has, where it has one.
+    func key(for publicKey: PublicKeyInfo, id: [UInt8], in session: Session? = nil) throws(CryptokiError) -> Key? {
         if let known = state.withLock({ $0.keys[publicKey] }) { return known }
-        let candidates = try sessions.withSession { session throws(CryptokiError) in
+        func search(_ session: Session) throws(CryptokiError) -> [TokenReader.PrivateKey]? {
             try findHidden(in: session) { () throws(CryptokiError) in
                 try TokenReader(session: session, slot: slot).privateKeys(id: id).all { $0.mayBe(publicKey) }
             }
         }
+        let candidates = if let session { try search(session) } else { try sessions.withSession(search) }
         guard let candidates else { throw Self.searchWithoutLogin }
         guard let first = candidates.first else { return nil }
         let key = Key(found: first, others: candidates.dropFirst())

@@ -53,15 +53,3 @@ extension Session {
         return found
     }
 }
-
-extension SessionPool {
-    /// Lends a session for reading and writing, which is opened for `body` alone: writing is rare. Blocks.
-    func withWritingSession<T>(_ body: (Session) throws(CryptokiError) -> T) throws(CryptokiError) -> T {
-        do throws(CryptokiError) { return try withOneMore(readWrite: true, body) } catch {
-            guard error.function == "C_OpenSession", error.code == CKR_SESSION_COUNT else { throw error }
-        }
-        // The idle ones may be what there is no more room beside.
-        closeIdle()
-        return try withOneMore(readWrite: true, body)
-    }
-}

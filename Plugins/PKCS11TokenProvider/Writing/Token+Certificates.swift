@@ -13,7 +13,9 @@ extension Token {
         // What this call has written, over all of its attempts: the answer to one may have been lost with the token.
         var written: [X509Certificate] = []
         return try write { connection, session throws(CryptokiError) in
-            guard let privateKey = try connection.key(for: key.publicKey, id: key.id)?.found else { return nil }
+            guard let privateKey = try connection.key(for: key.publicKey, id: key.id, in: session)?.found else {
+                return nil
+            }
             let reader = TokenReader(session: session, slot: connection.slot)
             do throws(CryptokiError) {
                 for (position, certificate) in chain.enumerated() {

@@ -12,7 +12,7 @@ extension Token {
             do throws(CryptokiError) {
                 try connection.slot.requireWritable()
                 return .success(
-                    try connection.sessions.withWritingSession { session throws(CryptokiError) in
+                    try connection.sessions.withSession(writing: true) { session throws(CryptokiError) in
                         destroyOrphans(in: session)
                         return try body(connection, session)
                     })

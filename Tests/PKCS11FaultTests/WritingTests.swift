@@ -1,0 +1,88 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// Sessions for writing are sessions like the others, of which a token has no more than it says.
+@Suite(.timeLimit(.minutes(5))) struct WritingTests {
+    private let module: FaultyModule
+    private let provider: PKCS11TokenProvider
+    private let publicKey: PublicKeyInfo
+
+    /// A key that has no certificate yet.
+    init() throws {
+        module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        let identity = try FaultyModule.authority.get().issue("client")
+        publicKey = identity.key.publicKey
+        try module.addKey(of: identity, to: 0)
+        module.control.insert(0, 0)
+        provider = try module.provider(["uri": "pkcs11:token=alpha;id=%01"])
+    }
+
+    private func key() async throws -> any IdentityKey {
+        try #require(try await provider.key(for: publicKey, NoUserInteraction()))
+    }
+
+    private func store(_ name: String, for key: any IdentityKey) async throws {
+        let leaf = try FaultyModule.authority.get().certify(publicKey.derRepresentation, as: name)
+        _ = try await provider.store(certificateChain: [leaf], for: key, NoUserInteraction())
+    }
+
+    /// The module would give as many as anybody wants.
+    @Test(arguments: [CK_ULONG(1), 2, 3]) func theMaximumIsKeptWhileWriting(maximum: CK_ULONG) async throws {
+        module.control.set_sessions(0, maximum, 64)
+        let key = try await key()
+        try await withThrowingTaskGroup(of: Bool.self) { tasks in
+            for _ in 0..<100 { tasks.addTask { try await key.signsValidly() } }
+            for number in 0..<4 {
+                tasks.addTask {
+                    try await store("client\(number)", for: key)
+                    return true
+                }
+            }
+            for try await isValid in tasks { #expect(isValid) }
+        }
+        #expect(module.calls("C_CreateObject") == 4)
+        #expect(module.control.most_sessions() == maximum && module.control.shared_uses() == 0)
+    }
+
+    @Test func whoWritesWaitsForASession() async throws {
+        module.control.set_sessions(0, 3, 3)
+        let key = try await key()
+        module.control.hold("C_Sign")
+        async let first = key.signsValidly()
+        async let second = key.signsValidly()
+        try await module.waitUntilHeld(2)
+        let looks = module.calls("C_GetTokenInfo")
+        async let written: Void = store("client", for: key)
+        // It looks at the token just before.
+        while module.calls("C_GetTokenInfo") == looks { await Task.yield() }
+        module.control.release()
+        #expect(try await [first, second] == [true, true])
+        try await written
+        #expect(module.calls("C_CreateObject") == 1 && module.control.most_sessions() == 3)
+    }
+
+    /// Other programs have all but one of what the module does not say it has.
+    @Test func withoutASessionNothingIsWritten() async throws {
+        module.control.set_sessions(0, 0, 1)
+        let key = try await key()
+        #expect(await code { try await store("client", for: key) } == .unavailable)
+        #expect(try await key.signsValidly())
+        module.control.set_sessions(0, 0, 2)
+        try await store("client", for: key)
+    }
+
+    /// The only session there is, of a token that is protected.
+    @Test func aProtectedTokenIsRead() async throws {
+        module.control.set_sessions(0, 1, 1)
+        module.control.set_flags(0, CK_FLAGS(CKF_WRITE_PROTECTED), 0)
+        module.fail("C_OpenSession", CKR_TOKEN_WRITE_PROTECTED)
+        let key = try await key()
+        #expect(try await key.signsValidly())
+        #expect(await code { try await store("client", for: key) } == .storeWriteFailed)
+    }
+}
