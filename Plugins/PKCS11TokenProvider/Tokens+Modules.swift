@@ -141,7 +141,7 @@ extension Tokens {
     private func modules() throws(CertificateProviderError) -> [WantedModule] {
         if let modules = state.withLock({ $0.modules }) { return modules }
         let loaded = try ModuleLoader.modules(
-            for: settings.uri, path: settings.modulePath, timeout: settings.timeout / 2)
+            for: settings.uri, path: settings.modulePath, timeout: settings.timeout)
         return state.withLock { state in
             if let modules = state.modules { return modules }
             state.modules = loaded
@@ -160,8 +160,7 @@ extension Tokens {
                     source: settings.pinSource, value: settings.pinValue, secrets: environment.secrets, policy: policy,
                     isPermitted: settings.login != .never)
             let token = Token(
-                slot, calls: calls, pins: supply,
-                pending: PendingKeys(storage: environment.storage, logger: environment.logger),
+                slot, pins: supply, pending: PendingKeys(storage: environment.storage, logger: environment.logger),
                 logsInAlways: settings.login == .always)
             state.tokens[slot.identity] = token
             return token

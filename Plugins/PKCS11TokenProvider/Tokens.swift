@@ -6,6 +6,7 @@ import Synchronization
 /// The tokens that the settings lead to, and the identity among what is on them. Everything here blocks.
 final class Tokens: Sendable {
     let settings: Settings
+    /// For what concerns more than one token; the others are the modules'.
     let calls: ModuleCalls
     let environment: ProviderEnvironment
     let policy: PINPolicy

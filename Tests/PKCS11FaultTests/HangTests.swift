@@ -45,6 +45,27 @@ import Testing
         #expect(module.control.shared_uses() == 0)
     }
 
+    /// One signature hangs, and the others wait for its session: when their time is over, they keep no thread.
+    @Test func whoWaitsForASessionGivesUp() async throws {
+        let module = try FaultyModule.withIdentity()
+        defer { module.control.release() }
+        module.control.set_sessions(0, 2, 2)
+        let provider = try module.provider(["timeout": "5"])
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        module.control.hold("C_Sign")
+        await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+            for _ in 0..<20 { tasks.addTask { await code { _ = try await identity.key.signsValidly() } } }
+            for await code in tasks { #expect(code == .timedOut) }
+        }
+        // It looks at the token before it waits for a session.
+        let looks = module.calls("C_GetTokenInfo")
+        let outcome = await code { try await provider.removeReplacedCertificates(of: identity, NoUserInteraction()) }
+        #expect(outcome == .timedOut && module.calls("C_GetTokenInfo") > looks)
+        module.control.release()
+        #expect(try await identity.key.signsValidly())
+        #expect(module.control.most_sessions() == 2 && module.control.shared_uses() == 0)
+    }
+
     @Test func aModuleThatDidNotStartIsTriedAgain() async throws {
         let module = try FaultyModule.withIdentity()
         let provider = try module.provider()

@@ -6,9 +6,12 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-/// Several modules that p11-kit is configured with. One test, since it has one configuration for a process; all others
-/// name their module by its path.
-@Suite(.timeLimit(.minutes(5))) struct SeveralModulesTests {
+/// Several modules that p11-kit is configured with. They are the same ones for all tests, since it has one configuration
+/// for a process; other tests name their module by its path.
+@Suite(
+    .serialized, .timeLimit(.minutes(5)),
+    .disabled(if: ProcessInfo.processInfo.environment["CERTPROV_TEST_MODULES"] != nil)
+) struct SeveralModulesTests {
     /// Of p11-kit's interface for tests, which its header hides.
     private typealias OverrideSystemFiles =
         @convention(c) (
@@ -16,8 +19,7 @@ import Testing
             UnsafePointer<CChar>?
         ) -> Void
 
-    @Test(.disabled(if: ProcessInfo.processInfo.environment["CERTPROV_TEST_MODULES"] != nil))
-    func oneThatHangsHidesNoOther() async throws {
+    private static let configured = Result {
         let directory = try TemporaryDirectory()
         var modules: [FaultyModule] = []
         for (index, label) in ["first", "second"].enumerated() {
@@ -28,23 +30,58 @@ import Testing
             try directory.write("module: \(module.path)\n".utf8, to: label + ".module", mode: 0o644)
             modules.append(module)
         }
-        let symbol = try #require(dlsym(nil, "p11_kit_override_system_files"))
+        guard let symbol = dlsym(nil, "p11_kit_override_system_files") else {
+            throw FaultyModule.Failure(description: "another p11-kit")
+        }
         // Kept by p11-kit.
         let path = strdup(directory.path)
         unsafeBitCast(symbol, to: OverrideSystemFiles.self)(nil, nil, path, path, path)
-        let first = modules[0]
+        return (directory: directory, first: modules[0], second: modules[1])
+    }
+
+    private let first, second: FaultyModule
+
+    init() throws {
+        let configured = try Self.configured.get()
+        (first, second) = (configured.first, configured.second)
+    }
+
+    private func provider() throws -> PKCS11TokenProvider {
+        let provider = PKCS11TokenProvider(environment: .testing())
+        let values = ["uri": "pkcs11:", "timeout": "6", "login": "never"]
+        try provider.setParameters(ProviderParameters(values.mapValues { .init($0) }))
+        return provider
+    }
+
+    @Test func oneThatHangsHidesNoOther() async throws {
         defer { first.control.release() }
         for function in ["C_Initialize", "C_GetInfo", "C_GetSlotList", "C_GetTokenInfo", "C_FindObjectsInit"] {
             first.control.hold(function)
-            let provider = PKCS11TokenProvider(environment: .testing(variables: ["PIN": FaultyModule.pin]))
-            let values = ["uri": "pkcs11:", "timeout": "6", "pin-source": "env:PIN", "login": "never"]
-            try provider.setParameters(ProviderParameters(values.mapValues { .init($0) }))
+            let provider = try provider()
             let list = await provider.listIdentities()
             #expect(list.failures.map(\.code) == [.timedOut], "\(function): \(list.failures)")
             #expect(list.identities.map { $0.keyURI?.contains("second") } == [true])
             // What is known to hang costs nothing more.
             #expect(await provider.listIdentities().identities.count == 1)
             first.control.release()
+        }
+    }
+
+    /// As many signatures hang as a module has threads.
+    @Test func signaturesThatHangTakeNoThreadFromAnother() async throws {
+        defer { first.control.release() }
+        first.control.set_visibility(0, 1, 1)
+        second.control.insert(0, -1)
+        let provider = try provider()
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        second.control.insert(0, 0)
+        first.control.hold("C_Sign")
+        try await withThrowingTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+            for _ in 0..<40 { tasks.addTask { await code { _ = try await identity.key.signsValidly() } } }
+            try await first.waitUntilHeld(16)
+            let list = await provider.listIdentities()
+            #expect(list.identities.map { $0.keyURI?.contains("second") } == [true], "\(list.failures)")
+            for try await code in tasks { #expect(code == .timedOut) }
         }
     }
 }

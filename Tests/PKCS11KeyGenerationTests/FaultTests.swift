@@ -18,9 +18,8 @@ import Testing
         Faults.plan.withLock { $0 = Faults.Plan() }
     }
 
-    private func token(timeout: Duration = .seconds(20)) throws -> (Token, ModuleCalls) {
-        let calls = ModuleCalls(timeout: timeout)
-        return (try Faults.token(tokens.module, InMemoryStorage(), calls), calls)
+    private func token(timeout: Duration = .seconds(20)) throws -> Token {
+        try Faults.token(tokens.module, InMemoryStorage(), timeout: timeout)
     }
 
     @Test(arguments: [
@@ -31,7 +30,7 @@ import Testing
         (CKR_PIN_EXPIRED, .rejected),
     ])
     func generationFails(code: CK_RV, expected: CertificateProviderError.Code) async throws {
-        let (token, _) = try token()
+        let token = try token()
         Faults.plan.withLock { $0.generation = code }
         let error = await expect(code: expected) {
             _ = try token.generateKey()
@@ -43,7 +42,7 @@ import Testing
     /// Nothing is tried twice with a device that is broken, and the next call finds it mended.
     @Test(arguments: [CKR_DEVICE_ERROR, CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED])
     func aBrokenDeviceIsConnectedToAnew(code: CK_RV) async throws {
-        let (token, _) = try token()
+        let token = try token()
         for isAway in [false, true] {
             try token.open(pin: nil)
             let connection = try token.withConnection { $0 }
@@ -63,7 +62,7 @@ import Testing
 
     /// The pair is made, and then cannot be read.
     @Test func aPairThatCannotBeReadIsDestroyed() async throws {
-        let (token, _) = try token()
+        let token = try token()
         Faults.plan.withLock { $0.readingPoints = CKR_FUNCTION_FAILED }
         await expect(code: .storeWriteFailed) { _ = try token.generateKey() }
         #expect(try tokens.count(.faults) == 0)
@@ -71,7 +70,7 @@ import Testing
 
     /// To a module that ignores what it does not search by, every object has the new key's id.
     @Test func aModuleThatDoesNotSearchByIDKeepsItsObjects() async throws {
-        let (token, _) = try token()
+        let token = try token()
         let key = try token.generateKey()
         Faults.plan.withLock { $0.ignoresID = true }
         let second = try token.generateKey()
@@ -86,7 +85,7 @@ import Testing
 
     /// The pair is made, and the token is away before it says so.
     @Test func whatAnInterruptedGenerationLeftIsDestroyed() async throws {
-        let (token, _) = try token()
+        let token = try token()
         Faults.plan.withLock { $0.lostGeneration = CKR_DEVICE_REMOVED }
         let key = try token.generateKey()
         #expect(try tokens.count(.faults) == 2)
@@ -94,7 +93,7 @@ import Testing
     }
 
     @Test func aModuleThatKnowsFewAttributesIsAskedForLess() async throws {
-        let (token, _) = try token()
+        let token = try token()
         Faults.plan.withLock { $0.refusesUsage = true }
         let key = try token.generateKey()
         #expect(try tokens.count(.faults) == 2)
@@ -104,7 +103,7 @@ import Testing
     /// The leaf is written, the intermediate not.
     @Test(arguments: [CKR_DEVICE_MEMORY, CKR_TOKEN_WRITE_PROTECTED])
     func aChainIsWrittenWholeOrNotAtAll(code: CK_RV) async throws {
-        let (token, _) = try token()
+        let token = try token()
         let key = try token.generateKey()
         let leaf = try authority.certify(key.publicKey.derRepresentation, as: "leaf")
         for working in 0...1 {
@@ -125,7 +124,7 @@ import Testing
 
     /// The leaf is written, the token is away before it says so, and has no room for the rest when it is back.
     @Test func whatWasWrittenBeforeARemovalGoesToo() async throws {
-        let (token, _) = try token()
+        let token = try token()
         let key = try token.generateKey()
         let leaf = try authority.certify(key.publicKey.derRepresentation, as: "leaf")
         Faults.plan.withLock {
@@ -139,7 +138,7 @@ import Testing
     }
 
     @Test func whatCannotBeDestroyedIsNamed() async throws {
-        let (token, _) = try token()
+        let token = try token()
         let key = try token.generateKey()
         Faults.plan.withLock { $0.destruction = (1, CKR_ACTION_PROHIBITED) }
         let error = await expect(code: .deleteFailed) { try token.discard(key) }
@@ -151,7 +150,7 @@ import Testing
 
     /// SoftHSM finds nothing on a token whose directory was moved away.
     @Test func aTokenThatVanishesHasNotLostItsKeys() async throws {
-        let (token, _) = try token()
+        let token = try token()
         let key = try token.generateKey()
         Faults.plan.withLock { $0.hasVanished = true }
         #expect(try token.key(for: key.publicKey) != nil)
@@ -162,11 +161,11 @@ import Testing
 
     /// The key is ready only after its caller has given up.
     @Test func aLateKeyIsDestroyed() async throws {
-        let (token, calls) = try token(timeout: .milliseconds(300))
+        let token = try token(timeout: .milliseconds(300))
         try token.open(pin: nil)
         let (release, undone) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
         await expect(code: .timedOut) {
-            _ = try await calls.run(
+            _ = try await token.calls.run(
                 "making a key pair",
                 undo: { (made: MadeKey) in
                     try? made.takeBack()

@@ -39,7 +39,7 @@ enum Faults {
     private static let real = Mutex<[CK_FUNCTION_LIST]>([])
     private static var functions: CK_FUNCTION_LIST? { real.withLock { $0.first } }
 
-    static func module(_ path: String) throws -> Module {
+    static func module(_ path: String, timeout: Duration) throws -> Module {
         guard let loaded = p11_kit_module_load(path, 0) else { throw EmptyTokens.Failure(description: path) }
         // Initialised as p11-kit knows it; the copy of the library's own functions never leaves the test.
         let initialised = p11_kit_module_initialize(loaded)
@@ -121,7 +121,8 @@ enum Faults {
             if let code = Faults.plan.withLock({ Faults.next(&$0.destruction) }) { return code }
             return Faults.functions?.C_DestroyObject?(session, object) ?? CKR_GENERAL_ERROR
         }
-        return try Module(copy, name: "faulty", owner: ModuleHandles(single: loaded))
+        return try Module(
+            copy, name: "faulty", owner: ModuleHandles(single: loaded), calls: ModuleCalls(timeout: timeout))
     }
 
     /// The code of a call that is to fail.
@@ -138,9 +139,9 @@ enum Faults {
 extension Faults {
     /// A token in the module at `path`, which fails as the plan says.
     static func token(
-        _ path: String, _ storage: any IdentityStorage, _ calls: ModuleCalls, _ label: String = "faults"
+        _ path: String, _ storage: any IdentityStorage, timeout: Duration = .seconds(20), _ label: String = "faults"
     ) throws -> Token {
-        let module = try module(path)
+        let module = try module(path, timeout: timeout)
         guard let slot = try Slot.all(of: module, matching: try TokenURI("pkcs11:token=\(label)")).first else {
             throw EmptyTokens.Failure(description: "no token")
         }
@@ -149,7 +150,7 @@ extension Faults {
         let supply = PINSupply(
             source: .environment("PIN"), value: nil, secrets: SecretReader { _ in EmptyTokens.pin },
             policy: PINPolicy(tried: tried, logger: logger), isPermitted: true)
-        return Token(slot, calls: calls, pins: supply, pending: PendingKeys(storage: storage, logger: logger))
+        return Token(slot, pins: supply, pending: PendingKeys(storage: storage, logger: logger))
     }
 }
 

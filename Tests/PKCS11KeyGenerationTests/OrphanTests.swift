@@ -11,7 +11,7 @@ import Testing
 /// What is left of a key pair that nobody has got, and what is not to be taken for that.
 extension FaultTests {
     private func token(_ storage: any IdentityStorage) throws -> Token {
-        try Faults.token(tokens.module, storage, ModuleCalls(timeout: .seconds(20)))
+        try Faults.token(tokens.module, storage)
     }
 
     @Test func whatAKilledProcessLeftIsDestroyed() async throws {
@@ -86,7 +86,7 @@ extension FaultTests {
     @Test(.enabled(if: task != nil)) func isKilledWhenThePairIsMade() throws {
         let task = try #require(Self.task)
         let storage = IdentityStore(path: task[1]).storage(for: PKCS11TokenProvider.id)
-        let token = try Faults.token(task[0], storage, ModuleCalls(timeout: .seconds(20)))
+        let token = try Faults.token(task[0], storage)
         Faults.plan.withLock { $0.isKilled = true }
         _ = try token.generate(.p256, label: "x")
     }

@@ -13,6 +13,8 @@ final class Module: Sendable {
     /// Valid as long as `owner`.
     nonisolated(unsafe) private let functions: UnsafeMutablePointer<CK_FUNCTION_LIST>
     private let owner: ModuleHandles
+    /// Where its tokens are used.
+    let calls: ModuleCalls
     /// Held while a session is opened: some modules hand out the same handle twice when two threads open sessions at once.
     let opening = Mutex(())
     private let process = getpid()
@@ -24,11 +26,13 @@ final class Module: Sendable {
     private let logins = Atomic(0)
 
     /// - Throws: When the module does not initialise.
-    init(_ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>, name: String, owner: ModuleHandles) throws(CryptokiError)
-    {
+    init(
+        _ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>, name: String, owner: ModuleHandles, calls: ModuleCalls
+    ) throws(CryptokiError) {
         self.functions = functions
         self.name = name
         self.owner = owner
+        self.calls = calls
         let result = p11_kit_module_initialize(functions)
         guard result == CKR_OK else { throw CryptokiError(function: "C_Initialize", code: result) }
     }

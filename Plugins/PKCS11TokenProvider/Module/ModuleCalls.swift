@@ -6,7 +6,8 @@ import Synchronization
 /// Runs calls into vendors' libraries on threads of their own, and stops waiting for them at a deadline.
 ///
 /// A C call cannot be interrupted: one that hangs keeps its thread, and its caller goes on without it. When all threads
-/// hang, further callers wait for their own deadline and no longer.
+/// hang, further callers wait for their own deadline and no longer. Each module has threads of its own for what is done
+/// with its tokens, so that one that hangs keeps none from another.
 final class ModuleCalls: Sendable {
     let timeout: Duration
     private let process = getpid()
@@ -52,6 +53,9 @@ final class ModuleCalls: Sendable {
         /// Returns true to the first who asks: that one tells the caller how it went.
         func finish() -> Bool { !end.exchange(true, ordering: .acquiringAndReleasing) }
     }
+
+    /// When the caller of the work that this thread does gives up; `nil` where there is none.
+    @TaskLocal static var deadline: ContinuousClock.Instant?
 
     init(timeout: Duration, threads: Int = SessionPool.maximum) {
         self.timeout = timeout
@@ -116,11 +120,15 @@ final class ModuleCalls: Sendable {
             queued.subtract(1, ordering: .relaxed)
             // Its caller has given up while it waited for a thread.
             guard !call.isOver else { return }
-            let outcome = Outcome { () throws(CertificateProviderError) -> T in try work() }
-            if call.finish() {
-                completion(outcome)
-            } else if case .success(let late) = outcome {
-                undo?(late)
+            let outcome = Self.$deadline.withValue(call.deadline) {
+                Outcome { () throws(CertificateProviderError) -> T in try work() }
+            }
+            switch outcome {
+            case .success(let value): if call.finish() { completion(outcome) } else { undo?(value) }
+            case .failure:
+                guard call.finish() else { return }
+                // Work that ends with its time does so for want of time.
+                if call.deadline <= .now { call.giveUp() } else { completion(outcome) }
             }
         }
     }
@@ -137,11 +145,7 @@ final class ModuleCalls: Sendable {
 
     /// Looks after the calls at `instant`. One timer for all of them: one for each would cost as much as a signature.
     private func watch(until instant: ContinuousClock.Instant) {
-        let delay = max(.zero, instant - .now)
-        let nanoseconds = delay.components.seconds * 1_000_000_000 + delay.components.attoseconds / 1_000_000_000
-        timer.asyncAfter(deadline: .now() + .nanoseconds(Int(nanoseconds))) { [weak self] in
-            self?.giveUpOverdue(instant)
-        }
+        timer.asyncAfter(deadline: DispatchTime(instant)) { [weak self] in self?.giveUpOverdue(instant) }
     }
 
     private func giveUpOverdue(_ instant: ContinuousClock.Instant) {
@@ -171,5 +175,12 @@ final class ModuleCalls: Sendable {
             .timedOut,
             "The PKCS#11 module did not answer within \(patience) (\(purpose)); see whether its device or service hangs, "
                 + "or give it more time with 'timeout'.")
+    }
+}
+
+extension DispatchTime {
+    init(_ instant: ContinuousClock.Instant) {
+        let delay = max(.zero, instant - .now).components
+        self = .now() + .nanoseconds(Int(delay.seconds * 1_000_000_000 + delay.attoseconds / 1_000_000_000))
     }
 }

@@ -9,7 +9,7 @@ enum ModuleLoader {
     /// - Parameters:
     ///   - path: The module's library, where the configuration names it; otherwise the URI's `module-path`, its
     ///     `module-name`, or all that p11-kit is configured with.
-    ///   - timeout: Of a visit to one of several.
+    ///   - timeout: Of calls.
     /// - Throws: `unavailable` when p11-kit itself fails or no such module is configured; `fileNotFound`.
     static func modules(
         for uri: TokenURI, path: String?, timeout: Duration

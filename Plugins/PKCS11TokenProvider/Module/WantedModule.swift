@@ -12,6 +12,8 @@ final class WantedModule: Sendable {
     private let start = Mutex(Start.none)
     /// Held for as long as the start takes.
     private let starting = Mutex(())
+    private let visits: ModuleCalls
+    /// For the module's tokens.
     private let calls: ModuleCalls
     private let overdue = Mutex<[Visit]>([])
 
@@ -25,14 +27,15 @@ final class WantedModule: Sendable {
         let isGoingOn = Atomic(false)
     }
 
-    /// - Parameter timeout: Of a visit.
+    /// - Parameter timeout: Of calls; of a visit half of that, which leaves something for the others.
     init(
         _ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>, name: String, owner: ModuleHandles, timeout: Duration
     ) {
         self.functions = functions
         self.name = name
         self.owner = owner
-        self.calls = ModuleCalls(timeout: timeout, threads: 4)
+        self.visits = ModuleCalls(timeout: timeout / 2, threads: 4)
+        self.calls = ModuleCalls(timeout: timeout)
     }
 
     /// The module, initialised; `nil` where the URI does not match it. One that did not start may do so next time.
@@ -44,7 +47,7 @@ final class WantedModule: Sendable {
                 case .unwanted: return nil
                 case .done(let module): return module
                 case .none:
-                    let module = try Module(functions, name: name, owner: owner)
+                    let module = try Module(functions, name: name, owner: owner, calls: calls)
                     var info = CK_INFO()
                     try module.call("C_GetInfo") { $0.C_GetInfo?(&info) }
                     let isWanted = uri.matches(info)
@@ -75,14 +78,14 @@ final class WantedModule: Sendable {
         }
         guard !hangs else { return completion(.failure(timedOut("still hangs"))) }
         let visit = Visit()
-        calls.start("visiting the module") { () throws(CertificateProviderError) in
+        visits.start("visiting the module") { () throws(CertificateProviderError) in
             visit.isGoingOn.store(true, ordering: .releasing)
             defer { visit.isGoingOn.store(false, ordering: .releasing) }
             return try work()
         } completion: { [self] outcome in
             guard visit.isGoingOn.load(ordering: .acquiring) else { return completion(outcome) }
             overdue.withLock { $0.append(visit) }
-            completion(.failure(timedOut("did not answer within \(calls.timeout)")))
+            completion(.failure(timedOut("did not answer within \(visits.timeout)")))
         }
     }
 

@@ -97,13 +97,25 @@ final class SessionPool: Sendable {
             }
             switch turn {
             case .use(let session): return session
-            case .wait(let place): place.wait()
+            case .wait(let place): try wait(at: place)
             case nil: throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
             case .open(let old):
                 old?.close()
                 if let session = try open(writing: writing) { return session }
             }
         }
+    }
+
+    /// Waits to be first in the queue and to be called, for as long as this call's caller waits.
+    private func wait(at place: DispatchSemaphore) throws(CryptokiError) {
+        let deadline = ModuleCalls.deadline.map { DispatchTime($0) } ?? .distantFuture
+        guard place.wait(timeout: deadline) == .timedOut else { return }
+        state.withLock { state in
+            state.queue.removeAll { $0 === place }
+            // It may have been called in this moment.
+            state.wakeFirst()
+        }
+        throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_COUNT)
     }
 
     /// Returns `nil` where the token has no further session: other programs hold the rest, and this many is what there is
