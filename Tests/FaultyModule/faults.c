@@ -53,13 +53,24 @@ CK_RV enter(const char *name) {
     return CKR_OK;
 }
 
-void count_pin(void) {
-    state.pins++;
-    const char *path = getenv("FAULTY_MODULE_PINS");
+/// Leaves a mark in the file that a variable names, if any.
+static void mark(const char *variable) {
+    const char *path = getenv(variable);
     int file = path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
     if (file < 0) return;
     if (write(file, ".", 1) != 1) abort();
     close(file);
+}
+
+void count_pin(void) {
+    state.pins++;
+    mark("FAULTY_MODULE_PINS");
+}
+
+void end_slowly(void) {
+    if (getenv("FAULTY_MODULE_FINALIZED") == NULL) return;
+    nanosleep(&(struct timespec){.tv_nsec = 500 * 1000 * 1000}, NULL);
+    mark("FAULTY_MODULE_FINALIZED");
 }
 
 CK_RV leave(const char *name, CK_RV result) {

@@ -33,6 +33,7 @@ static CK_RV finalize(void *reserved) {
     BEGIN("C_Finalize");
     for (unsigned slot = 0; slot < SLOTS; slot++) close_sessions(slot);
     state.is_initialized = 0;
+    end_slowly();
     END;
 }
 

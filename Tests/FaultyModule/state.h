@@ -80,6 +80,8 @@ extern struct state state;
 CK_RV enter(const char *function);
 /// Counts a PIN that is sent, also in the file `FAULTY_MODULE_PINS`: for several processes, and for one that ends.
 void count_pin(void);
+/// Takes its time and leaves a mark in the file `FAULTY_MODULE_FINALIZED`, where that is set.
+void end_slowly(void);
 /// The result of a call: its own, or the one that the test wants to see.
 CK_RV leave(const char *function, CK_RV result);
 

@@ -32,7 +32,11 @@ import Testing
         let module = try FaultyModule.withIdentity()
         module.control.set_sessions(0, 0, available)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
-        #expect(try await sign(200, with: identity.key) == 200)
+        module.control.hold("C_Sign")
+        async let signatures = sign(200, with: identity.key)
+        try await module.waitUntilHeld(max(1, UInt32(available) - 1))
+        module.control.release()
+        #expect(try await signatures == 200)
         #expect(module.control.most_sessions() == available)
         #expect(module.control.shared_uses() == 0)
     }

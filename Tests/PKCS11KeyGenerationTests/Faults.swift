@@ -122,7 +122,7 @@ enum Faults {
             return Faults.functions?.C_DestroyObject?(session, object) ?? CKR_GENERAL_ERROR
         }
         return try Module(
-            copy, name: "faulty", owner: ModuleHandles(single: loaded), calls: ModuleCalls(timeout: timeout))
+            copy, name: "faulty", owner: ModuleHandles(.single(loaded)), calls: ModuleCalls(timeout: timeout))
     }
 
     /// The code of a call that is to fail.

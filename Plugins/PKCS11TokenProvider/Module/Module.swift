@@ -15,6 +15,8 @@ final class Module: Sendable {
     private let owner: ModuleHandles
     /// Where its tokens are used.
     let calls: ModuleCalls
+    /// What the module says of itself.
+    let info: CK_INFO
     /// Held while a session is opened: some modules hand out the same handle twice when two threads open sessions at once.
     let opening = Mutex(())
     private let process = getpid()
@@ -29,15 +31,43 @@ final class Module: Sendable {
     init(
         _ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>, name: String, owner: ModuleHandles, calls: ModuleCalls
     ) throws(CryptokiError) {
+        do throws(CryptokiError) { info = try Self.start(functions) } catch {
+            // Another part of the process has finalised it in this moment, which p11-kit does not always notice.
+            guard error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
+            info = try Self.start(functions)
+        }
         self.functions = functions
         self.name = name
         self.owner = owner
         self.calls = calls
+        owner.releases.awaitAtExit()
+    }
+
+    deinit {
+        nonisolated(unsafe) let functions = functions
+        owner.releases.run { [owner] in
+            withExtendedLifetime(owner) { _ = p11_kit_module_finalize(functions) }
+        }
+    }
+
+    private static func start(_ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>) throws(CryptokiError) -> CK_INFO {
+        try initialize(functions)
+        var info = CK_INFO()
+        let result = functions.pointee.C_GetInfo?(&info) ?? CKR_FUNCTION_NOT_SUPPORTED
+        guard result == CKR_OK else {
+            _ = p11_kit_module_finalize(functions)
+            throw CryptokiError(function: "C_GetInfo", code: result)
+        }
+        return info
+    }
+
+    private static func initialize(_ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>) throws(CryptokiError) {
         let result = p11_kit_module_initialize(functions)
         guard result == CKR_OK else { throw CryptokiError(function: "C_Initialize", code: result) }
     }
 
-    deinit { if isOfThisProcess { _ = p11_kit_module_finalize(functions) } }
+    /// Where what nobody uses any more is given back.
+    var releases: Releases { owner.releases }
 
     /// Whether this is no child of the process that has the module.
     var isOfThisProcess: Bool { getpid() == process }
@@ -97,8 +127,7 @@ final class Module: Sendable {
         _ = p11_kit_module_finalize(functions)
         // Also where it does not start: what was got before is worthless.
         starts.add(1, ordering: .acquiringAndReleasing)
-        let result = p11_kit_module_initialize(functions)
-        guard result == CKR_OK else { throw CryptokiError(function: "C_Initialize", code: result) }
+        try Self.initialize(functions)
         return true
     }
 

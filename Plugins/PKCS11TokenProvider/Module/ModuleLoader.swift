@@ -21,7 +21,7 @@ enum ModuleLoader {
             guard let list = p11_kit_modules_load(nil, 0) else {
                 throw CertificateProviderError(.unavailable, "p11-kit cannot load its modules: \(message()).")
             }
-            handles = ModuleHandles(list: list)
+            handles = ModuleHandles(.list(list))
         }
         var modules: [WantedModule] = []
         for functions in handles.functions {
@@ -48,7 +48,7 @@ enum ModuleLoader {
             throw CertificateProviderError(
                 .unavailable, "The PKCS#11 module '\(path.withVisibleControls)' cannot be loaded: \(message()).")
         }
-        return ModuleHandles(single: functions)
+        return ModuleHandles(.single(functions))
     }
 
     private static func isWanted(

@@ -48,9 +48,7 @@ final class WantedModule: Sendable {
                 case .done(let module): return module
                 case .none:
                     let module = try Module(functions, name: name, owner: owner, calls: calls)
-                    var info = CK_INFO()
-                    try module.call("C_GetInfo") { $0.C_GetInfo?(&info) }
-                    let isWanted = uri.matches(info)
+                    let isWanted = uri.matches(module.info)
                     start.withLock { $0 = isWanted ? .done(module) : .unwanted }
                     return isWanted ? module : nil
                 }

@@ -3,7 +3,7 @@ import CertificateProviding
 import Dispatch
 import Synchronization
 
-/// An open session with a token.
+/// An open session with a token, which its pool closes.
 ///
 /// Goes from thread to thread but is used by one at a time, which its pool sees to: modules crash when two share one.
 /// Once it has been retired no call is made with it: its handle may be another session's by then.
@@ -33,8 +33,6 @@ final class Session: Sendable {
         self.generation = generation
         self.handle = handle
     }
-
-    deinit { close() }
 
     /// Whether the module that has given the handle is still the one that runs.
     var isOfThisModule: Bool { module.generation == generation }

@@ -1,6 +1,7 @@
 import CP11Kit
 import CertificateProviding
 import Dispatch
+import Glibc
 import Synchronization
 
 /// The open sessions with one token.
@@ -26,21 +27,38 @@ final class SessionPool: Sendable {
         // 0 is "no limit", and the largest number "not said".
         let limit = slot.token.ulMaxSessionCount
         self.ceiling = limit == 0 ? Self.maximum : min(Self.maximum, Int(clamping: limit) - 1)
-        self.keeper = try ceiling == 0 ? Self.openOnly(slot) : Self.openOne(slot)
+        self.keeper = try Self.openKeeper(slot, isOnly: ceiling == 0)
         self.state = Mutex(State(maximum: ceiling))
+    }
+
+    deinit {
+        let sessions = state.withLock { state in state.isEnded ? [] : state.sessions + [keeper] }
+        guard !sessions.isEmpty else { return }
+        slot.module.releases.run { sessions.forEach { $0.close() } }
     }
 
     private static func openOne(_ slot: Slot, writing: Bool = false) throws(CryptokiError) -> Session {
         try slot.module.opening.withLock { _ throws(CryptokiError) in try Session(slot: slot, readWrite: writing) }
     }
 
-    /// Opens the one session that a token has, for everything that the token permits.
-    private static func openOnly(_ slot: Slot) throws(CryptokiError) -> Session {
-        do throws(CryptokiError) { return try openOne(slot, writing: true) } catch {
-            guard error.code == CKR_TOKEN_WRITE_PROTECTED else { throw error }
-            return try openOne(slot)
+    /// - Parameter isOnly: Whether the token has no other session: then it is for everything that the token permits.
+    private static func openKeeper(_ slot: Slot, isOnly: Bool) throws(CryptokiError) -> Session {
+        let end = ContinuousClock.now + patienceForKeeper
+        var isForWriting = isOnly
+        while true {
+            do throws(CryptokiError) { return try openOne(slot, writing: isForWriting) } catch {
+                if isForWriting, error.code == CKR_TOKEN_WRITE_PROTECTED {
+                    isForWriting = false
+                } else {
+                    guard error.code == CKR_SESSION_COUNT, .now < end else { throw error }
+                    usleep(10_000)
+                }
+            }
         }
     }
+
+    /// Sessions that another part of the process has given up may still be closing.
+    private static let patienceForKeeper = Duration.milliseconds(500)
 
     /// Lends a session to `body`, opening one or waiting for one where none is idle. Blocks.
     ///

@@ -32,7 +32,11 @@ final class TokenConnection: Sendable {
     init(slot: Slot) throws(CryptokiError) {
         self.slot = slot
         self.sessions = try SessionPool(slot: slot)
-        self.mechanisms = try TokenMechanisms(of: slot)
+        do throws(CryptokiError) { self.mechanisms = try TokenMechanisms(of: slot) } catch {
+            // Before anybody tries again: there may be no other session.
+            sessions.end()
+            throw error
+        }
     }
 
     /// Whether private objects can be seen: the user is logged in, or the token has no login (`CKF_LOGIN_REQUIRED`).

@@ -1,0 +1,48 @@
+import CertificateProviding
+import FaultyModuleControl
+import Foundation
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// What nobody uses any more is given back to the module, which may hang in that as in everything else.
+@Suite(.timeLimit(.minutes(5))) struct ReleaseTests {
+    private static let isWithin = ProcessInfo.processInfo.environment["CERTPROV_TEST_END"] != nil
+
+    /// Uses a token, and lets go of all of it on the thread that this returns to.
+    private func use(_ module: FaultyModule) async throws {
+        let provider = try module.provider()
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+
+    @Test(.disabled(if: isWithin), arguments: ["C_CloseSession", "C_Finalize"])
+    func whoLetsGoDoesNotWait(function: String) async throws {
+        let module = try FaultyModule.withIdentity()
+        defer { module.control.release() }
+        module.control.hold(function)
+        // Would not return.
+        try await use(module)
+        try await module.waitUntilHeld(1)
+        module.control.release()
+        while module.calls("C_Finalize") == 0 { await Task.yield() }
+        #expect(module.control.open_sessions() == 0)
+    }
+
+    /// The next one may come before everything is given back, and there is one session.
+    @Test(.disabled(if: isWithin)) func theNextProviderGetsTheSession() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_sessions(0, 1, 1)
+        for _ in 0..<20 { try await use(module) }
+    }
+
+    /// A library is not torn down in the middle of being finalised, which takes a while.
+    @Test(.disabled(if: isWithin)) func theProcessEndsAfterThat() async throws {
+        let directory = try TemporaryDirectory()
+        try await Subprocess.runTests(
+            ["aTokenIsUsed"], of: "ReleaseTests",
+            with: ["CERTPROV_TEST_END=1", "FAULTY_MODULE_FINALIZED=\(directory["finalized"])"])
+        #expect(try directory.read("finalized").count == 1)
+    }
+
+    @Test(.enabled(if: isWithin)) func aTokenIsUsed() async throws { try await use(FaultyModule.withIdentity()) }
+}
