@@ -74,6 +74,21 @@ import Testing
         #expect(try await sign(20, with: identity.key) == 20)
     }
 
+    /// A call takes longer than anybody waits who logs out, and then works.
+    @Test func theSessionOfALateCallIsClosed() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider()
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        module.control.hold("C_Sign")
+        async let late = identity.key.signsValidly()
+        try await module.waitUntilHeld(1)
+        try provider.deleteStoredCertificate()
+        #expect(module.control.open_sessions() == 1)
+        module.control.release()
+        #expect(try await late)
+        #expect(module.control.open_sessions() == 0)
+    }
+
     /// Who waits for a session while another one fails to open is not forgotten.
     @Test func aFailedOpeningWakesWhoWaits() async throws {
         let module = try FaultyModule.withIdentity()

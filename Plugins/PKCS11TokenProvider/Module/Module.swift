@@ -19,6 +19,8 @@ final class Module: Sendable {
     let info: CK_INFO
     /// Held while a session is opened: some modules hand out the same handle twice when two threads open sessions at once.
     let opening = Mutex(())
+    /// The session that got each handle last: one from before the token was away may have had the same.
+    let holders = Mutex<[CK_SESSION_HANDLE: ObjectIdentifier]>([:])
     private let process = getpid()
     private let starts = Atomic(0)
     /// The calls that are inside the module, and ``isClosed`` while none may begin.

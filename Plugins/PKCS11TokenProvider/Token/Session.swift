@@ -18,6 +18,8 @@ final class Session: Sendable {
         case idle, calling
         /// Retired in the middle of a call.
         case leaving
+        /// As long as nobody waits for that call: its own thread closes the session.
+        case late
         /// Not closed yet.
         case retired
         case closed
@@ -32,7 +34,10 @@ final class Session: Sendable {
         self.module = slot.module
         self.generation = generation
         self.handle = handle
+        module.holders.withLock { $0[handle] = ObjectIdentifier(self) }
     }
+
+    deinit { module.holders.withLock { if $0[handle] == ObjectIdentifier(self) { $0[handle] = nil } } }
 
     /// Whether the module that has given the handle is still the one that runs.
     var isOfThisModule: Bool { module.generation == generation }
@@ -44,13 +49,24 @@ final class Session: Sendable {
         guard moves(from: .idle, to: .calling) else {
             throw CryptokiError(function: name, code: CKR_SESSION_CLOSED, origin: .notMade)
         }
-        defer {
-            if !moves(from: .calling, to: .idle) {
-                phase.store(.retired, ordering: .releasing)
-                left.signal()
+        var isThere = false
+        defer { leave(isThere) }
+        try module.call(name, in: generation, body)
+        isThere = true
+    }
+
+    /// - Parameter isThere: Whether the session was still there when the call worked.
+    private func leave(_ isThere: Bool) {
+        if moves(from: .calling, to: .idle) { return }
+        if moves(from: .leaving, to: .retired) {
+            left.signal()
+        } else if isThere, moves(from: .late, to: .closed) {
+            // The token may have been away since. Nobody gets the handle anew in between.
+            module.opening.withLock { _ in
+                guard module.holders.withLock({ $0[handle] == ObjectIdentifier(self) }) else { return }
+                try? module.call("C_CloseSession", in: generation) { $0.C_CloseSession?(handle) }
             }
         }
-        try module.call(name, in: generation, body)
     }
 
     /// Closes the session, once. Blocks.
@@ -70,10 +86,13 @@ final class Session: Sendable {
         }
     }
 
-    /// Closes a retired session when the call that is going on has ended. One that takes longer is inside the module
-    /// and knows whose session it uses; its session is left as it is.
+    /// Closes a retired session when the call that is going on has ended. To one that takes longer it is left.
     func closeRetired(by deadline: DispatchTime) {
-        if phase.load(ordering: .acquiring) == .leaving, left.wait(timeout: deadline) == .timedOut { return }
+        if phase.load(ordering: .acquiring) == .leaving, left.wait(timeout: deadline) == .timedOut,
+            moves(from: .leaving, to: .late)
+        {
+            return
+        }
         guard moves(from: .retired, to: .closed) else { return }
         try? module.call("C_CloseSession", in: generation) { $0.C_CloseSession?(handle) }
     }
