@@ -6,17 +6,22 @@ import Synchronization
 /// Gives back to modules what nobody uses any more: closes sessions, finalises, unloads.
 ///
 /// The last reference to a key or a provider goes wherever it goes, on an event loop perhaps, and a vendor's library may
-/// block in all of that. So it has threads of its own, and nobody waits for it. Only the end of the process does: a
-/// library that is torn down in the middle of a call may crash.
+/// block in all of that. So it has threads of its own, and nobody waits for it. Only the end of the process does, after
+/// which nothing more is given back: a library that is torn down in the middle of a call may crash.
 final class Releases: Sendable {
     private let executor = BlockingExecutor.threads(maximum: 4)
     private let pending = DispatchGroup()
     private let process = getpid()
+    private let isAtExit = Mutex(false)
 
     /// Runs `work` at any time. Not in a child of this process: threads and modules are its parent's.
     func run(_ work: @escaping @Sendable () -> Void) {
         guard getpid() == process else { return }
-        pending.enter()
+        let isTooLate = isAtExit.withLock { isAtExit in
+            if !isAtExit { pending.enter() }
+            return isAtExit
+        }
+        guard !isTooLate else { return }
         let job = Job(work)
         executor.submit { [pending] in
             job.run()
@@ -37,6 +42,7 @@ final class Releases: Sendable {
 
     private func wait() {
         guard getpid() == process else { return }
+        isAtExit.withLock { $0 = true }
         _ = pending.wait(timeout: .now() + 2)
     }
 
