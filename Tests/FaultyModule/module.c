@@ -7,6 +7,7 @@
 /// Opens a function of the module: its name, and the faults that a test has set.
 #define BEGIN(name)                                  \
     const char *const function = name;               \
+    come_in();                                       \
     pthread_mutex_lock(&state.lock);                 \
     CK_RV result = enter(function);                  \
     if (result != CKR_OK) goto end
@@ -14,27 +15,37 @@
     end:                                             \
     result = leave(function, result);                \
     pthread_mutex_unlock(&state.lock);               \
+    go_out();                                        \
     return result
 
-static CK_RV initialize(void *arguments) {
-    (void)arguments;
+static CK_RV initialize(void *reserved) {
+    const CK_C_INITIALIZE_ARGS *arguments = reserved;
     if (getenv("FAULTY_MODULE_NOISE")) {
         printf("noise on stdout\n");
         fflush(stdout);
         fprintf(stderr, "noise on stderr\n");
     }
     BEGIN("C_Initialize");
+    if (state.cannot_lock && arguments && (arguments->CreateMutex || arguments->flags & CKF_OS_LOCKING_OK)) {
+        result = CKR_CANT_LOCK;
+        goto end;
+    }
     state.is_initialized = 1;
+    END;
+}
+
+static CK_RV finalize_now(void) {
+    BEGIN("C_Finalize");
+    for (unsigned slot = 0; slot < SLOTS; slot++) close_sessions(slot);
+    state.is_initialized = 0;
     END;
 }
 
 static CK_RV finalize(void *reserved) {
     (void)reserved;
-    BEGIN("C_Finalize");
-    for (unsigned slot = 0; slot < SLOTS; slot++) close_sessions(slot);
-    state.is_initialized = 0;
+    CK_RV result = finalize_now();
     end_slowly();
-    END;
+    return result;
 }
 
 static void pad(unsigned char *field, size_t size, const char *text) {
@@ -330,6 +341,7 @@ static CK_RV sign_init(CK_SESSION_HANDLE handle, CK_MECHANISM *mechanism, CK_OBJ
 /// Computes without the lock: only so can two calls be in one session.
 static CK_RV sign_data(
     CK_SESSION_HANDLE handle, CK_BYTE *data, CK_ULONG data_count, CK_BYTE *signature, CK_ULONG *count) {
+    come_in();
     pthread_mutex_lock(&state.lock);
     const char *const function = "C_Sign";
     CK_RV result = CKR_OK;

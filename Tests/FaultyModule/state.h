@@ -66,6 +66,9 @@ struct state {
     struct session sessions[SESSIONS];
     unsigned long openings;
     unsigned pins, confirmations, most_sessions, shared_uses;
+    int cannot_lock;
+    /// Changed without the lock: the calls that are in the library, and how often one came while another one was there.
+    unsigned inside, overlaps;
     struct {
         CK_ATTRIBUTE_TYPE type;
         CK_ULONG asked, read;
@@ -75,6 +78,8 @@ struct state {
 /// The one state of this copy of the library. A test that wants another one loads another copy.
 extern struct state state;
 
+void come_in(void);
+void go_out(void);
 /// Counts a call and lets it fail, hang or end the process as the test has said. Called with the lock; a held call gives
 /// it up meanwhile.
 CK_RV enter(const char *function);

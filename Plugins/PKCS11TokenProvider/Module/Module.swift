@@ -11,12 +11,10 @@ final class Module: Sendable {
     /// What p11-kit calls it, or its path.
     let name: String
     /// Valid as long as `owner`.
-    nonisolated(unsafe) private let functions: UnsafeMutablePointer<CK_FUNCTION_LIST>
+    private let library: Library
     private let owner: ModuleHandles
     /// Where its tokens are used.
     let calls: ModuleCalls
-    /// What the module says of itself.
-    let info: CK_INFO
     /// Held while a session is opened: some modules hand out the same handle twice when two threads open sessions at once.
     let opening = Mutex(())
     /// The session that got each handle last: one from before the token was away may have had the same.
@@ -31,14 +29,9 @@ final class Module: Sendable {
 
     /// - Throws: When the module does not initialise.
     init(
-        _ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>, name: String, owner: ModuleHandles, calls: ModuleCalls
+        _ functions: Library.Functions, name: String, owner: ModuleHandles, calls: ModuleCalls
     ) throws(CryptokiError) {
-        do throws(CryptokiError) { info = try Self.start(functions) } catch {
-            // Another part of the process has finalised it in this moment, which p11-kit does not always notice.
-            guard error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
-            info = try Self.start(functions)
-        }
-        self.functions = functions
+        self.library = try Library(starting: functions, name: name)
         self.name = name
         self.owner = owner
         self.calls = calls
@@ -46,27 +39,11 @@ final class Module: Sendable {
     }
 
     deinit {
-        nonisolated(unsafe) let functions = functions
-        owner.releases.run { [owner] in
-            withExtendedLifetime(owner) { _ = p11_kit_module_finalize(functions) }
-        }
+        owner.releases.run { [library, owner] in withExtendedLifetime(owner) { library.finalize() } }
     }
 
-    private static func start(_ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>) throws(CryptokiError) -> CK_INFO {
-        try initialize(functions)
-        var info = CK_INFO()
-        let result = functions.pointee.C_GetInfo?(&info) ?? CKR_FUNCTION_NOT_SUPPORTED
-        guard result == CKR_OK else {
-            _ = p11_kit_module_finalize(functions)
-            throw CryptokiError(function: "C_GetInfo", code: result)
-        }
-        return info
-    }
-
-    private static func initialize(_ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>) throws(CryptokiError) {
-        let result = p11_kit_module_initialize(functions)
-        guard result == CKR_OK else { throw CryptokiError(function: "C_Initialize", code: result) }
-    }
+    /// What the module says of itself.
+    var info: CK_INFO { library.info }
 
     /// Where what nobody uses any more is given back.
     var releases: Releases { owner.releases }
@@ -85,7 +62,7 @@ final class Module: Sendable {
     ///   - generation: As it was before that call: of several threads that saw it fail one starts it.
     /// - Throws: `error`, where it is of another kind; what the start ends with.
     func restart(after error: CryptokiError, in generation: Int) throws(CryptokiError) {
-        guard error.endsConnection, isRemote || error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
+        guard error.endsConnection, library.isRemote || error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
         let isStarted = try starting.withLock { _ throws(CryptokiError) in
             guard self.generation == generation else { return true }
             return try startAgain(patience: Self.patience)
@@ -126,10 +103,10 @@ final class Module: Sendable {
             guard ContinuousClock.now < deadline else { return false }
             usleep(1000)
         }
-        _ = p11_kit_module_finalize(functions)
+        library.finalize()
         // Also where it does not start: what was got before is worthless.
         starts.add(1, ordering: .acquiringAndReleasing)
-        try Self.initialize(functions)
+        try library.initialize()
         return true
     }
 
@@ -152,12 +129,6 @@ final class Module: Sendable {
         deinit { module.logins.subtract(1, ordering: .relaxed) }
     }
 
-    private var isRemote: Bool {
-        guard let command = p11_kit_config_option(functions, "remote") else { return false }
-        free(command)
-        return true
-    }
-
     /// Calls a function of the module. Blocks for as long as the module likes.
     ///
     /// - Parameters:
@@ -171,7 +142,7 @@ final class Module: Sendable {
         if let generation, generation != self.generation {
             throw CryptokiError(function: name, code: CKR_SESSION_CLOSED, origin: .notMade)
         }
-        guard let result = body(functions.pointee) else {
+        guard let result = library.call(body) else {
             throw CryptokiError(function: name, code: CKR_FUNCTION_NOT_SUPPORTED)
         }
         guard result == CKR_OK else { throw CryptokiError(function: name, code: result) }

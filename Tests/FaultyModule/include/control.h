@@ -60,6 +60,10 @@ struct faulty_control {
     unsigned (*open_sessions)(void);
     /// How often a session was used while another call used it.
     unsigned (*shared_uses)(void);
+    /// How often a call came while another one was in the library.
+    unsigned (*overlaps)(void);
+    /// Makes it a library that cannot lock.
+    void (*forbid_threads)(void);
 };
 
 /// The module exports this beside `C_GetFunctionList`.

@@ -1,0 +1,104 @@
+import CP11Kit
+import CertificateProviding
+import Glibc
+import Synchronization
+
+/// A module's functions as p11-kit has loaded them, from the start of the module to its end.
+///
+/// p11-kit tells every library that several threads are going to call it. One that cannot have that (`CKR_CANT_LOCK`) is
+/// told otherwise, and one thread at a time calls it.
+struct Library: Sendable {
+    /// What the module says of itself.
+    let info: CK_INFO
+    /// Valid as long as what p11-kit has loaded.
+    nonisolated(unsafe) private let functions: Functions
+    private let file: String
+    private let lock: LibraryLock?
+
+    typealias Functions = UnsafeMutablePointer<CK_FUNCTION_LIST>
+
+    /// Starts the module. Blocks.
+    ///
+    /// - Parameter name: What tells it from others where p11-kit knows no file.
+    init(starting functions: Functions, name: String) throws(CryptokiError) {
+        let path = p11_kit_module_get_filename(functions)
+        defer { free(path) }
+        self.functions = functions
+        self.file = path.map { String(cString: $0) } ?? name
+        do throws(CryptokiError) { (lock, info) = try Self.start(functions, file) } catch {
+            // Another part of the process has finalised it in this moment, which p11-kit does not always notice.
+            guard error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
+            (lock, info) = try Self.start(functions, file)
+        }
+    }
+
+    /// Starts the module after ``finalize()``.
+    func initialize() throws(CryptokiError) { _ = try Self.initialize(functions, file) }
+
+    func finalize() { _ = Self.within(lock) { p11_kit_module_finalize(functions) } }
+
+    /// Calls a function; `nil` where the module does not have it.
+    func call(_ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?) -> CK_RV? {
+        Self.within(lock) { body(functions.pointee) }
+    }
+
+    /// Whether the library runs in another process.
+    var isRemote: Bool {
+        guard let command = p11_kit_config_option(functions, "remote") else { return false }
+        free(command)
+        return true
+    }
+
+    private static func start(
+        _ functions: Functions, _ file: String
+    ) throws(CryptokiError) -> (LibraryLock?, CK_INFO) {
+        let lock = try initialize(functions, file)
+        var info = CK_INFO()
+        let result = within(lock) { functions.pointee.C_GetInfo?(&info) } ?? CKR_FUNCTION_NOT_SUPPORTED
+        guard result == CKR_OK else {
+            _ = within(lock) { p11_kit_module_finalize(functions) }
+            throw CryptokiError(function: "C_GetInfo", code: result)
+        }
+        return (lock, info)
+    }
+
+    /// - Returns: What has to be held during calls.
+    private static func initialize(_ functions: Functions, _ file: String) throws(CryptokiError) -> LibraryLock? {
+        if LibraryLock.of(file) == nil {
+            let result = p11_kit_module_initialize(functions)
+            // Another provider may have started it, and have been told that it cannot lock.
+            if result == CKR_OK { return LibraryLock.of(file) }
+            guard result == CKR_CANT_LOCK else { throw CryptokiError(function: "C_Initialize", code: result) }
+        }
+        let lock = LibraryLock.make(for: file)
+        // Arguments that p11-kit hands on: neither functions for locks nor leave to use those of the system.
+        var arguments = CK_C_INITIALIZE_ARGS()
+        let result = within(lock) { functions.pointee.C_Initialize?(&arguments) } ?? CKR_FUNCTION_NOT_SUPPORTED
+        guard result == CKR_OK else { throw CryptokiError(function: "C_Initialize", code: result) }
+        return lock
+    }
+
+    private static func within<T>(_ lock: LibraryLock?, _ body: () -> T) -> T {
+        if let lock { lock.mutex.withLock { _ in body() } } else { body() }
+    }
+}
+
+/// Held while a thread is inside a library that cannot lock.
+///
+/// There is one of each library in a process, however many providers load it, and p11-kit does not tell the second one
+/// what the first one was answered. So its lock is the process's too.
+private final class LibraryLock: Sendable {
+    let mutex = Mutex(())
+    private static let all = Mutex<[String: LibraryLock]>([:])
+
+    /// `nil` as long as the library is not known to need it.
+    static func of(_ file: String) -> LibraryLock? { all.withLock { $0[file] } }
+
+    static func make(for file: String) -> LibraryLock {
+        all.withLock { all in
+            let lock = all[file] ?? LibraryLock()
+            all[file] = lock
+            return lock
+        }
+    }
+}
