@@ -84,14 +84,14 @@ final class ModuleCalls: Sendable {
         _ purpose: String, _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
     ) throws(CertificateProviderError) -> T {
         let end = DispatchSemaphore(value: 0)
-        let outcome = Mutex<Outcome<T>?>(nil)
+        // Until there is another one.
+        let outcome = Mutex(Outcome<T>.failure(Self.timedOut(purpose, after: timeout)))
         start(purpose, work) { result in
             outcome.withLock { $0 = result }
             end.signal()
         }
         end.wait()
-        guard let result = outcome.withLock({ $0 }) else { throw Self.timedOut(purpose, after: timeout) }
-        return try result.get()
+        return try outcome.withLock { $0 }.get()
     }
 
     typealias Outcome<T> = Result<T, CertificateProviderError>
