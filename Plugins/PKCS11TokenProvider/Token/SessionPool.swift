@@ -116,7 +116,7 @@ final class SessionPool: Sendable {
             switch turn {
             case .use(let session): return session
             case .wait(let place): try wait(at: place)
-            case nil: throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
+            case nil: throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED, origin: .notMade)
             case .open(let old):
                 old?.close()
                 if let session = try open(writing: writing) { return session }
@@ -133,7 +133,7 @@ final class SessionPool: Sendable {
             // It may have been called in this moment.
             state.wakeFirst()
         }
-        throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_COUNT)
+        throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_COUNT, origin: .notMade)
     }
 
     /// Returns `nil` where the token has no further session: other programs hold the rest, and this many is what there is
@@ -159,7 +159,7 @@ final class SessionPool: Sendable {
         }
         guard !isEnded else {
             session.close()
-            throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
+            throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED, origin: .notMade)
         }
         return session
     }
