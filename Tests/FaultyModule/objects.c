@@ -1,10 +1,7 @@
-#include <openssl/core_names.h>
-#include <openssl/ecdsa.h>
-#include <openssl/rsa.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "state.h"
+#include "calls.h"
 
 int is_visible(const struct token *token, const struct object *object) {
     if (object->is_gone) return 0;
@@ -42,7 +39,7 @@ static const void *value_of(
     }
 }
 
-CK_RV read_attribute(const struct object *object, CK_ATTRIBUTE *attribute) {
+static CK_RV read_attribute(const struct object *object, CK_ATTRIBUTE *attribute) {
     CK_ULONG scratch;
     unsigned long count;
     const void *value = value_of(object, attribute->type, &scratch, &count);
@@ -66,7 +63,7 @@ CK_RV read_attribute(const struct object *object, CK_ATTRIBUTE *attribute) {
     return result;
 }
 
-int matches(const struct object *object, const CK_ATTRIBUTE *attributes, CK_ULONG attribute_count) {
+static int matches(const struct object *object, const CK_ATTRIBUTE *attributes, CK_ULONG attribute_count) {
     for (CK_ULONG index = 0; index < attribute_count; index++) {
         CK_ULONG scratch;
         unsigned long count;
@@ -77,51 +74,107 @@ int matches(const struct object *object, const CK_ATTRIBUTE *attributes, CK_ULON
     return 1;
 }
 
-/// r‖s (PKCS#11, section 2.3.1) of a DER signature, each of `half` bytes.
-static CK_RV split(
-    const unsigned char *der, size_t der_count, int half, CK_BYTE *signature, CK_ULONG *count) {
-    ECDSA_SIG *parts = d2i_ECDSA_SIG(NULL, &der, (long)der_count);
-    if (parts == NULL) return CKR_GENERAL_ERROR;
-    int is_good = *count >= 2 * (CK_ULONG)half && BN_bn2binpad(ECDSA_SIG_get0_r(parts), signature, half) == half
-        && BN_bn2binpad(ECDSA_SIG_get0_s(parts), signature + half, half) == half;
-    ECDSA_SIG_free(parts);
-    *count = 2 * (CK_ULONG)half;
-    return is_good ? CKR_OK : CKR_BUFFER_TOO_SMALL;
+static CK_RV find_init(CK_SESSION_HANDLE handle, CK_ATTRIBUTE *attributes, CK_ULONG count) {
+    BEGIN("C_FindObjectsInit");
+    struct session *session = take_session(handle, &result);
+    if (session == NULL) goto end;
+    const struct token *token = token_of(session);
+    free(session->found);
+    session->found = malloc((token->object_count + 1) * sizeof *session->found);
+    session->found_count = session->found_next = 0;
+    for (unsigned long index = 0; index < token->object_count; index++) {
+        const struct object *object = &token->objects[index];
+        if (!is_visible(token, object) || !matches(object, attributes, count)) continue;
+        session->found[session->found_count++] = index + 1;
+    }
+    give_back(session);
+    END;
 }
 
-static int prepare(EVP_PKEY_CTX *context, const struct session *session) {
-    if (EVP_PKEY_sign_init(context) != 1) return 0;
-    switch (session->mechanism) {
-    case CKM_ECDSA: return 1;
-    case CKM_RSA_PKCS: return EVP_PKEY_CTX_set_rsa_padding(context, RSA_PKCS1_PADDING) == 1;
-    case CKM_RSA_X_509: return EVP_PKEY_CTX_set_rsa_padding(context, RSA_NO_PADDING) == 1;
-    case CKM_RSA_PKCS_PSS: {
-        const EVP_MD *hash = session->hash == CKM_SHA256 ? EVP_sha256()
-            : session->hash == CKM_SHA384                ? EVP_sha384()
-                                                         : EVP_sha512();
-        return EVP_PKEY_CTX_set_rsa_padding(context, RSA_PKCS1_PSS_PADDING) == 1
-            && EVP_PKEY_CTX_set_signature_md(context, hash) == 1
-            && EVP_PKEY_CTX_set_rsa_pss_saltlen(context, RSA_PSS_SALTLEN_DIGEST) == 1;
+static CK_RV find(CK_SESSION_HANDLE handle, CK_OBJECT_HANDLE *objects, CK_ULONG room, CK_ULONG *count) {
+    BEGIN("C_FindObjects");
+    struct session *session = take_session(handle, &result);
+    if (session == NULL) goto end;
+    for (*count = 0; *count < room && session->found_next < session->found_count; (*count)++) {
+        objects[*count] = session->found[session->found_next++];
+        if (token_of(session)->repeats_objects) session->found_next %= session->found_count;
     }
-    default: return 0;
-    }
+    give_back(session);
+    END;
 }
 
-CK_RV sign(
-    const struct session *session, CK_BYTE *data, CK_ULONG data_count, CK_BYTE *signature, CK_ULONG *count) {
-    EVP_PKEY_CTX *context = EVP_PKEY_CTX_new(session->key->key, NULL);
-    unsigned char result[1024];
-    size_t result_count = sizeof result;
-    int is_signed = context && prepare(context, session)
-        && EVP_PKEY_sign(context, result, &result_count, data, data_count) == 1;
-    EVP_PKEY_CTX_free(context);
-    if (!is_signed) return CKR_FUNCTION_FAILED;
-    if (session->mechanism == CKM_ECDSA) {
-        int half = (EVP_PKEY_get_bits(session->key->key) + 7) / 8;
-        return split(result, result_count, half, signature, count);
+static CK_RV find_final(CK_SESSION_HANDLE handle) {
+    BEGIN("C_FindObjectsFinal");
+    struct session *session = take_session(handle, &result);
+    if (session) give_back(session);
+    END;
+}
+
+static CK_RV get_attributes(
+    CK_SESSION_HANDLE handle, CK_OBJECT_HANDLE number, CK_ATTRIBUTE *attributes, CK_ULONG count) {
+    BEGIN("C_GetAttributeValue");
+    struct session *session = take_session(handle, &result);
+    if (session == NULL) goto end;
+    const struct token *token = token_of(session);
+    if (number == 0 || number > token->object_count || !is_visible(token, &token->objects[number - 1])) {
+        result = CKR_OBJECT_HANDLE_INVALID;
+    } else {
+        for (CK_ULONG index = 0; index < count; index++) {
+            CK_RV one = read_attribute(&token->objects[number - 1], &attributes[index]);
+            if (one != CKR_OK) result = one;
+        }
     }
-    if (result_count > *count) return CKR_BUFFER_TOO_SMALL;
-    memcpy(signature, result, result_count);
-    *count = result_count;
-    return CKR_OK;
+    give_back(session);
+    END;
+}
+
+/// Takes certificates only.
+static CK_RV create_object(
+    CK_SESSION_HANDLE handle, CK_ATTRIBUTE *attributes, CK_ULONG count, CK_OBJECT_HANDLE *object) {
+    BEGIN("C_CreateObject");
+    struct session *session = take_session(handle, &result);
+    if (session == NULL) goto end;
+    if (!session->writes) {
+        result = CKR_SESSION_READ_ONLY;
+    } else {
+        struct id id = {.count = 0};
+        const CK_ATTRIBUTE *value = NULL;
+        for (CK_ULONG index = 0; index < count; index++) {
+            const CK_ATTRIBUTE *attribute = &attributes[index];
+            if (attribute->type == CKA_VALUE) value = attribute;
+            if (attribute->type != CKA_ID || attribute->ulValueLen > sizeof id.bytes) continue;
+            id.count = attribute->ulValueLen;
+            memcpy(id.bytes, attribute->pValue, id.count);
+        }
+        *object = value ? append_certificate(token_of(session), id, value->pValue, value->ulValueLen) : 0;
+        if (*object == 0) result = CKR_TEMPLATE_INCONSISTENT;
+    }
+    give_back(session);
+    END;
+}
+
+static CK_RV destroy_object(CK_SESSION_HANDLE handle, CK_OBJECT_HANDLE number) {
+    BEGIN("C_DestroyObject");
+    struct session *session = take_session(handle, &result);
+    if (session == NULL) goto end;
+    struct token *token = token_of(session);
+    if (!session->writes) {
+        result = CKR_SESSION_READ_ONLY;
+    } else if (number == 0 || number > token->object_count || !is_visible(token, &token->objects[number - 1])) {
+        result = CKR_OBJECT_HANDLE_INVALID;
+    } else {
+        token->objects[number - 1].is_gone = 1;
+        token->gone_count++;
+    }
+    give_back(session);
+    END;
+}
+
+void list_object_calls(CK_FUNCTION_LIST *list) {
+    list->C_FindObjectsInit = find_init;
+    list->C_FindObjects = find;
+    list->C_FindObjectsFinal = find_final;
+    list->C_GetAttributeValue = get_attributes;
+    list->C_CreateObject = create_object;
+    list->C_DestroyObject = destroy_object;
 }

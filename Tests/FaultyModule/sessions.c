@@ -1,6 +1,7 @@
 #include <stdlib.h>
+#include <string.h>
 
-#include "state.h"
+#include "calls.h"
 
 struct token *token_in(CK_SLOT_ID slot, CK_RV *result) {
     if (slot < state.first_slot || slot >= state.first_slot + SLOTS) {
@@ -55,4 +56,98 @@ unsigned open_sessions(void) {
     unsigned count = 0;
     for (unsigned index = 0; index < SESSIONS; index++) count += (unsigned)state.sessions[index].is_open;
     return count;
+}
+
+static CK_RV open_session(
+    CK_SLOT_ID id, CK_FLAGS flags, void *application, CK_NOTIFY notify, CK_SESSION_HANDLE *handle) {
+    (void)application, (void)notify;
+    BEGIN("C_OpenSession");
+    const struct token *token = token_in(id, &result);
+    if (token == NULL) goto end;
+    if (open_sessions() >= token->available_sessions || open_sessions() >= SESSIONS) {
+        result = CKR_SESSION_COUNT;
+        goto end;
+    }
+    // The lowest number that is free: what a closed session had, the next one gets.
+    unsigned index = 0;
+    while (state.sessions[index].is_open) index++;
+    state.sessions[index] =
+        (struct session){.is_open = 1, .slot = (unsigned)(id - state.first_slot), .opening = ++state.openings,
+            .writes = (flags & CKF_RW_SESSION) != 0};
+    if (open_sessions() > state.most_sessions) state.most_sessions = open_sessions();
+    *handle = index + 1;
+    END;
+}
+
+static CK_RV close_one(CK_SESSION_HANDLE handle) {
+    BEGIN("C_CloseSession");
+    struct session *session = take_session(handle, &result);
+    if (session) close_session(session);
+    END;
+}
+
+static CK_RV close_all(CK_SLOT_ID id) {
+    BEGIN("C_CloseAllSessions");
+    if (token_in(id, &result)) close_sessions((unsigned)(id - state.first_slot));
+    END;
+}
+
+static CK_RV get_session_info(CK_SESSION_HANDLE handle, CK_SESSION_INFO *info) {
+    BEGIN("C_GetSessionInfo");
+    struct session *session = take_session(handle, &result);
+    if (session == NULL) goto end;
+    *info = (CK_SESSION_INFO){.slotID = state.first_slot + session->slot, .flags = CKF_SERIAL_SESSION,
+        .state = token_of(session)->is_logged_in ? CKS_RO_USER_FUNCTIONS : CKS_RO_PUBLIC_SESSION};
+    give_back(session);
+    END;
+}
+
+static CK_RV log_in(CK_SESSION_HANDLE handle, CK_USER_TYPE user, unsigned char *pin, CK_ULONG count) {
+    if (pin) {
+        pthread_mutex_lock(&state.lock);
+        count_pin();
+        pthread_mutex_unlock(&state.lock);
+    }
+    BEGIN("C_Login");
+    struct session *session = take_session(handle, &result);
+    if (session == NULL) goto end;
+    struct token *token = token_of(session);
+    int has_pad = (token->reported & CKF_PROTECTED_AUTHENTICATION_PATH) != 0;
+    int is_right = pin ? count == strlen(token->pin) && memcmp(pin, token->pin, count) == 0 : has_pad;
+    if (user == CKU_CONTEXT_SPECIFIC && !(session->key && session->key->asks_each_time)) {
+        result = CKR_OPERATION_NOT_INITIALIZED;
+    } else if (user != CKU_CONTEXT_SPECIFIC && token->is_logged_in) {
+        result = CKR_USER_ALREADY_LOGGED_IN;
+    } else if (token->tries == 0) {
+        result = CKR_PIN_LOCKED;
+    } else if (!is_right) {
+        token->tries--;
+        result = CKR_PIN_INCORRECT;
+    } else {
+        token->tries = TRIES;
+        token->is_logged_in = 1;
+        session->is_confirmed = user == CKU_CONTEXT_SPECIFIC;
+        state.confirmations += user == CKU_CONTEXT_SPECIFIC;
+    }
+    give_back(session);
+    END;
+}
+
+static CK_RV log_out(CK_SESSION_HANDLE handle) {
+    BEGIN("C_Logout");
+    struct session *session = take_session(handle, &result);
+    if (session == NULL) goto end;
+    if (!token_of(session)->is_logged_in) result = CKR_USER_NOT_LOGGED_IN;
+    token_of(session)->is_logged_in = 0;
+    give_back(session);
+    END;
+}
+
+void list_session_calls(CK_FUNCTION_LIST *list) {
+    list->C_OpenSession = open_session;
+    list->C_CloseSession = close_one;
+    list->C_CloseAllSessions = close_all;
+    list->C_GetSessionInfo = get_session_info;
+    list->C_Login = log_in;
+    list->C_Logout = log_out;
 }

@@ -103,9 +103,5 @@ unsigned open_sessions(void);
 /// Puts a certificate on a token and returns its handle; 0 where it is none.
 CK_OBJECT_HANDLE append_certificate(struct token *token, struct id id, const void *der, unsigned long count);
 int is_visible(const struct token *token, const struct object *object);
-CK_RV read_attribute(const struct object *object, CK_ATTRIBUTE *attribute);
-int matches(const struct object *object, const CK_ATTRIBUTE *attributes, CK_ULONG count);
-CK_RV sign(
-    const struct session *session, CK_BYTE *data, CK_ULONG data_count, CK_BYTE *signature, CK_ULONG *count);
 
 #endif
