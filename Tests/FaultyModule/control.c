@@ -117,6 +117,15 @@ static int add_certificate(unsigned token, unsigned id, const void *der, unsigne
     return object != 0;
 }
 
+static void add_again(unsigned token, unsigned id) {
+    pthread_mutex_lock(&state.lock);
+    struct token *owner = &state.tokens[token];
+    struct object object = owner->objects[owner->object_count - 1];
+    object.id = id_of(id);
+    append(owner, object);
+    pthread_mutex_unlock(&state.lock);
+}
+
 static void set_visibility(unsigned token, int shows_certificates, int shows_keys) {
     LOCKED(state.tokens[token].hides_certificates = !shows_certificates;
            state.tokens[token].shows_keys = shows_keys);
@@ -191,13 +200,14 @@ static unsigned open_now(void) {
 
 static const struct faulty_control control = {
     .set_token = set_token, .set_flags = set_flags, .set_pin_lengths = set_pin_lengths, .set_sessions = set_sessions,
-    .set_mechanisms = set_mechanisms, .add_key = add_key, .add_certificate = add_certificate, .clear = clear,
-    .repeat_objects = repeat_objects, .set_visibility = set_visibility, .add_public_key = add_public_key,
-    .set_mechanism_info = set_mechanism_info, .insert = insert, .grow_lists = grow_lists, .log_out = log_out,
-    .number_slots = number_slots, .fail = set_failure, .lose = set_loss, .hold = hold, .hold_answer = hold_answer,
-    .release = release, .wait_held = wait_held, .distort = distort, .calls = calls, .pins = pins,
-    .tries_left = tries_left, .confirmations = confirmations, .most_sessions = most_sessions,
-    .open_sessions = open_now, .shared_uses = shared_uses, .overlaps = overlaps, .forbid_threads = forbid_threads};
+    .set_mechanisms = set_mechanisms, .add_key = add_key, .add_certificate = add_certificate, .add_again = add_again,
+    .clear = clear, .repeat_objects = repeat_objects, .set_visibility = set_visibility,
+    .add_public_key = add_public_key, .set_mechanism_info = set_mechanism_info, .insert = insert,
+    .grow_lists = grow_lists, .log_out = log_out, .number_slots = number_slots, .fail = set_failure, .lose = set_loss,
+    .hold = hold, .hold_answer = hold_answer, .release = release, .wait_held = wait_held, .distort = distort,
+    .calls = calls, .pins = pins, .tries_left = tries_left, .confirmations = confirmations,
+    .most_sessions = most_sessions, .open_sessions = open_now, .shared_uses = shared_uses, .overlaps = overlaps,
+    .forbid_threads = forbid_threads};
 
 const struct faulty_control *faulty_module_control(void) { return &control; }
 

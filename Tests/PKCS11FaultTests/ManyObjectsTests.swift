@@ -67,21 +67,23 @@ import Testing
         switch shape {
         case .keyless:
             try module.addKey(of: identity, to: 0)
-            for id in 1...Self.count { try module.add(identity.certificate, to: 0, id: id) }
+            try module.add(identity.certificate, to: 0, id: 1)
+            for id in 2...Self.count { module.control.add_again(0, id) }
         case .leaves:
-            for id in 1...Self.count { try module.add(identity.certificate, to: 0, id: id) }
+            try module.add(identity.certificate, to: 0, id: 1)
+            for id in 2...Self.count { module.control.add_again(0, id) }
         case .identities:
             let point = identity.key.publicKey.keyBits
+            try module.addKey(of: identity, to: 0)
+            for id in 2...Self.count / 3 { module.control.add_again(0, id) }
             for id in 1...Self.count / 3 {
-                try module.addKey(of: identity, to: 0, id: id)
                 module.control.add_public_key(0, id, point, UInt(point.count))
                 try Self.add(identity.certificate, numbered: id, to: module, id: id)
             }
         case .oneID:
-            for id in 1...Self.count / 2 {
-                try module.addKey(of: identity, to: 0)
-                try Self.add(identity.certificate, numbered: id, to: module, id: 1)
-            }
+            try module.addKey(of: identity, to: 0)
+            for _ in 2...Self.count / 2 { module.control.add_again(0, 1) }
+            for id in 1...Self.count / 2 { try Self.add(identity.certificate, numbered: id, to: module, id: 1) }
         }
         module.control.insert(0, 0)
         return module
@@ -107,7 +109,8 @@ import Testing
     @Test(.enabled(if: shape == nil)) func onlyWhatIsNamedIsRead() async throws {
         let module = try FaultyModule.withIdentity()
         let other = try FaultyModule.authority.get().issue("other").certificate
-        for _ in 0..<Self.count { try module.add(other, to: 0, id: 2) }
+        try module.add(other, to: 0, id: 2)
+        for _ in 1..<Self.count { module.control.add_again(0, 2) }
         let list = try await module.provider().listIdentities()
         #expect(list.identities.count == 1 && list.failures.isEmpty)
         // Twenty were looked at, of which one is an issuer.

@@ -17,6 +17,8 @@ struct faulty_control {
     /// A private key, as PKCS#8. It is visible after login where the token has one.
     int (*add_key)(unsigned token, unsigned id, const void *der, unsigned long count, int asks_each_time);
     int (*add_certificate)(unsigned token, unsigned id, const void *der, unsigned long count);
+    /// Adds the last object that a token has once more, under another id: reading keys and certificates takes time.
+    void (*add_again)(unsigned token, unsigned id);
     void (*clear)(unsigned token);
     /// A search for objects begins anew where it ends.
     void (*repeat_objects)(unsigned token);
