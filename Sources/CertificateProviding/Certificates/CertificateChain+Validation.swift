@@ -1,6 +1,6 @@
 public import FoundationEssentials
 import SwiftASN1
-import X509
+@_spi(FixedExpiryValidationTime) import X509
 
 extension CertificateChain {
     /// Validates a path from a certificate to a trust anchor (RFC 5280, section 6), without revocation: signatures,
@@ -19,7 +19,7 @@ extension CertificateChain {
     ) async throws(CertificateProviderError) -> [X509Certificate]? {
         let roots = anchors.map { CertificateStore($0.compactMap { try? $0.certificate() }) } ?? .systemTrustRoots
         var verifier = Verifier(rootCertificates: roots) {
-            RFC5280Policy(fixedValidationTime: date)
+            RFC5280Policy(fixedExpiryValidationTime: date)
             LeavesToCaller()
         }
         let intermediates = CertificateStore(candidates.prefix(maximumCandidates).compactMap { try? $0.certificate() })
