@@ -13,7 +13,9 @@ BUILD_PACKAGES := $(TOOLCHAIN_PACKAGES) libp11-kit-dev libssl-dev pkg-config g++
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 # PKCS#11 modules that the tests use, and the tools that fill their tokens.
 TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtpm2-pkcs11-1 libtss2-tcti-swtpm0 swtpm
-TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 python3-openssl scep strace util-linux $(TOKEN_PACKAGES)
+# Enrolment servers, and a client that shows that the tests' own server is one.
+ENROLMENT_PACKAGES := scep python3-openssl strongswan-pki libstrongswan-standard-plugins libstrongswan-extra-plugins
+TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 strace util-linux $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
 INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
 BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev
 
@@ -22,7 +24,7 @@ BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time softhsm2 opensc gnutls-
 STATIC := .build/static
 RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC)
 
-.PHONY: help demo example test lint build install uninstall fuzz bench simulation clean toolchain
+.PHONY: help demo smoke example test lint build install uninstall fuzz bench simulation clean toolchain
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -32,11 +34,17 @@ demo: packages-DEMO toolchain ## Build, make a throw-away identity, and use it f
 	$(SWIFT) build --product certprov-full
 	@Scripts/demo "$$($(SWIFT) build --show-bin-path)"
 
+# A release is compiled otherwise than what the tests run.
+smoke: packages-DEMO build ## The demonstration with the release build
+	@Scripts/demo "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
+
 example: packages-DEMO toolchain ## Run the example service: two processes, mutual TLS, a renewal
 	@SWIFT="$(SWIFT)" Examples/MutualTLSService/run
 
 test: packages-TEST toolchain ## Build and run all tests
 	$(SWIFT) build --build-tests
+	# The tests' EST server first: what it accepts proves something only where others find it right.
+	Tests/EnrolmentServer/check-with-pki
 	$(SWIFT) test --skip-build --skip 'EndToEndTests|PKCS11'
 	# In a process for each: PKCS#11 modules find their tokens by environment variables, which they read once.
 	for suite in PKCS11TokenProviderTests PKCS11KeyGenerationTests PKCS11FaultTests; do \

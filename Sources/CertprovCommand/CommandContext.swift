@@ -15,19 +15,8 @@ import RemoteMDMParameters
 
 /// What a subcommand works with: its options, the installed providers, and the streams.
 public struct CommandContext: Sendable {
-    /// How this program reads property lists. Set around a command's run, since ArgumentParser makes the commands.
-    @TaskLocal package static var propertyLists = PropertyListFormat { _, file throws(CertificateProviderError) in
-        throw CertificateProviderError(
-            .configurationInvalid, "\(file.withVisibleControls): This program does not read property lists.")
-    }
-
-    /// Makes the remote-MDM provider, where this program has the network stack that it needs.
-    @TaskLocal package static var makeRemoteMDMProvider: @Sendable (ProviderEnvironment) -> any CertificateProvider = {
-        _ in
-        AbsentProvider(
-            id: RemoteMDMParameters.id,
-            error: CertificateProviderError(.internal, "This program has no network stack."))
-    }
+    /// What this program has beyond the others. Set around a command's run, since ArgumentParser makes the commands.
+    @TaskLocal package static var abilities = ProgramAbilities.none
 
     public let options: GlobalOptions
     public let registry: ProviderRegistry
@@ -37,8 +26,7 @@ public struct CommandContext: Sendable {
 
     /// The providers of this build.
     private static var installed: [ProviderDescriptor] {
-        let makeRemoteMDMProvider = Self.makeRemoteMDMProvider
-        let remote = RemoteMDMParameters.descriptor { makeRemoteMDMProvider($0) }
+        let remote = RemoteMDMParameters.descriptor(makeProvider: abilities.makeRemoteMDMProvider)
         #if PKCS11
             return [PKCS12FileProvider.descriptor, PKCS11TokenProvider.descriptor, remote]
         #else

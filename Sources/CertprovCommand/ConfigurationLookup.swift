@@ -35,7 +35,7 @@ struct ConfigurationLookup {
         let named = options.config ?? environment("CERTPROV_CONFIG").flatMap { $0.isEmpty ? nil : $0 }
         let path = if let named { named } else { try defaultPath() }
         return try LogonConfiguration.load(
-            path: path, registry: registry, propertyLists: CommandContext.propertyLists)
+            path: path, registry: registry, propertyLists: CommandContext.abilities.propertyLists)
     }
 
     private func requestedProvider() throws(CertificateProviderError) -> ProviderID? {

@@ -7,11 +7,9 @@ import RemoteMDMProvider
 @main
 enum Main {
     static func main() {
-        CommandContext.$propertyLists.withValue(.swiftConfiguration) {
-            CommandContext.$makeRemoteMDMProvider.withValue({ RemoteMDMProvider(environment: $0) }) {
-                RootCommand.run(CertprovFull.self)
-            }
-        }
+        let abilities = ProgramAbilities(
+            propertyLists: .swiftConfiguration, makeRemoteMDMProvider: { RemoteMDMProvider(environment: $0) })
+        CommandContext.$abilities.withValue(abilities) { RootCommand.run(CertprovFull.self) }
     }
 }
 

@@ -10,12 +10,12 @@ import RemoteMDMParameters
 @main
 enum Main {
     static func main() {
-        let handOver = PropertyListFormat { _, _ throws(CertificateProviderError) in throw FullCommand.takeOver() }
-        CommandContext.$propertyLists.withValue(handOver) {
-            CommandContext.$makeRemoteMDMProvider.withValue({ _ in
+        let abilities = ProgramAbilities(
+            propertyLists: PropertyListFormat { _, _ throws(CertificateProviderError) in throw FullCommand.takeOver() },
+            makeRemoteMDMProvider: { _ in
                 AbsentProvider(id: RemoteMDMParameters.id, error: FullCommand.takeOver())
-            }) { RootCommand.run(Certprov.self) }
-        }
+            })
+        CommandContext.$abilities.withValue(abilities) { RootCommand.run(Certprov.self) }
     }
 }
 
