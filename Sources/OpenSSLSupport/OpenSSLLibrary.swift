@@ -19,6 +19,9 @@ public final class OpenSSLLibrary: Sendable {
     nonisolated(unsafe) private let standard: OpaquePointer?
 
     public init() {
+        // At the end of the process other threads may still work, or free what they have: OpenSSL must not be cleaned up
+        // under them.
+        OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_ATEXIT), nil)
         context = OSSL_LIB_CTX_new()
         // Loading a provider explicitly switches off the implicit loading of the default one.
         standard = OSSL_PROVIDER_load(context, "default")

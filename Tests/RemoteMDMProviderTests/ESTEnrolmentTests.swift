@@ -78,6 +78,32 @@ import Testing
         #expect(server.issued == 0)
     }
 
+    @Test func aPinIsLookedAtBeforeAnythingIsSent() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let pin = String(decoding: try server.directory.read("server.pin"), as: UTF8.self)
+            .split(whereSeparator: \.isWhitespace).joined()
+        _ = try await server.provider(["pin": pin]).getCertificate(NoUserInteraction())
+        let before = try server.requests().filter { $0["event"] as? String == "request" }.count
+        let another = "sha256/" + String(repeating: "A", count: 43) + "="
+        let wrong = try server.provider(["pin": another])
+        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .protocolError)
+        let unreadable = try server.provider(["pin": "sha256/abc"])
+        #expect(await code { _ = try await unreadable.getCertificate(NoUserInteraction()) } == .configurationInvalid)
+        #expect(try server.requests().filter { $0["event"] as? String == "request" }.count == before)
+    }
+
+    @Test func aPinAloneIsEnoughWhereThatIsAskedFor() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--server-certificate", "self-signed")
+        let settings = ["pin": server.directory["server.pem"], "trust-anchors": ""]
+        let strict = try server.provider(settings)
+        #expect(await code { _ = try await strict.getCertificate(NoUserInteraction()) } == .protocolError)
+        let pinned = try server.provider(settings.merging(["pin-mode": "pin-only"]) { $1 })
+        _ = try await pinned.getCertificate(NoUserInteraction())
+        let wrong = try server.provider(
+            settings.merging(["pin-mode": "pin-only", "pin": server.directory["ca.pem"]]) { $1 })
+        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .protocolError)
+    }
+
     @Test func nobodyIsTrustedWithoutAReason() async throws {
         let server = try await ESTServer.start("--auth", "basic")
         let without = try server.provider(["trust-anchors": ""])
