@@ -63,7 +63,7 @@ import Testing
 
     private static let analyzer = "/usr/bin/systemd-analyze"
 
-    @Test(.enabled(if: access(analyzer, X_OK) == 0)) func systemdTakesTheUnits() throws {
+    @Test func systemdTakesTheUnits() throws {
         for unit in ["certprov-renew@.service", "certprov-renew@.timer"] {
             let path = prefix + "/lib/systemd/system/" + unit
             let output = try sandbox.run([Self.analyzer, "verify", "--man=no", path])
