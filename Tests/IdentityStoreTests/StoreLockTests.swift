@@ -76,16 +76,8 @@ import Testing
         let directory = try TemporaryDirectory()
         let root = try #require(try SafeDirectory.open(directory.path))
         // flock(1) holds the lock for as long as the shell, which says that it has it, waits for our end of the pipe.
-        let process = Process()
-        process.executableURL = URL(filePath: "/usr/bin/env")
-        process.arguments = ["flock", directory[".lock"], "sh", "-c", "echo locked; read line"]
-        let (input, output) = (Pipe(), Pipe())
-        process.standardInput = input
-        process.standardOutput = output
-        let end = DispatchSemaphore(value: 0)
-        process.terminationHandler = { _ in end.signal() }
-        try process.run()
-        #expect(try output.fileHandleForReading.read(upToCount: 7) == Data("locked\n".utf8))
+        let process = try SpawnedProcess(["flock", directory[".lock"], "sh", "-c", "echo locked; read line"])
+        #expect(process.readLine() == "locked")
 
         let start = ContinuousClock.now
         let patience = Duration.milliseconds(50)
@@ -96,8 +88,8 @@ import Testing
         }
         #expect(ContinuousClock.now - start >= patience)
 
-        try input.fileHandleForWriting.close()
-        #expect(end.wait(timeout: .now() + 10) == .success)
+        process.closeInput()
+        #expect(process.wait(seconds: 10) == 1)
         _ = try StoreLock(in: root, patience: .seconds(10), FileSystem())
     }
 }

@@ -6,9 +6,7 @@ import Foundation
 public final class ESTServer: Sendable {
     public let directory: TemporaryDirectory
     public let port: Int
-    private let process: Process
-    /// The server ends when this does.
-    private let input = Pipe()
+    private let process: SpawnedProcess
 
     public static let user = "estuser"
     public static let password = "estpwd"
@@ -24,23 +22,15 @@ public final class ESTServer: Sendable {
 
     private init(_ options: [String]) throws {
         directory = try TemporaryDirectory()
-        process = Process()
-        process.executableURL = URL(filePath: "/usr/bin/python3")
         let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .appending(path: "EnrolmentServer/est-server").path
-        process.arguments = [script, "--directory", directory.path] + options
-        process.standardInput = input
-        let output = Pipe()
-        process.standardOutput = output
-        try process.run()
-        let line = output.fileHandleForReading.availableData
-        guard let ready = try JSONSerialization.jsonObject(with: line) as? [String: Any],
+        process = try SpawnedProcess(["python3", script, "--directory", directory.path] + options)
+        guard let line = process.readLine(),
+            let ready = try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any],
             let port = ready["port"] as? Int
         else { throw Subprocess.Failure(description: "the EST server did not start") }
         self.port = port
     }
-
-    deinit { process.terminate() }
 
     public var issued: Int {
         (try? FileManager.default.contentsOfDirectory(atPath: directory["issued"]).count) ?? 0

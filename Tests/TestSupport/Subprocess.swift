@@ -1,7 +1,5 @@
 public import CertificateProviding
-import Dispatch
 import Foundation
-import Glibc
 
 /// A program that is run to its end, for at most a minute.
 public enum Subprocess {
@@ -14,24 +12,15 @@ public enum Subprocess {
         let folder = try TemporaryDirectory()
         try folder.write(input, to: "in")
         for name in ["out", "err"] { try folder.write([], to: name) }
-        let process = Process()
-        process.executableURL = URL(filePath: "/usr/bin/env")
-        process.arguments = arguments
-        process.currentDirectoryURL = URL(filePath: directory)
         // Files and no pipes: nothing can fill up.
-        process.standardInput = try FileHandle(forReadingFrom: URL(filePath: folder["in"]))
-        process.standardOutput = try FileHandle(forWritingTo: URL(filePath: folder["out"]))
-        process.standardError = try FileHandle(forWritingTo: URL(filePath: folder["err"]))
-        let end = DispatchSemaphore(value: 0)
-        process.terminationHandler = { _ in end.signal() }
-        try process.run()
-        guard end.wait(timeout: .now() + 60) == .success else {
-            kill(process.processIdentifier, SIGKILL)
+        let process = try SpawnedProcess(
+            arguments, in: directory, .files(input: folder["in"], output: folder["out"], errors: folder["err"]))
+        guard let status = process.wait(seconds: 60) else {
             throw Failure(description: "\(arguments.joined(separator: " ")) did not end within a minute")
         }
-        guard process.terminationStatus == 0 else {
+        guard status == 0 else {
             let reason = String(decoding: try folder.read("err") + folder.read("out"), as: UTF8.self)
-            throw Failure(description: "\(arguments.joined(separator: " ")) failed: \(reason)")
+            throw Failure(description: "\(arguments.joined(separator: " ")) failed (\(status)): \(reason)")
         }
         return try folder.read("out")
     }

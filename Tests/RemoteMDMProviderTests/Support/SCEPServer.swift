@@ -1,7 +1,6 @@
 import CertificateProviding
 import CertificateTLS
 import Foundation
-import Synchronization
 import TestSupport
 
 @testable import RemoteMDMProvider
@@ -15,43 +14,27 @@ final class SCEPServer: Sendable {
     let depot: TemporaryDirectory
     let port: Int
     let authority: X509Certificate
-    private let process: Mutex<Process>
-    /// The server lives as long as this is open.
-    private let input: Pipe
+    private let process: SpawnedProcess
 
     init(_ options: [String] = ["-challenge", challenge, "-allowrenew", "0"]) throws {
         depot = try TemporaryDirectory()
-        input = Pipe()
-        let output = Pipe()
-        let process = Process()
         let folder = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()
-        process.executableURL = folder.appending(path: "SCEPServer/scep-server")
-        process.arguments = ["--depot", depot.path] + options
-        process.standardInput = input
-        process.standardOutput = output
-        try process.run()
-        // What there is, and not a full buffer.
-        let line = output.fileHandleForReading.availableData
-        guard let ready = try? JSONSerialization.jsonObject(with: line) as? [String: Int], let port = ready["port"]
+        let program = folder.appending(path: "SCEPServer/scep-server").path
+        process = try SpawnedProcess([program, "--depot", depot.path] + options)
+        guard let line = process.readLine(),
+            let ready = try? JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Int],
+            let port = ready["port"]
         else {
             throw Failure(description: "scepserver did not start; is the package scep installed?")
         }
         self.port = port
-        self.process = Mutex(process)
         let pem = String(decoding: try depot.read("ca.pem"), as: UTF8.self)
         authority = try X509Certificate(pem: pem)
     }
 
-    deinit { stop() }
-
     /// Ends the server, and waits for that.
-    func stop() {
-        process.withLock { process in
-            process.terminate()
-            process.waitUntilExit()
-        }
-    }
+    func stop() { process.stop() }
 
     var url: String { "http://127.0.0.1:\(port)/scep" }
     var log: String { (try? depot.read("log")).map { String(decoding: $0, as: UTF8.self) } ?? "" }
