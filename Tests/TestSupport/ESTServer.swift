@@ -24,7 +24,7 @@ public final class ESTServer: Sendable {
         directory = try TemporaryDirectory()
         let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .appending(path: "EnrolmentServer/est-server").path
-        process = try SpawnedProcess(["python3", script, "--directory", directory.path] + options)
+        process = try SpawnedProcess(["/usr/bin/python3", script, "--directory", directory.path] + options)
         guard let line = process.readLine(),
             let ready = try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any],
             let port = ready["port"] as? Int
