@@ -46,11 +46,21 @@ public final class SpawnedProcess: Sendable {
             posix_spawn_file_actions_adddup2(&actions, output[1], 1)
         }
         defer { for descriptor in [input[0], output[1]] where descriptor >= 0 { close(descriptor) } }
+        // Threads of ours may hold signals back, and a child would for good.
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        posix_spawnattr_setsigmask(&attributes, &signals)
+        sigfillset(&signals)
+        posix_spawnattr_setsigdefault(&attributes, &signals)
+        posix_spawnattr_setflags(&attributes, Int16(Int32(POSIX_SPAWN_SETSIGMASK) | Int32(POSIX_SPAWN_SETSIGDEF)))
         // Swift does not see posix_spawn_file_actions_addchdir_np either.
         let words = (["env", "-C", directory] + arguments).map { strdup($0) } + [nil]
         defer { words.forEach { free($0) } }
         var pid: pid_t = 0
-        let status = posix_spawn(&pid, "/usr/bin/env", &actions, nil, words, environ)
+        let status = posix_spawn(&pid, "/usr/bin/env", &actions, &attributes, words, environ)
         self.pid = pid
         held.withLock { ($0.input, $0.output) = (input[1], output[0]) }
         guard status == 0 else {
