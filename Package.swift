@@ -184,7 +184,8 @@ let package = Package(
         .testTarget(
             name: "PKCS11KeyGenerationTests",
             dependencies: [
-                "CertificateProviding", "CP11Kit", "IdentityStore", "PKCS11TokenProvider", "TestSupport",
+                "CertificateProviding", "CP11Kit", "IdentityStore", "PKCS11TokenProvider", "RemoteMDMProvider",
+                "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
             ]),
         .testTarget(

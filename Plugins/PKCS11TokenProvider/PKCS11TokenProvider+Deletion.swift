@@ -32,8 +32,8 @@ extension Tokens {
         guard let chosen = try remembered() else {
             if let login = try tokenToOpen(of: present) { try openUnattended(login) }
             do throws(CertificateProviderError) { return try identity(pin: nil).key as? TokenKey } catch {
-                if error.code == .notFound { return nil }
-                throw error
+                guard error.code == .notFound else { throw error }
+                return try uncertifiedKey(on: present.map(\.0))
             }
         }
         var holders = present.filter { chosen.uri?.matches($0.1) ?? false }
@@ -49,5 +49,18 @@ extension Tokens {
         }
         if let login = try tokenToOpen(of: holders) { try openUnattended(login) }
         return try token.key(for: chosen.leaf.publicKey, id: chosen.uri?.objectID ?? settings.uri.objectID)
+    }
+    /// The key under the id that the URI names, where there is no certificate for it: it was made for a request that has
+    /// had no answer. `nil` where the URI names none, or there is none.
+    private func uncertifiedKey(on tokens: [Token]) throws(CertificateProviderError) -> TokenKey? {
+        guard let id = settings.uri.objectID else { return nil }
+        var keys: [TokenKey] = []
+        for token in tokens where token.isOpen { keys += try token.keys(id: id) }
+        guard keys.count <= 1 else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "There are \(keys.count) keys under the id \(id.hexEncoded); destroy the right one with the token's own tool.")
+        }
+        return keys.first
     }
 }

@@ -6,7 +6,8 @@ extension PKCS11TokenProvider: KeyGenerating {
     /// Makes a key pair under a fresh random `CKA_ID`, sensitive and not extractable. When the deadline is over before the
     /// token has made it, it is destroyed as soon as it is there.
     public func generateKey(
-        _ type: KeyType, label: String, _ interaction: any UserInteraction
+        _ type: KeyType, label: String, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (any IdentityKey) throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
         try await attributed { () async throws(CertificateProviderError) in
             let token = try await openToken(interaction)
@@ -18,7 +19,10 @@ extension PKCS11TokenProvider: KeyGenerating {
                 try token.generate(type, label: label)
             }
             do throws(CertificateProviderError) {
-                try await environment.executor.run { () throws(CertificateProviderError) in try made.handOver() }
+                try await environment.executor.run { () throws(CertificateProviderError) in
+                    try remember(made.key)
+                    try made.handOver()
+                }
             } catch {
                 // It would be destroyed later, when somebody relies on it.
                 try? await token.calls.run("destroying the key") { () throws(CertificateProviderError) in
@@ -38,7 +42,9 @@ extension PKCS11TokenProvider: KeyGenerating {
             let token = try await openToken(interaction)
             let id = try tokens().settings.uri.objectID
             return try await token.calls.run("looking for the key") { () throws(CertificateProviderError) in
-                try token.key(for: publicKey, id: id)
+                let key = try token.key(for: publicKey, id: id)
+                if let key { try token.pending.keep(key.id, on: token.identity) }
+                return key
             }
         }
     }

@@ -2,6 +2,7 @@ import CertificateProviding
 import CertificateTLS
 import FoundationEssentials
 import Logging
+import Synchronization
 
 /// One run of an enrolment: from the key to the sealed identity, or from where the last run has ended.
 ///
@@ -12,9 +13,14 @@ struct Enrolment {
     private let environment: ProviderEnvironment
     private let interaction: any UserInteraction
     private let storage: any IdentityStorage
+    private let keys: IdentityKeys
 
-    init(_ settings: Settings, _ environment: ProviderEnvironment, _ interaction: any UserInteraction) {
+    init(
+        _ settings: Settings, _ keys: IdentityKeys, _ environment: ProviderEnvironment,
+        _ interaction: any UserInteraction
+    ) {
         self.settings = settings
+        self.keys = keys
         self.environment = environment
         self.interaction = interaction
         self.storage = environment.storage
@@ -30,62 +36,127 @@ struct Enrolment {
                 .operationNotAllowed, "Another process is enrolling with \(settings.server.authority); wait for it.")
         }
         defer { claim.isInterrupted = false }
-        let now = environment.now()
-        let current = try await blocking { () throws(CertificateProviderError) in
-            try storage.entry(named: settings.entryName).map(RemoteMDMProvider.identity)
-        }
-        let renewed = current.flatMap { $0.certificate.status(at: now) == .valid ? $0 : nil }
+        let current = try await currentIdentity()
+        let renewed = current?.identity.flatMap { $0.certificate.status(at: environment.now()) == .valid ? $0 : nil }
         let client = try await makeClient(presenting: renewed)
         interaction.report("Asking \(settings.server.authority) for its authorities")
         let authorities = try await client.authorities()
-        var pending = try await pendingEnrolment(client, after: current)
-        let key = try SoftwareKey(pkcs8: pending.privateKey, location: .store)
+        var (pending, key) = try await pendingEnrolment(client, after: current?.key)
         let end = ContinuousClock.now + settings.timeout
-        while true {
-            interaction.report(
-                renewed == nil
-                    ? "Asking for a certificate for \(settings.names.subjectText)"
-                    : "Renewing \(settings.names.subjectText)")
-            let request = EnrolmentRequest(
-                names: settings.names, csr: pending.csr, key: key, current: renewed, isPending: pending.isUndecided)
-            switch try await client.enrol(request) {
-            case .issued(let certificates):
-                let issued = try await IssuedCertificate(
-                    certificates, for: request, from: authorities, at: environment.now())
-                return try await store(issued, pending)
-            case .pending(let delay):
-                pending.isUndecided = true
-                try await keep(pending)
-                try await wait(delay ?? .seconds(60), until: end)
+        do throws(CertificateProviderError) {
+            while true {
+                interaction.report(
+                    renewed == nil
+                        ? "Asking for a certificate for \(settings.names.subjectText)"
+                        : "Renewing \(settings.names.subjectText)")
+                let request = EnrolmentRequest(
+                    names: settings.names, csr: pending.csr, key: key, current: renewed,
+                    isPending: pending.isUndecided)
+                switch try await client.enrol(request) {
+                case .issued(let certificates):
+                    let issued = try await IssuedCertificate(
+                        certificates, for: request, from: authorities, at: environment.now())
+                    return try await store(issued, key, pending, replacing: current?.key)
+                case .pending(let delay):
+                    pending.isUndecided = true
+                    try await keep(pending)
+                    try await wait(delay ?? .seconds(60), until: end)
+                }
             }
+        } catch {
+            if error.endsEnrolment { await abandon(pending) }
+            throw error
         }
+    }
+
+    /// The identity that there is. Its key in a token may be gone, and then it cannot be renewed, only replaced.
+    private func currentIdentity() async throws(CertificateProviderError) -> (key: KeptKey, identity: Identity?)? {
+        let entry = try await blocking { () throws(CertificateProviderError) in
+            try storage.entry(named: settings.entryName)
+        }
+        guard let entry, let kept = KeptKey(entry) else { return nil }
+        do throws(CertificateProviderError) {
+            if let key = try await keys.find(kept, interaction) {
+                return (kept, try RemoteMDMProvider.identity(entry, key))
+            }
+            environment.logger.warning("the key of the current identity is gone from its token")
+        } catch {
+            // A token that is wanted no more, and may be lost, is not waited for.
+            guard settings.token == nil else { throw error }
+            environment.logger.warning(
+                "the token with the current identity's key cannot be used", metadata: ["reason": "\(error)"])
+        }
+        return (kept, nil)
     }
 
     /// The key that is to be certified: that of an enrolment that did not come to its end, or a new one.
     private func pendingEnrolment(
-        _ client: any EnrolmentProtocol, after current: Identity?
-    ) async throws(CertificateProviderError) -> PendingEnrolment {
+        _ client: any EnrolmentProtocol, after current: KeptKey?
+    ) async throws(CertificateProviderError) -> (PendingEnrolment, any IdentityKey) {
         let kept = try await blocking { () throws(CertificateProviderError) in
             try storage.record(named: settings.recordName).flatMap { record throws(CertificateProviderError) in
                 try PendingEnrolment(record)
             }
         }
-        // Where it has its certificate already, the last run ended before it could forget it.
-        let known = (current?.key as? any ExportableIdentityKey).flatMap { try? $0.pkcs8Representation() }
-        if let kept, kept.privateKey != known { return kept }
-        let type = if let type = settings.keyType { type } else { try await client.preferredKeyType() ?? .p256 }
-        let key = try await blocking { () throws(CertificateProviderError) in
-            try SoftwareKey.generate(type, location: .store)
+        if let kept, let current, kept.key.isSame(as: current) {
+            // It has its certificate already: the last run ended before it could forget it.
+            do throws(CertificateProviderError) { try await end(kept) } catch {
+                environment.logger.warning(
+                    "a key that was replaced is still in its token; destroy it with the token's own tool",
+                    metadata: ["key": "\(kept.replaced?.tokenURI ?? "")", "reason": "\(error)"])
+            }
+        } else if let kept {
+            if let key = try await keys.find(kept.key, interaction) { return (try await requested(kept, key), key) }
+            environment.logger.warning("the key of a pending enrolment is gone from its token; another one is made")
         }
-        let csr = try await CertificateRequest(settings.names, key: key)
-        let new = PendingEnrolment(privateKey: try key.pkcs8Representation(), csr: csr.derRepresentation)
-        try await keep(new)
-        return new
+        let type = if let type = settings.keyType { type } else { try await client.preferredKeyType() ?? .p256 }
+        let made = Mutex<KeptKey?>(nil)
+        let (records, name) = (storage, settings.recordName)
+        let key = try await keys.make(type, for: settings.names, interaction) { kept throws(CertificateProviderError) in
+            try records.updateRecord(named: name) { _ in PendingEnrolment(key: kept).encoded }
+            made.withLock { $0 = kept }
+        }
+        guard let kept = made.withLock({ $0 }) else {
+            throw CertificateProviderError(.internal, "A key was made and not written down.")
+        }
+        return (try await requested(PendingEnrolment(key: kept), key), key)
     }
 
-    private func keep(_ pending: PendingEnrolment) async throws(CertificateProviderError) {
+    /// With its request, which stays the same from then on.
+    private func requested(
+        _ pending: PendingEnrolment, _ key: any IdentityKey
+    ) async throws(CertificateProviderError) -> PendingEnrolment {
+        guard pending.csr.isEmpty else { return pending }
+        var pending = pending
+        pending.csr = try await CertificateRequest(settings.names, key: key).derRepresentation
+        try await keep(pending)
+        return pending
+    }
+
+    private func keep(_ pending: PendingEnrolment?) async throws(CertificateProviderError) {
         try await blocking { () throws(CertificateProviderError) in
-            try storage.updateRecord(named: settings.recordName) { _ in pending.encoded }
+            try storage.updateRecord(named: settings.recordName) { _ in
+                pending?.encoded ?? SecretBytes(copying: [])
+            }
+        }
+    }
+
+    /// Forgets an enrolment that has come to its end, and the key that the new one replaces.
+    private func end(_ pending: PendingEnrolment) async throws(CertificateProviderError) {
+        if let replaced = pending.replaced { try await keys.discard(replaced, interaction) }
+        try await keep(nil)
+    }
+
+    /// Leaves nothing of a request on a token that the server has refused, or answered with what cannot be used.
+    private func abandon(_ pending: PendingEnrolment) async {
+        guard pending.key.tokenURI != nil else { return }
+        do throws(CertificateProviderError) {
+            try await keys.discard(pending.key, interaction)
+            try await keep(nil)
+        } catch {
+            environment.logger.warning(
+                "the key of a refused request is still on the token; the next enrolment uses it",
+                metadata: ["reason": "\(error)"])
         }
     }
 
@@ -104,18 +175,29 @@ struct Enrolment {
     }
 
     private func store(
-        _ issued: IssuedCertificate, _ pending: PendingEnrolment
+        _ issued: IssuedCertificate, _ key: any IdentityKey, _ pending: PendingEnrolment, replacing old: KeptKey?
     ) async throws(CertificateProviderError) -> Identity {
-        let entry = StoredIdentity(
-            certificateChain: issued.chain, privateKey: pending.privateKey,
-            attributes: ["server": settings.server.origin + settings.server.path])
-        let identity = try RemoteMDMProvider.identity(entry)
-        try await identity.verifyPossession()
+        var pending = pending
+        let source = settings.server.origin + settings.server.path
+        let identity = try await keys.certify(pending.key, key, with: issued.chain, source: source, interaction)
+        if let old, old.tokenURI != nil, !old.isSame(as: pending.key) {
+            pending.replaced = old
+            try await keep(pending)
+        }
+        let entry = pending.key.entry(with: issued.chain, attributes: ["server": source])
         try await blocking { () throws(CertificateProviderError) in
             try storage.setEntry(entry, named: settings.entryName)
-            try storage.updateRecord(named: settings.recordName) { _ in SecretBytes(copying: []) }
         }
         environment.logger.debug("identity enrolled", metadata: ["subject": "\(identity.certificate.subject)"])
+        do throws(CertificateProviderError) {
+            try await keys.removeOthers(than: identity, pending.key, interaction)
+            try await end(pending)
+        } catch {
+            // The new identity is there; the record says what is left to do.
+            environment.logger.warning(
+                "what the new identity replaces could not be cleared away; the next enrolment tries again",
+                metadata: ["reason": "\(error)"])
+        }
         return identity
     }
 
@@ -172,5 +254,12 @@ struct Enrolment {
         _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
     ) async throws(CertificateProviderError) -> T {
         try await environment.executor.run(work)
+    }
+}
+
+extension CertificateProviderError {
+    /// Whether a request has found its end with it: asking again with the same key would not lead further.
+    fileprivate var endsEnrolment: Bool {
+        ![.pending, .timedOut, .unavailable, .userCancelled, .tokenNotPresent, .storeWriteFailed].contains(code)
     }
 }

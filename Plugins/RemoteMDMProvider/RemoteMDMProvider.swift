@@ -16,14 +16,16 @@ public final class RemoteMDMProvider: CertificateProvider {
     public var id: ProviderID { Self.id }
 
     let environment: ProviderEnvironment
-    private let state = Mutex<Settings?>(nil)
+    private let state = Mutex<(Settings, IdentityKeys)?>(nil)
 
     public init(environment: ProviderEnvironment) { self.environment = environment }
 
     public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
         try parameters.refuseUnknown(knowing: RemoteMDMParameters.documented, provider: id)
         let settings = try Settings(parameters, provider: id)
-        state.withLock { $0 = settings }
+        let tokens = TokenHome(settings.token, environment.makeProvider)
+        let keys = IdentityKeys(tokens: tokens, executor: environment.executor)
+        state.withLock { $0 = (settings, keys) }
     }
 
     /// Enrols, or resumes an enrolment that was begun, with the same key. Suspends for at most `timeout`.
@@ -33,26 +35,35 @@ public final class RemoteMDMProvider: CertificateProvider {
     ///   another process is enrolling.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
-            let settings = try settings()
-            return try await Enrolment(settings, environment, interaction).run()
+            let (settings, keys) = try configured()
+            return try await Enrolment(settings, keys, environment, interaction).run()
         } catch {
             throw error.attributed(to: id)
         }
     }
 
+    /// Returns the identity in the store. Where its key is in a token, blocks for that, and throws what looking for it
+    /// meets; `interactionRequired` where somebody would have to be asked for the PIN.
     public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
         do throws(CertificateProviderError) {
-            let name = try settings().entryName
-            return try environment.storage.entry(named: name).map(Self.identity)
+            let (settings, keys) = try configured()
+            guard let entry = try environment.storage.entry(named: settings.entryName) else { return nil }
+            guard let kept = KeptKey(entry) else {
+                throw CertificateProviderError(
+                    .storeReadFailed, "The stored identity has no key; delete it and fetch it anew.")
+            }
+            return try Self.identity(entry, try keys.keyAtHand(kept))
         } catch {
             throw error.attributed(to: id)
         }
     }
 
-    /// Forgets certificate and key, and a request that is pending. Revokes nothing: the server is not told.
+    /// Forgets certificate and key, and a request that is pending; in a token they are destroyed first, for which nobody
+    /// is asked for a PIN. Revokes nothing: the server is not told.
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
-            let settings = try settings()
+            let (settings, keys) = try configured()
+            for uri in try keysInTokens() { try keys.tokens.destroyer(ofKey: uri).deleteStoredCertificate() }
             try environment.storage.updateRecord(named: settings.recordName) { _ in SecretBytes(copying: []) }
             try environment.storage.removeEntry(named: settings.entryName)
         } catch {
@@ -60,26 +71,54 @@ public final class RemoteMDMProvider: CertificateProvider {
         }
     }
 
-    func settings() throws(CertificateProviderError) -> Settings {
-        guard let settings = state.withLock({ $0 }) else {
+    /// The URIs of the keys in tokens that this host remembers.
+    private func keysInTokens() throws(CertificateProviderError) -> [String] {
+        let (settings, _) = try configured()
+        var keys: [KeptKey?] = [try environment.storage.entry(named: settings.entryName).flatMap { KeptKey($0) }]
+        if let record = try environment.storage.record(named: settings.recordName),
+            let pending = try PendingEnrolment(record)
+        {
+            keys += [pending.key, pending.replaced]
+        }
+        return keys.compactMap { $0?.tokenURI }
+    }
+
+    func settings() throws(CertificateProviderError) -> Settings { try configured().0 }
+
+    private func configured() throws(CertificateProviderError) -> (Settings, IdentityKeys) {
+        guard let configured = state.withLock({ $0 }) else {
             throw CertificateProviderError(
                 .configurationInvalid, "The provider '\(id)' has no parameters yet; set 'protocol' and 'url'.",
                 provider: id)
         }
-        return settings
+        return configured
     }
 
-    static func identity(_ entry: StoredIdentity) throws(CertificateProviderError) -> Identity {
-        guard let privateKey = entry.privateKey else {
-            throw CertificateProviderError(
-                .storeReadFailed, "The stored identity has no key; delete it and fetch it anew.", provider: id)
-        }
-        return try Identity(
-            certificateChain: entry.certificateChain, key: try SoftwareKey(pkcs8: privateKey, location: .store),
+    static func identity(
+        _ entry: StoredIdentity, _ key: any IdentityKey
+    ) throws(CertificateProviderError) -> Identity {
+        try Identity(
+            certificateChain: entry.certificateChain, key: key,
             provenance: .init(provider: id, source: entry.attributes["server"]))
     }
 }
 
 extension Settings {
     var recordName: String { "enrolment-\(entryName)" }
+}
+
+extension RemoteMDMProvider: DeletionAnnouncing {
+    /// Returns what a deletion will destroy in tokens.
+    public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
+        do throws(CertificateProviderError) {
+            var sentences: [String] = []
+            for uri in try keysInTokens() {
+                let home = try configured().1.tokens.destroyer(ofKey: uri)
+                sentences += try await (home as? any DeletionAnnouncing)?.announcedDeletions() ?? []
+            }
+            return sentences
+        } catch {
+            throw error.attributed(to: id)
+        }
+    }
 }

@@ -21,6 +21,8 @@ struct Settings: Sendable {
     let names: CertificateRequest.Names
     /// `nil` where the server may choose.
     let keyType: KeyType?
+    /// Where new keys live; `nil` for the store.
+    let token: TokenLocation?
     /// For the whole of an enrolment, or for as long as it waits for a decision.
     let timeout: Duration
     /// The entry in the store. Another server or subject is another identity, and must never be answered from this one.
@@ -88,6 +90,13 @@ struct Settings: Sendable {
                 .unsupportedAlgorithm,
                 "SCEP needs an RSA key, which its answers are encrypted for (RFC 8894, section 2.2); set 'key-type' to rsa2048 "
                     + "or larger, or use EST.", provider: provider)
+        }
+        token = try TokenLocation(parameters, provider)
+        guard enrolmentProtocol == .est || token == nil else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "SCEP needs a key that can decrypt, and those that are made in a token only sign; leave 'key' out, or use EST.",
+                provider: provider)
         }
         guard let seconds = Int(parameters.string(Parameter.timeout) ?? String(RemoteMDMParameters.defaultTimeout)),
             (1...86_400).contains(seconds)

@@ -39,32 +39,22 @@ public final class LogonManager: Sendable {
     public init(
         configuration: LogonConfiguration, registry: ProviderRegistry,
         clock: some Clock<Duration> = ContinuousClock(),
-        environment: (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
+        environment: @escaping @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
     ) throws(CertificateProviderError) {
         var providers: [any CertificateProvider] = []
         var executors: [ProviderID: BlockingExecutor] = [:]
         var renewalPolicies: [ProviderID: RenewalPolicy] = [:]
         for configured in configuration.providers where configuration.userCreationPolicy == .certificate {
             let id = configured.id
-            guard let descriptor = registry[id] else {
-                let installed = registry.descriptors.map(\.id.rawValue).joined(separator: ", ")
-                throw CertificateProviderError(
-                    .configurationInvalid, "There is no provider '\(id)'; installed: \(installed).", provider: id)
-            }
             guard executors[id] == nil else {
                 throw CertificateProviderError(
                     .configurationInvalid, "The provider '\(id)' is configured twice.", provider: id)
             }
             do throws(CertificateProviderError) {
-                let surroundings = try environment(id)
-                let provider = descriptor.makeProvider(surroundings)
-                guard provider.id == id else {
-                    throw CertificateProviderError(.internal, "The provider '\(id)' calls itself '\(provider.id)'.")
-                }
                 renewalPolicies[id] = RenewalPolicy(point: try configured.parameters.renewalPoint(provider: id))
-                try provider.setParameters(descriptor.ownParameters(of: configured.parameters))
+                let (provider, executor) = try registry.provider(id, configured.parameters, in: environment)
                 providers.append(provider)
-                executors[id] = surroundings.executor
+                executors[id] = executor
             } catch {
                 throw error.attributed(to: id)
             }

@@ -62,6 +62,18 @@ extension FaultTests {
         for key in [key, next] { try token.discard(key) }
     }
 
+    /// Killed after it was written down and before the provider could cross it out.
+    @Test func aKeyThatIsRememberedIsNoOrphan() async throws {
+        let storage = InMemoryStorage()
+        let publicKey = try token(storage).generate(.p256, label: "x").key.publicKey
+        let provider = try tokens.provider(.faults, storage: storage)
+        let key = try #require(try await provider.key(for: publicKey, NoUserInteraction()))
+        let next = try await provider.generateKey(.p256, label: "next", NoUserInteraction())
+        _ = try await key.signature(for: [1], using: .ecdsaP256SHA256)
+        #expect(try tokens.count(.faults) == 4)
+        for key in [key, next] { try await provider.discard(key, NoUserInteraction()) }
+    }
+
     @Test func withoutARecordNoKeyIsMade() async throws {
         let storage = InMemoryStorage()
         let token = try token(storage)

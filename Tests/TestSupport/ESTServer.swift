@@ -14,7 +14,9 @@ public final class ESTServer: Sendable {
     private static let threads = BlockingExecutor.threads(maximum: 8)
 
     /// Returns when the server listens.
-    public static func start(_ options: String...) async throws -> ESTServer {
+    public static func start(_ options: String...) async throws -> ESTServer { try await start(options) }
+
+    public static func start(_ options: [String]) async throws -> ESTServer {
         try await threads.run { () throws(CertificateProviderError) in
             do { return try ESTServer(options) } catch { throw CertificateProviderError(.internal, "\(error)") }
         }

@@ -74,6 +74,11 @@ struct PendingKeys: Sendable {
         return orphans
     }
 
+    /// Crosses a key pair out whose process ended after somebody had written it down, and before it could be crossed out.
+    func keep(_ id: [UInt8], on token: Slot.Identity) throws(CertificateProviderError) {
+        for orphan in orphans(on: token) where orphan.id == id { try orphan.end() }
+    }
+
     private func names(for token: Slot.Identity) -> [String] {
         (0..<Self.maximum).map { "\(token.recordName("keys"))-\($0)" }
     }

@@ -51,6 +51,18 @@ extension Token {
         }
     }
 
+    /// Finds the private keys under an id whose public keys are on the token as well.
+    func keys(id: [UInt8]) throws(CertificateProviderError) -> [TokenKey] {
+        let publicKeys = try withOpenConnection { connection throws(CryptokiError) in
+            try connection.sessions.withSession { session throws(CryptokiError) in
+                try TokenReader(session: session, slot: connection.slot).publicKeys(id: id).map(\.key)
+            }
+        }
+        var keys: [TokenKey] = []
+        for publicKey in publicKeys { if let key = try key(for: publicKey, id: id) { keys.append(key) } }
+        return keys
+    }
+
     func tokenKey(
         _ key: TokenReader.PrivateKey, _ publicKey: PublicKeyInfo, _ connection: TokenConnection
     ) -> TokenKey {

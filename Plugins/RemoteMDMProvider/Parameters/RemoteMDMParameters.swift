@@ -49,6 +49,12 @@ public enum RemoteMDMParameters {
             Parameter.keyType, .string, defaultValue: "what the server wants, else p256",
             summary: KeyType.allCases.map(\.rawValue).joined(separator: ", ") + "."),
         .init(
+            Parameter.key, .string, defaultValue: "store",
+            summary: "Where the private key lives: store, or a token's RFC 7512 URI."),
+        .init(
+            Parameter.keyPINSource, .secretSource, defaultValue: "the URI's pin-source; else a person is asked",
+            summary: "Where the PIN of the token is."),
+        .init(
             Parameter.timeout, .string, defaultValue: String(defaultTimeout),
             summary: "How long to wait for the server, in seconds."),
     ]
@@ -69,5 +75,7 @@ package enum Parameter {
     package static let subject = "subject"
     package static let subjectAlternativeNames = "subject-alternative-names"
     package static let keyType = "key-type"
+    package static let key = "key"
+    package static let keyPINSource = "key-pin-source"
     package static let timeout = "timeout"
 }

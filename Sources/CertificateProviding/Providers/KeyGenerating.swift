@@ -6,14 +6,19 @@
 public protocol KeyGenerating: CertificateProvider {
     /// Makes a key pair that never leaves its home.
     ///
-    /// - Parameter label: What people call it; shown by other tools as well.
+    /// - Parameters:
+    ///   - label: What people call it; shown by other tools as well.
+    ///   - remember: Writes the key down where it will be found again. A key that nobody has written down, since this has
+    ///     thrown or the process has ended before, is destroyed. May block for a short time.
     /// - Throws: `unsupportedAlgorithm` for a type that the home cannot make, `storeWriteFailed` where nothing can be
-    ///   written, and what asking for access meets. Nothing is left behind then.
+    ///   written, what asking for access meets, and what `remember` throws. Nothing is left behind then.
     func generateKey(
-        _ type: KeyType, label: String, _ interaction: any UserInteraction
+        _ type: KeyType, label: String, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (any IdentityKey) throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey
 
-    /// Finds the private key of a public key, which need not have a certificate yet; `nil` when there is none.
+    /// Finds the private key of a public key, which need not have a certificate yet; `nil` when there is none. Whoever
+    /// asks for a key shows that it is remembered.
     ///
     /// - Throws: What asking for access meets, and what the key's home reports.
     func key(
@@ -41,6 +46,15 @@ public protocol KeyGenerating: CertificateProvider {
     ///
     /// - Throws: `notFound` when there is no such key; `deleteFailed`, naming what is left.
     func discard(_ key: any IdentityKey, _ interaction: any UserInteraction) async throws(CertificateProviderError)
+}
+
+extension KeyGenerating {
+    /// Makes a key pair that the caller has no need to find again.
+    public func generateKey(
+        _ type: KeyType, label: String, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        try await generateKey(type, label: label, interaction) { _ in }
+    }
 }
 
 /// The optional ability of a provider to say what its ``CertificateProvider/deleteStoredCertificate()`` destroys outside

@@ -12,16 +12,32 @@ public struct ProviderEnvironment: Sendable {
     public var now: @Sendable () -> Date
     /// Where calls that block run.
     public var executor: BlockingExecutor
+    /// Makes another of the installed providers, for one whose keys live there: with its own part of the store and with
+    /// these parameters.
+    ///
+    /// Throws `configurationInvalid` where it is not installed, and what its parameters meet.
+    public var makeProvider: ProviderMaker
+
+    public typealias ProviderMaker =
+        @Sendable (ProviderID, ProviderParameters) throws(CertificateProviderError) -> any CertificateProvider
 
     public init(
         storage: any IdentityStorage, secrets: SecretReader = SecretReader(), logger: Logger,
-        now: @escaping @Sendable () -> Date = { Date() }, executor: BlockingExecutor
+        now: @escaping @Sendable () -> Date = { Date() }, executor: BlockingExecutor,
+        makeProvider: @escaping ProviderMaker = Self.withoutOthers
     ) {
         self.storage = storage
         self.secrets = secrets
         self.logger = logger
         self.now = now
         self.executor = executor
+        self.makeProvider = makeProvider
+    }
+
+    /// For an environment in which a provider is alone.
+    public static let withoutOthers: ProviderMaker = { id, _ throws(CertificateProviderError) in
+        throw CertificateProviderError(
+            .configurationInvalid, "This needs the provider '\(id)', which is not installed beside this one.")
     }
 }
 

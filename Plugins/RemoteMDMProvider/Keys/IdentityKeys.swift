@@ -1,0 +1,84 @@
+import CertificateProviding
+
+/// The private keys of identities, wherever they live.
+struct IdentityKeys: Sendable {
+    let tokens: TokenHome
+    let executor: BlockingExecutor
+
+    /// Makes a key. In a token it is not there for anybody before `remember` has written it down.
+    func make(
+        _ type: KeyType, for names: CertificateRequest.Names, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (KeptKey) throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        guard let home = try tokens.provider() else {
+            return try await executor.run { () throws(CertificateProviderError) in
+                let key = try SoftwareKey.generate(type, location: .store)
+                try remember(.sealed(try key.pkcs8Representation()))
+                return key
+            }
+        }
+        let label = names.commonName ?? names.subjectText
+        return try await home.generateKey(type, label: label, interaction) { [tokens] key throws(CertificateProviderError) in
+            try remember(try .token(uri: tokens.uri(of: tokens.opened(key)), publicKey: key.publicKey))
+        }
+    }
+
+    /// Finds a key; `nil` where it is gone.
+    func find(
+        _ kept: KeptKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
+        switch kept {
+        case .sealed(let privateKey): try SoftwareKey(pkcs8: privateKey, location: .store)
+        case .token(let uri, let publicKey):
+            try await tokens.provider(ofKey: uri).key(for: publicKey, interaction).map { tokens.opened($0) }
+        }
+    }
+
+    /// As ``find(_:_:)``, where nobody is asked. Blocks for the token.
+    ///
+    /// - Throws: `interactionRequired` where somebody would have to be.
+    func keyAtHand(_ kept: KeptKey) throws(CertificateProviderError) -> any IdentityKey {
+        switch kept {
+        case .sealed(let privateKey): return try SoftwareKey(pkcs8: privateKey, location: .store)
+        case .token(let uri, let publicKey):
+            if let identity = try tokens.provider(ofKey: uri).getStoredCertificate() { return identity.key }
+            if let key = tokens.openedKey(for: publicKey) { return key }
+            throw CertificateProviderError(
+                .interactionRequired,
+                "The key is in a token whose PIN is not configured (\(uri.withVisibleControls)); set 'key-pin-source', or a "
+                    + "'pin-source' in the URI of 'key'.")
+        }
+    }
+
+    /// Puts an issued chain where the key is, and lets the key sign a probe.
+    func certify(
+        _ kept: KeptKey, _ key: any IdentityKey, with chain: [X509Certificate], source: String,
+        _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        if case .token(let uri, _) = kept {
+            _ = try await tokens.provider(ofKey: uri).store(certificateChain: chain, for: key, interaction)
+        }
+        let identity = try Identity(
+            certificateChain: chain, key: key,
+            provenance: .init(provider: RemoteMDMProvider.id, source: source))
+        if case .sealed = kept { try await identity.verifyPossession() }
+        return identity
+    }
+
+    /// Destroys a key in a token, and the certificates for it. What rests in the store goes with its entry or record.
+    func discard(_ kept: KeptKey, _ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        guard case .token(let uri, let publicKey) = kept else { return }
+        let home = try tokens.provider(ofKey: uri)
+        guard let key = try await home.key(for: publicKey, interaction) else { return }
+        try await home.discard(key, interaction)
+    }
+
+    /// Destroys every other certificate for an identity's key: one that nobody knows of was issued to a process that has
+    /// ended before it could say so.
+    func removeOthers(
+        than identity: Identity, _ kept: KeptKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        guard case .token(let uri, _) = kept else { return }
+        try await tokens.provider(ofKey: uri).removeReplacedCertificates(of: identity, interaction)
+    }
+}

@@ -1,0 +1,171 @@
+import CertificateProviding
+import RemoteMDMProvider
+import TestSupport
+import Testing
+
+@testable import PKCS11TokenProvider
+
+/// Enrolment into a token, with the tests' EST server.
+@Suite(.timeLimit(.minutes(5))) struct TokenEnrolmentTests {
+    private let tokens: EmptyTokens
+
+    init() throws { tokens = try EmptyTokens.shared.get() }
+
+    /// This host: what it has stored outlives its providers.
+    private struct Host {
+        let tokens: EmptyTokens
+        let server: ESTServer
+        let storage = InMemoryStorage()
+        let tokenStorage = InMemoryStorage()
+
+        func provider(
+            _ token: EmptyTokens.Name, label: String = "", _ settings: [String: String] = [:]
+        ) throws -> RemoteMDMProvider {
+            let variables = ["PASSWORD": ESTServer.password, "WRONG": "wrong", "PIN": EmptyTokens.pin]
+            var environment = ProviderEnvironment.testing(storage: storage, variables: variables)
+            environment.makeProvider = { [tokenStorage] id, parameters throws(CertificateProviderError) in
+                let provider = PKCS11TokenProvider(environment: .testing(storage: tokenStorage, variables: variables))
+                #expect(id == provider.id)
+                try provider.setParameters(parameters)
+                return provider
+            }
+            let provider = RemoteMDMProvider(environment: environment)
+            var parameters = [
+                "protocol": "est", "url": "https://localhost:\(server.port)/\(label)",
+                "trust-anchors": server.directory["ca.pem"], "username": ESTServer.user,
+                "password-source": "env:PASSWORD", "subject": "CN=client,O=Example", "timeout": "20",
+                "key": "pkcs11:token=\(token.rawValue)?module-path=\(tokens.module)", "key-pin-source": "env:PIN",
+            ]
+            parameters.merge(settings) { $1 }
+            let given = parameters.filter { !$0.value.isEmpty }.mapValues { ProviderParameters.Value($0) }
+            try provider.setParameters(ProviderParameters(given))
+            return provider
+        }
+    }
+
+    private func host(_ options: String...) async throws -> Host {
+        Host(tokens: tokens, server: try await ESTServer.start(["--auth", "basic"] + options))
+    }
+
+    @Test func theKeyIsMadeInTheToken() async throws {
+        let host = try await host()
+        for (made, type) in ["p256", "rsa2048", "p384"].enumerated() {
+            let storage = Host(tokens: tokens, server: host.server)
+            let settings = ["key-type": type, "subject": "CN=\(type)"]
+            let identity = try await storage.provider(.esttypes, settings).getCertificate(NoUserInteraction())
+            try host.server.verify(identity)
+            #expect(identity.key.location == .token && !(identity.key is any ExportableIdentityKey))
+            // The private and the public key, and the certificate under their id; and once its issuer's.
+            #expect(try tokens.count(.esttypes) == 3 * (made + 1) + 1)
+            let listing = try tokens.listing(.esttypes)
+            #expect(listing.contains("label:      \(type)\n  subject:    DN: CN=\(type)"), "\(listing)")
+
+            let stored = try #require(try storage.provider(.esttypes, settings).getStoredCertificate())
+            #expect(stored.certificate == identity.certificate)
+            try await stored.verifyPossession()
+            let list = await (try storage.provider(.esttypes, settings)).listIdentities()
+            #expect(list.identities.map(\.keyURI) == [identity.key.uri] && list.failures.isEmpty)
+        }
+    }
+
+    /// The current certificate, whose key is in the token, is what the server knows the client by.
+    @Test(arguments: ["1.2", "1.3"]) func aRenewalReplacesKeyAndCertificate(tls: String) async throws {
+        let host = try await host("--tls", tls, "--binding", "required")
+        let before = try tokens.count(.estrenewal)
+        let first = try await host.provider(.estrenewal).getCertificate(NoUserInteraction())
+        let renewing = try host.provider(.estrenewal, ["username": "", "password-source": ""])
+        let second = try await renewing.getCertificate(NoUserInteraction())
+        #expect(!second.certificate.publicKey.isSameKey(as: first.certificate.publicKey))
+        try host.server.verify(second)
+        #expect(try host.server.requests().last?["operation"] as? String == "simplereenroll")
+        #expect(try tokens.count(.estrenewal) == before + 4)
+        #expect(try renewing.getStoredCertificate()?.certificate == second.certificate)
+        try renewing.deleteStoredCertificate()
+        // The issuer's certificate may be others' issuer too.
+        #expect(try tokens.count(.estrenewal) == before + 1)
+    }
+
+    @Test func aRefusalLeavesNothingInTheToken() async throws {
+        let host = try await host()
+        let refused = try host.provider(.estrefused, ["password-source": "env:WRONG"])
+        await expect(code: .rejected) { _ = try await refused.getCertificate(NoUserInteraction()) }
+        #expect(try tokens.count(.estrefused) == 0)
+        for fault in ["fault-other-key", "fault-untrusted", "fault-expired"] {
+            let provider = try host.provider(.estrefused, label: fault)
+            await expect(code: .protocolError) { _ = try await provider.getCertificate(NoUserInteraction()) }
+            #expect(try tokens.count(.estrefused) == 0, "\(fault)")
+        }
+        // Of a renewal: the identity that there is stays.
+        let identity = try await host.provider(.estrefused).getCertificate(NoUserInteraction())
+        let provider = try host.provider(.estrefused, label: "fault-other-key")
+        await expect(code: .protocolError) { _ = try await provider.getCertificate(NoUserInteraction()) }
+        #expect(try tokens.count(.estrefused) == 4)
+        try await identity.verifyPossession()
+    }
+
+    @Test func aPendingRequestKeepsItsKey() async throws {
+        let host = try await host("--pending", "1", "--retry-after", "3600")
+        let first = try host.provider(.estpending)
+        await expect(code: .pending) { _ = try await first.getCertificate(NoUserInteraction()) }
+        #expect(try tokens.count(.estpending) == 2)
+        let identity = try await host.provider(.estpending).getCertificate(NoUserInteraction())
+        try host.server.verify(identity)
+        let requests = try host.server.requests().compactMap { $0["csr_sha256"] as? String }
+        #expect(requests.count == 2 && Set(requests).count == 1)
+        #expect(try tokens.count(.estpending) == 4)
+    }
+
+    @Test func aPendingRequestIsDeletedWithItsKey() async throws {
+        let host = try await host("--pending", "9", "--retry-after", "3600")
+        let provider = try host.provider(.estdelete)
+        await expect(code: .pending) { _ = try await provider.getCertificate(NoUserInteraction()) }
+        #expect(try tokens.count(.estdelete) == 2)
+        #expect(try await provider.announcedDeletions().count == 1)
+        try provider.deleteStoredCertificate()
+        #expect(try tokens.count(.estdelete) == 0)
+        #expect(try await provider.announcedDeletions().isEmpty)
+        try provider.deleteStoredCertificate()
+    }
+
+    @Test func anIdentityMovesIntoATokenAndBack() async throws {
+        let host = try await host()
+        let inStore = ["key": "", "key-pin-source": ""]
+        let first = try await host.provider(.estmoved, inStore).getCertificate(NoUserInteraction())
+        #expect(first.key.location == .store)
+        let second = try await host.provider(.estmoved).getCertificate(NoUserInteraction())
+        #expect(second.key.location == .token)
+        #expect(try tokens.count(.estmoved) == 4)
+        // The PIN is configured no more, so that the old key cannot be had.
+        let third = try await host.provider(.estmoved, inStore).getCertificate(NoUserInteraction())
+        #expect(third.key.location == .store)
+        #expect(try host.provider(.estmoved, inStore).getStoredCertificate()?.certificate == third.certificate)
+    }
+
+    @Test func aPINThatNobodyConfiguredIsAskedFor() async throws {
+        let host = try await host()
+        let silent = ["key-pin-source": "", "subject": "CN=asked"]
+        let provider = try host.provider(.estasked, silent)
+        await expect(code: .interactionRequired) { _ = try await provider.getCertificate(NoUserInteraction()) }
+        let identity = try await provider.getCertificate(Person())
+        #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
+        // Another process would have to ask again.
+        await expect(code: .interactionRequired) { _ = try host.provider(.estasked, silent).getStoredCertificate() }
+    }
+
+    @Test func aKeyThatCannotBeWrittenDownIsDestroyed() async throws {
+        let host = try await host()
+        host.storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        await expect(code: .storeWriteFailed) {
+            _ = try await host.provider(.estrefused, ["subject": "CN=full"]).getCertificate(NoUserInteraction())
+        }
+        #expect(try !tokens.listing(.estrefused).contains("full"))
+    }
+}
+
+/// Knows the PIN.
+private struct Person: UserInteraction {
+    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+        SecretBytes(utf8: EmptyTokens.pin)
+    }
+    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { false }
+}
