@@ -59,7 +59,8 @@ extension Tokens {
         guard keys.count <= 1 else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "There are \(keys.count) keys under the id \(id.hexEncoded); destroy the right one with the token's own tool.")
+                "There are \(keys.count) keys under the id \(id.hexEncoded); destroy the right one with the token's own "
+                    + "tool.")
         }
         return keys.first
     }

@@ -27,7 +27,8 @@ struct PendingEnrolment: Sendable {
     /// - Throws: `storeReadFailed`.
     init?(_ record: SecretBytes) throws(CertificateProviderError) {
         guard !record.isEmpty else { return nil }
-        guard let (isUndecided, fields) = Self.fields(of: record), let key = try Self.key(fields[0], fields[2], fields[3])
+        guard let (isUndecided, fields) = Self.fields(of: record),
+            let key = try Self.key(fields[0], fields[2], fields[3])
         else {
             throw CertificateProviderError(
                 .storeReadFailed,
@@ -58,7 +59,8 @@ struct PendingEnrolment: Sendable {
                     offset += 1
                 }
                 field.withUnsafeBytes { bytes in
-                    UnsafeMutableRawBufferPointer(rebasing: buffer[offset..<offset + bytes.count]).copyMemory(from: bytes)
+                    UnsafeMutableRawBufferPointer(rebasing: buffer[offset..<offset + bytes.count])
+                        .copyMemory(from: bytes)
                 }
                 offset += field.count
             }

@@ -113,7 +113,9 @@ public struct CommandContext: Sendable {
     public func manager(_ configuration: LogonConfiguration) throws(CertificateProviderError) -> LogonManager {
         #if PKCS11
             // Before the first of its modules is loaded.
-            if configuration.providers.contains(where: { $0.id == PKCS11TokenProvider.id }) {
+            if configuration.providers.contains(where: {
+                $0.id == PKCS11TokenProvider.id || $0.parameters.string("key")?.hasPrefix("pkcs11:") == true
+            }) {
                 Console.setLibrariesApart(showing: options.verbose > 0)
             }
         #endif

@@ -50,9 +50,10 @@ public struct GlobalOptions: ParsableArguments, Sendable {
         if !parameters.isEmpty && drivenProvider == nil {
             throw ValidationError("--set belongs to a provider: name it with --provider.")
         }
-        if drivenParameters.contains(where: { $0.hasPrefix("uri=") && $0.lowercased().contains("pin-value") }) {
+        for (name, source) in [("uri=", "pin-source"), ("key=", "key-pin-source")]
+        where drivenParameters.contains(where: { $0.hasPrefix(name) && $0.lowercased().contains("pin-value") }) {
             throw ValidationError(
-                "A PIN on the command line is seen by everybody on this host: name its source with --set pin-source=….")
+                "A PIN on the command line is seen by everybody on this host: name its source with --set \(source)=….")
         }
     }
 }

@@ -18,10 +18,12 @@ public final class OpenSSLLibrary: Sendable {
     nonisolated(unsafe) let context: OpaquePointer?
     nonisolated(unsafe) private let standard: OpaquePointer?
 
+    /// To be looked at before OpenSSL's first use in a process, which decides: at the process's end other threads may still
+    /// work, or free what they have, and OpenSSL must not be cleaned up under them.
+    fileprivate static let staysToTheEnd = OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_ATEXIT), nil) == 1
+
     public init() {
-        // At the end of the process other threads may still work, or free what they have: OpenSSL must not be cleaned up
-        // under them.
-        OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_ATEXIT), nil)
+        _ = Self.staysToTheEnd
         context = OSSL_LIB_CTX_new()
         // Loading a provider explicitly switches off the implicit loading of the default one.
         standard = OSSL_PROVIDER_load(context, "default")
@@ -67,6 +69,7 @@ public final class OpenSSLLibrary: Sendable {
 extension OpenSSLLibrary {
     /// Returns what OpenSSL calls an algorithm, or its number again, for messages.
     public static func name(ofOID oid: String) -> String {
+        _ = Self.staysToTheEnd
         let identifier = OBJ_txt2nid(oid)
         guard identifier != NID_undef, let name = OBJ_nid2ln(identifier) else { return oid }
         return String(cString: name)

@@ -18,7 +18,8 @@ struct IdentityKeys: Sendable {
             }
         }
         let label = names.commonName ?? names.subjectText
-        return try await home.generateKey(type, label: label, interaction) { [tokens] key throws(CertificateProviderError) in
+        return try await home.generateKey(type, label: label, interaction) {
+            [tokens] key throws(CertificateProviderError) in
             try remember(try .token(uri: tokens.uri(of: tokens.opened(key)), publicKey: key.publicKey))
         }
     }
