@@ -6,7 +6,7 @@ extension PKCS11TokenProvider: KeyGenerating {
     /// Makes a key pair under a fresh random `CKA_ID`, sensitive and not extractable. When the deadline is over before the
     /// token has made it, it is destroyed as soon as it is there.
     public func generateKey(
-        _ type: KeyType, label: String, _ interaction: any UserInteraction,
+        _ type: KeyType, label: String, for use: KeyUse, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
         try await attributed { () async throws(CertificateProviderError) in
@@ -16,7 +16,7 @@ extension PKCS11TokenProvider: KeyGenerating {
                 "making a key pair", atLeast: .seconds(120), undo: { try? $0.takeBack() }
             ) {
                 () throws(CertificateProviderError) in
-                try token.generate(type, label: label)
+                try token.generate(type, label: label, for: use)
             }
             do throws(CertificateProviderError) {
                 try await environment.executor.run { () throws(CertificateProviderError) in

@@ -39,12 +39,17 @@ struct Enrolment {
         let current = try await currentIdentity()
         let renewed = current?.identity.flatMap { $0.certificate.status(at: environment.now()) == .valid ? $0 : nil }
         let client = try await makeClient(presenting: renewed)
-        interaction.report("Asking \(settings.server.authority) for its authorities")
-        let authorities = try await client.authorities()
-        var (pending, key) = try await pendingEnrolment(client, after: current?.key)
         let end = ContinuousClock.now + settings.timeout
+        // Whether a token makes keys for SCEP has to be known before the server hears anything.
+        let early = settings.enrolmentProtocol == .scep ? try await pendingEnrolment(client, after: current?.key) : nil
+        var begun = early?.0
         do throws(CertificateProviderError) {
+            interaction.report("Asking \(settings.server.authority) for its authorities")
+            let authorities = try await client.authorities()
+            var (pending, key) =
+                if let early { early } else { try await pendingEnrolment(client, after: current?.key) }
             while true {
+                begun = pending
                 interaction.report(
                     renewed == nil
                         ? "Asking for a certificate for \(settings.names.subjectText)"
@@ -64,7 +69,7 @@ struct Enrolment {
                 }
             }
         } catch {
-            if error.endsEnrolment { await abandon(pending) }
+            if error.endsEnrolment, let begun { await abandon(begun) }
             throw error
         }
     }
@@ -110,9 +115,11 @@ struct Enrolment {
             environment.logger.warning("the key of a pending enrolment is gone from its token; another one is made")
         }
         let type = if let type = settings.keyType { type } else { try await client.preferredKeyType() ?? .p256 }
+        let use: KeyUse = settings.enrolmentProtocol == .scep ? [.signing, .decryption] : .signing
         let made = Mutex<KeptKey?>(nil)
         let (records, name) = (storage, settings.recordName)
-        let key = try await keys.make(type, for: settings.names, interaction) { kept throws(CertificateProviderError) in
+        let key = try await keys.make(type, for: settings.names, use: use, interaction) {
+            kept throws(CertificateProviderError) in
             try records.updateRecord(named: name) { _ in PendingEnrolment(key: kept).encoded }
             made.withLock { $0 = kept }
         }

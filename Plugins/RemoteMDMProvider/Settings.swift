@@ -85,19 +85,13 @@ struct Settings: Sendable {
             }
             return type
         }
-        if enrolmentProtocol == .scep, let keyType, !keyType.rawValue.hasPrefix("rsa") {
+        if enrolmentProtocol == .scep, let keyType, !keyType.isRSA {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
                 "SCEP needs an RSA key, which its answers are encrypted for (RFC 8894, section 2.2); set 'key-type' to rsa2048 "
                     + "or larger, or use EST.", provider: provider)
         }
         token = try TokenLocation(parameters, provider)
-        guard enrolmentProtocol == .est || token == nil else {
-            throw CertificateProviderError(
-                .unsupportedAlgorithm,
-                "SCEP needs a key that can decrypt, and those that are made in a token only sign; leave 'key' out, or use EST.",
-                provider: provider)
-        }
         guard let seconds = Int(parameters.string(Parameter.timeout) ?? String(RemoteMDMParameters.defaultTimeout)),
             (1...86_400).contains(seconds)
         else { throw parameters.invalid(Parameter.timeout, "must be a number of seconds to 86400", provider: provider) }

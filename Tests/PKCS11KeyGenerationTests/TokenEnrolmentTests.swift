@@ -1,4 +1,5 @@
 import CertificateProviding
+import Foundation
 import RemoteMDMProvider
 import TestSupport
 import Testing
@@ -21,7 +22,9 @@ import Testing
         func provider(
             _ token: EmptyTokens.Name, label: String = "", _ settings: [String: String] = [:]
         ) throws -> RemoteMDMProvider {
-            let variables = ["PASSWORD": ESTServer.password, "WRONG": "wrong", "PIN": EmptyTokens.pin]
+            let variables = [
+                "PASSWORD": ESTServer.password, "WRONG": "wrong", "CHALLENGE": "secret", "PIN": EmptyTokens.pin,
+            ]
             var environment = ProviderEnvironment.testing(storage: storage, variables: variables)
             environment.makeProvider = { [tokenStorage] id, parameters throws(CertificateProviderError) in
                 let provider = PKCS11TokenProvider(environment: .testing(storage: tokenStorage, variables: variables))
@@ -151,6 +154,69 @@ import Testing
         // Another process would have to ask again.
         await expect(code: .interactionRequired) { _ = try host.provider(.estasked, silent).getStoredCertificate() }
     }
+
+    /// Debian's scepserver encrypts what it issues for the key in the token. With single DES, for which OpenSSL needs its
+    /// legacy provider.
+    @Test func aKeyThatDecryptsIsMadeForSCEP() async throws {
+        let depot = try TemporaryDirectory()
+        let server = try SpawnedProcess([
+            Self.tests + "/SCEPServer/scep-server", "--depot", depot.path, "-challenge", "secret", "-allowrenew", "0",
+        ])
+        let line = try #require(server.readLine())
+        let port = try #require((try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Int])?["port"])
+        let host = try await host()
+        let settings = [
+            "protocol": "scep", "url": "http://127.0.0.1:\(port)/scep", "trust-anchors": depot["ca.pem"],
+            "username": "", "password-source": "", "challenge-source": "env:CHALLENGE", "subject": "CN=scep",
+        ]
+        let wrong = try host.provider(.scep, settings.merging(["challenge-source": "env:WRONG"]) { $1 })
+        await expect(code: .rejected) { _ = try await wrong.getCertificate(NoUserInteraction()) }
+        #expect(try tokens.count(.scep) == 0)
+
+        let first = try await host.provider(.scep, settings).getCertificate(NoUserInteraction())
+        try depot.write(Array(first.certificate.pemRepresentation.utf8), to: "leaf.pem")
+        try Subprocess.openssl("verify", "-CAfile", "ca.pem", "leaf.pem", in: depot.path)
+        try await first.verifyPossession()
+        let listing = try tokens.listing(.scep)
+        #expect(listing.contains("Usage:      decrypt, sign"), "\(listing)")
+        let second = try await host.provider(.scep, settings).getCertificate(NoUserInteraction())
+        #expect(!second.certificate.publicKey.isSameKey(as: first.certificate.publicKey))
+        #expect(try host.provider(.scep, settings).getStoredCertificate()?.certificate == second.certificate)
+        // The CA's certificate is its root, which is not written.
+        #expect(try tokens.count(.scep) == 3)
+        withExtendedLifetime(server) {}
+    }
+
+    /// Of a key that does not decrypt the server hears nothing.
+    @Test func aTokenThatDoesNotDecryptIsNotForSCEP() async throws {
+        let host = try await host()
+        let settings = [
+            "protocol": "scep", "url": "http://127.0.0.1:1/scep", "trust-anchors": host.server.directory["ca.pem"],
+            "username": "", "password-source": "", "key-type": "p256",
+        ]
+        #expect(throws: CertificateProviderError.self) { _ = try host.provider(.decryption, settings) }
+        let provider = try tokens.provider(.decryption)
+        await expect(code: .unsupportedAlgorithm) {
+            _ = try await provider.generateKey(.p256, label: "x", for: [.signing, .decryption], NoUserInteraction()) {
+                _ in
+            }
+        }
+        let signing = try await provider.generateKey(.rsa2048, label: "x", NoUserInteraction())
+        await expect(code: .unsupportedAlgorithm) {
+            _ = try await (signing as? any DecryptingIdentityKey)?.decrypt([UInt8](repeating: 1, count: 256))
+        }
+        let both = try await provider.generateKey(
+            .rsa2048, label: "y", for: [.signing, .decryption], NoUserInteraction()
+        ) {
+            _ in
+        }
+        // SoftHSM says of it CKR_GENERAL_ERROR.
+        await #expect(throws: CertificateProviderError.self) {
+            _ = try await (both as? any DecryptingIdentityKey)?.decrypt([UInt8](repeating: 1, count: 256))
+        }
+    }
+
+    private static let tests = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent().path
 
     @Test func aKeyThatCannotBeWrittenDownIsDestroyed() async throws {
         let host = try await host()

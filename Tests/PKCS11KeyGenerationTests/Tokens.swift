@@ -13,7 +13,7 @@ final class EmptyTokens: Sendable {
     /// A token is known by its label.
     enum Name: String, CaseIterable {
         case types, tools, request, enrolment, renewal, samekey, delete, chosen, several, faults, many
-        case esttypes, estrenewal, estrefused, estpending, estmoved, estdelete, estasked
+        case esttypes, estrenewal, estrefused, estpending, estmoved, estdelete, estasked, scep, decryption
     }
 
     private let folder: TemporaryDirectory

@@ -26,9 +26,9 @@ import X509
             let signer = try SCEPSigner(for: request, now: client.now())
             requester = try await SCEPRequester(signer, csr: parsed, now: client.now())
             message = SCEPMessage(.pkcsReq, csr.derRepresentation, key: request.key.publicKey)
-            reply = try responder.reply(
-                to: try message.encoded(
-                    by: requester, for: authority, digest: "SHA256", cipher: .aes128CBC, with: client.library))
+            let encoded = try await message.encoded(
+                by: requester, for: authority, digest: "SHA256", cipher: .aes128CBC, with: client.library)
+            reply = try responder.reply(to: encoded)
             envelope = try client.library.verifySignedData(reply, signers: [authority.derRepresentation]).content
             bag = try responder.bag([responder.authority.issue(parsed)])
         }
@@ -38,8 +38,14 @@ import X509
         }
 
         func decrypt(_ bytes: [UInt8]) throws -> [UInt8] {
-            try client.library.decryptEnvelopedData(
-                bytes, certificate: requester.certificate, key: requester.key,
+            // As with a key in a token, which decrypts to whatever it may be.
+            let envelope = try? CMSEnvelope(
+                bytes, for: requester.certificate, accepting: [.aes128CBC], with: client.library)
+            let key = SecretBytes(copying: [UInt8](repeating: 7, count: 16))
+            _ = try? envelope?.content(key: key, with: client.library)
+            let own = try #require(requester.key as? any ExportableIdentityKey).pkcs8Representation()
+            return try client.library.decryptEnvelopedData(
+                bytes, certificate: requester.certificate, key: own,
                 accepting: [.aes128CBC, .desCBC, .tripleDESCBC]
             ).content
         }

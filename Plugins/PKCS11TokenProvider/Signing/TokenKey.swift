@@ -9,6 +9,8 @@ struct TokenKey: CallbackIdentityKey {
     /// The `CKA_ID` that the key shares with its certificate.
     let id: [UInt8]
     let token: Token
+    /// Looked at where the key was made or looked for by itself.
+    var canDecrypt = false
     /// What people call it, where it was made or looked for by itself.
     var label: String?
 

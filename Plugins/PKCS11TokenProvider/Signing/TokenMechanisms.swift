@@ -31,6 +31,9 @@ struct TokenMechanisms: Sendable {
         self.known = known
     }
 
+    /// Whether the token may be able to decrypt with RSA keys.
+    var mayDecrypt: Bool { listed.contains(CKM_RSA_PKCS) }
+
     /// Whether the token may be able to sign by a mechanism with a key: only what it says clearly counts against it.
     func maySign(_ mechanism: CK_MECHANISM_TYPE, with key: PublicKeyInfo) -> Bool {
         guard listed.contains(mechanism) else { return false }

@@ -7,16 +7,21 @@ struct KeyPairTemplate {
     let publicKey, privateKey: [Attribute]
 
     /// The ways to ask, the one that says most first: modules refuse attributes that they do not know.
-    static func all(_ type: KeyType, id: [UInt8], label: String) -> [KeyPairTemplate] {
+    static func all(_ type: KeyType, id: [UInt8], label: String, for use: KeyUse) -> [KeyPairTemplate] {
         let name = [Attribute(CKA_ID, id), Attribute(CKA_LABEL, Array(label.utf8)), Attribute(CKA_TOKEN, true)]
-        let publicKey = name + [Attribute(CKA_PRIVATE, false), Attribute(CKA_VERIFY, true)]
+        let decrypts = use.contains(.decryption)
+        let publicKey =
+            name + [Attribute(CKA_PRIVATE, false), Attribute(CKA_VERIFY, true)]
+            + (decrypts ? [Attribute(CKA_ENCRYPT, true)] : [])
         let privateKey =
             name + [
                 Attribute(CKA_PRIVATE, true), Attribute(CKA_SENSITIVE, true), Attribute(CKA_EXTRACTABLE, false),
                 Attribute(CKA_SIGN, true),
-            ]
+            ] + (decrypts ? [Attribute(CKA_DECRYPT, true)] : [])
         // Some modules let a key do everything that nobody has forbidden.
-        let forbidden = [CKA_DECRYPT, CKA_UNWRAP, CKA_DERIVE, CKA_SIGN_RECOVER].map { Attribute($0, false) }
+        let forbidden = ((decrypts ? [] : [CKA_DECRYPT]) + [CKA_UNWRAP, CKA_DERIVE, CKA_SIGN_RECOVER]).map {
+            Attribute($0, false)
+        }
         let kind = Kind(type)
         return kind.parameters.flatMap { parameters in
             [privateKey + forbidden, privateKey].map {

@@ -8,7 +8,13 @@ extension Token {
 
     /// Makes a key pair that never leaves the token. Leaves nothing behind where it fails: what cannot be destroyed at
     /// once is the next time that the token is written to.
-    func generate(_ type: KeyType, label: String) throws(CertificateProviderError) -> MadeKey {
+    func generate(
+        _ type: KeyType, label: String, for use: KeyUse = .signing
+    ) throws(CertificateProviderError) -> MadeKey {
+        guard !use.contains(.decryption) || type.isRSA else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm, "Keys of type \(type) do not decrypt; choose an RSA key.")
+        }
         let id = Self.freshID()
         let entry = try pending.begin(id, on: identity)
         var mayBeLeft = false
@@ -19,7 +25,7 @@ extension Token {
                 mayBeLeft = true
                 var made: [CK_OBJECT_HANDLE] = []
                 do throws(CryptokiError) {
-                    let pair = try session.generate(KeyPairTemplate.all(type, id: id, label: label))
+                    let pair = try session.generate(KeyPairTemplate.all(type, id: id, label: label, for: use))
                     made = [pair.privateKey, pair.publicKey]
                     return try key(pair, id: id, connection, session)
                 } catch {
@@ -50,7 +56,7 @@ extension Token {
             let publicKey = made,
             let privateKey = try reader.privateKey(pair.privateKey), privateKey.mayBe(publicKey)
         else { throw CryptokiError(function: "C_GenerateKeyPair", code: CKR_TEMPLATE_INCONSISTENT) }
-        let key = tokenKey(privateKey, publicKey, connection)
+        let key = try tokenKey(privateKey, publicKey, connection, session)
         guard !key.ways.isEmpty else { throw CryptokiError(function: "C_SignInit", code: CKR_MECHANISM_INVALID) }
         return key
     }

@@ -40,10 +40,12 @@ extension Token {
                     for (handle, key) in try reader.publicKeys() where key.isSameKey(as: publicKey) {
                         ids.append(try session.attribute(CKA_ID, of: handle) ?? [])
                     }
-                    return try reader.privateKeys().all(maximum: 1) { key throws(CryptokiError) in
+                    let privateKey = try reader.privateKeys().all(maximum: 1) { key throws(CryptokiError) in
                         guard key.modulus != nil || ids.contains(key.id) else { return false }
                         return try isPrivateHalf(key, of: publicKey, connection, session)
-                    }.map { tokenKey($0, publicKey, connection) }
+                    }.first
+                    guard let privateKey else { return [] }
+                    return [try tokenKey(privateKey, publicKey, connection, session)]
                 }
             }
             guard let found else { throw TokenConnection.searchWithoutLogin }
@@ -64,14 +66,22 @@ extension Token {
     }
 
     func tokenKey(
-        _ key: TokenReader.PrivateKey, _ publicKey: PublicKeyInfo, _ connection: TokenConnection
-    ) -> TokenKey {
-        TokenKey(
+        _ key: TokenReader.PrivateKey, _ publicKey: PublicKeyInfo, _ connection: TokenConnection, _ session: Session
+    ) throws(CryptokiError) -> TokenKey {
+        var canDecrypt = false
+        if publicKey.algorithm == .rsa, connection.mechanisms.mayDecrypt,
+            key.allowedMechanisms?.contains(CKM_RSA_PKCS) ?? true
+        {
+            canDecrypt = try session.flag(CKA_DECRYPT, of: key.handle) ?? false
+        }
+        return TokenKey(
             publicKey: publicKey,
             uri: TokenURI.text(of: connection.slot.token, class: CKO_PRIVATE_KEY, id: key.id, label: key.label),
             ways: SigningMechanism.all(
                 for: publicKey, mechanisms: connection.mechanisms, allowed: key.allowedMechanisms),
-            id: key.id, token: self, label: String(validating: key.label, as: UTF8.self))
+            id: key.id, token: self,
+            canDecrypt: canDecrypt,
+            label: String(validating: key.label, as: UTF8.self))
     }
 
     /// Whether a private key is that of a public key, which for most kinds only a signature tells. A `CKA_ID` does not:

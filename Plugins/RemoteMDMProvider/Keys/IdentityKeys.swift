@@ -7,7 +7,7 @@ struct IdentityKeys: Sendable {
 
     /// Makes a key. In a token it is not there for anybody before `remember` has written it down.
     func make(
-        _ type: KeyType, for names: CertificateRequest.Names, _ interaction: any UserInteraction,
+        _ type: KeyType, for names: CertificateRequest.Names, use: KeyUse, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (KeptKey) throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
         guard let home = try tokens.provider() else {
@@ -18,10 +18,17 @@ struct IdentityKeys: Sendable {
             }
         }
         let label = names.commonName ?? names.subjectText
-        return try await home.generateKey(type, label: label, interaction) {
+        let key = try await home.generateKey(type, label: label, for: use, interaction) {
             [tokens] key throws(CertificateProviderError) in
             try remember(try .token(uri: tokens.uri(of: tokens.opened(key)), publicKey: key.publicKey))
         }
+        if use.contains(.decryption), (key as? any DecryptingIdentityKey)?.canDecrypt != true {
+            try await home.discard(key, interaction)
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "SCEP needs a key that can decrypt, and the token makes none; leave 'key' out, or use EST.")
+        }
+        return key
     }
 
     /// Finds a key; `nil` where it is gone.

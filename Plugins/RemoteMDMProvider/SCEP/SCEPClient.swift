@@ -66,13 +66,13 @@ struct SCEPClient: EnrolmentProtocol {
                 "messageType": "\(message.type)", "transactionID": "\(message.transactionID)", "digest": "\(digest)",
                 "cipher": "\(cipher)",
             ])
-        let encoded = try message.encoded(
+        let encoded = try await message.encoded(
             by: requester, for: authorities.recipient, digest: digest, cipher: cipher, with: library)
         let response = try await performOperation(encoded, canPost: capabilities.canPost)
         let reply = try SCEPReply(response.body, to: message, signers: authorities.signers, with: library)
         switch reply.status {
         case .pending: return .pending(retryAfter: response.retryAfter(now: now))
-        case .success(let envelope): return .issued(try certificates(in: envelope, for: requester, reply: reply))
+        case .success(let envelope): return .issued(try await certificates(in: envelope, for: requester, reply: reply))
         }
     }
 
@@ -97,20 +97,37 @@ struct SCEPClient: EnrolmentProtocol {
 
     private func certificates(
         in envelope: [UInt8], for requester: SCEPRequester, reply: SCEPReply
-    ) throws(CertificateProviderError) -> [X509Certificate] {
-        let (content, cipher): ([UInt8], CMSCipher)
-        do throws(OpenSSLError) {
-            (content, cipher) = try library.decryptEnvelopedData(
-                envelope, certificate: requester.certificate, key: requester.key, accepting: Self.ciphers)
+    ) async throws(CertificateProviderError) -> [X509Certificate] {
+        let (content, cipher) = try await decrypt(envelope, for: requester)
+        logger.debug(
+            "the SCEP server has issued", metadata: ["digest": "\(reply.digest)", "cipher": "\(cipher)"])
+        return try CertificateBag.certificates(in: content)
+    }
+
+    private func decrypt(
+        _ message: [UInt8], for requester: SCEPRequester
+    ) async throws(CertificateProviderError) -> (content: [UInt8], cipher: CMSCipher) {
+        let exported = try (requester.key as? any ExportableIdentityKey)?.pkcs8Representation()
+        do {
+            if let exported {
+                return try library.decryptEnvelopedData(
+                    message, certificate: requester.certificate, key: exported, accepting: Self.ciphers)
+            }
+            let envelope = try CMSEnvelope(
+                message, for: requester.certificate, accepting: Self.ciphers, with: library)
+            guard let key = requester.key as? any DecryptingIdentityKey else {
+                throw CertificateProviderError(.internal, "The key that has signed cannot decrypt.")
+            }
+            let contentKey = try await key.decrypt(envelope.encryptedKey)
+            return (try envelope.content(key: contentKey, with: library), envelope.cipher)
+        } catch let error as CertificateProviderError {
+            throw error
         } catch {
-            let isOld = error.isUnsupportedAlgorithm
+            let isOld = (error as? OpenSSLError)?.isUnsupportedAlgorithm ?? false
             throw CertificateProviderError(
                 isOld ? .unsupportedAlgorithm : .protocolError,
                 "What the SCEP server issued cannot be decrypted: \(error)\(isOld ? "; have the server use AES." : ".")",
                 underlying: error)
         }
-        logger.debug(
-            "the SCEP server has issued", metadata: ["digest": "\(reply.digest)", "cipher": "\(cipher)"])
-        return try CertificateBag.certificates(in: content)
     }
 }

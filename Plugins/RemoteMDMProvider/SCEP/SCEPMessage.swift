@@ -43,20 +43,25 @@ struct SCEPMessage: Sendable {
     func encoded(
         by requester: SCEPRequester, for recipient: X509Certificate, digest: String, cipher: CMSCipher,
         with library: OpenSSLLibrary
-    ) throws(CertificateProviderError) -> [UInt8] {
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        let attributes = [
+            CMSAttribute(SCEPAttribute.messageType, .printableString(type.rawValue)),
+            CMSAttribute(SCEPAttribute.transactionID, .printableString(transactionID)),
+            CMSAttribute(SCEPAttribute.senderNonce, .octetString(nonce)),
+        ]
+        let exported = try (requester.key as? any ExportableIdentityKey)?.pkcs8Representation()
+        let envelope: [UInt8]
         do throws(OpenSSLError) {
-            let envelope = try library.envelopedData(content, recipient: recipient.derRepresentation, cipher: cipher)
-            let attributes = [
-                CMSAttribute(SCEPAttribute.messageType, .printableString(type.rawValue)),
-                CMSAttribute(SCEPAttribute.transactionID, .printableString(transactionID)),
-                CMSAttribute(SCEPAttribute.senderNonce, .octetString(nonce)),
-            ]
-            return try library.signedData(
-                envelope, attributes: attributes, certificate: requester.certificate, key: requester.key, digest: digest
-            )
+            envelope = try library.envelopedData(content, recipient: recipient.derRepresentation, cipher: cipher)
+            if let exported {
+                return try library.signedData(
+                    envelope, attributes: attributes, certificate: requester.certificate, key: exported, digest: digest)
+            }
         } catch {
             throw CertificateProviderError(.internal, "The SCEP message cannot be written.", underlying: error)
         }
+        return try await SignedMessage.encoded(
+            envelope, attributes: attributes, certificate: requester.certificate, key: requester.key, digest: digest)
     }
 
     /// What a CertPoll asks for (RFC 8894, section 3.3.3).

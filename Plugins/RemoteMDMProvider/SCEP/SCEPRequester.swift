@@ -8,7 +8,7 @@ import X509
 struct SCEPSigner: Sendable {
     /// The certificate that is renewed; nil where there is none, or where it is not valid: no CA takes that.
     let current: X509Certificate?
-    let key: any ExportableIdentityKey
+    let key: any IdentityKey
 
     /// - Throws: `unsupportedAlgorithm` for a key that SCEP cannot be done with.
     init(for request: EnrolmentRequest, now: Date) throws(CertificateProviderError) {
@@ -23,7 +23,7 @@ struct SCEPSigner: Sendable {
                 choose an RSA key, or EST.
                 """)
         }
-        guard let exportable = signing as? any ExportableIdentityKey else {
+        guard signing is any ExportableIdentityKey || (signing as? any DecryptingIdentityKey)?.canDecrypt == true else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
                 """
@@ -32,7 +32,7 @@ struct SCEPSigner: Sendable {
                 """)
         }
         current = identity?.certificate
-        key = exportable
+        key = signing
     }
 }
 
@@ -40,12 +40,11 @@ struct SCEPSigner: Sendable {
 struct SCEPRequester: Sendable {
     /// The certificate that is renewed, or where there is none, one that the key signs itself; DER.
     let certificate: [UInt8]
-    /// PKCS#8.
-    let key: SecretBytes
+    let key: any IdentityKey
 
     /// - Parameter csr: What the transaction is about.
     init(_ signer: SCEPSigner, csr: CertificateSigningRequest, now: Date) async throws(CertificateProviderError) {
-        key = try signer.key.pkcs8Representation()
+        key = signer.key
         if let current = signer.current {
             certificate = current.derRepresentation
         } else {

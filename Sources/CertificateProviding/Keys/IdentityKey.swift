@@ -51,6 +51,18 @@ extension CallbackIdentityKey {
     }
 }
 
+/// A key that decrypts as well, which some protocols ask of an identity's key, such as SCEP (RFC 8894).
+public protocol DecryptingIdentityKey: IdentityKey {
+    /// Whether this one really does: of the keys in one home, one may be allowed to and another may not.
+    var canDecrypt: Bool { get }
+
+    /// Decrypts by RSAES-PKCS1-v1_5 (RFC 8017, section 7.2). Suspends where the key's home works elsewhere.
+    ///
+    /// - Throws: `unsupportedAlgorithm` where ``canDecrypt`` is false, `malformedData` for what was not encrypted for the
+    ///   key, or what the key's home reports.
+    func decrypt(_ ciphertext: [UInt8]) async throws(CertificateProviderError) -> SecretBytes
+}
+
 /// A key that may leave its home.
 public protocol ExportableIdentityKey: IdentityKey {
     /// Returns the key as an unencrypted PKCS#8 `PrivateKeyInfo` (RFC 5208), DER.

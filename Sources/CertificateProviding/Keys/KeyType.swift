@@ -22,4 +22,6 @@ public struct KeyType: RawRepresentable, Hashable, Sendable, CaseIterable, Custo
     public static let allCases: [KeyType] = [.p256, .p384, .p521, .rsa2048, .rsa3072, .rsa4096, .ed25519]
 
     public var description: String { rawValue }
+
+    public var isRSA: Bool { [.rsa2048, .rsa3072, .rsa4096].contains(self) }
 }

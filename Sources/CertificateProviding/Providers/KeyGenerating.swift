@@ -8,12 +8,13 @@ public protocol KeyGenerating: CertificateProvider {
     ///
     /// - Parameters:
     ///   - label: What people call it; shown by other tools as well.
+    ///   - use: What the key will be allowed to do. One that may decrypt is a ``DecryptingIdentityKey``.
     ///   - remember: Writes the key down where it will be found again. A key that nobody has written down, since this has
     ///     thrown or the process has ended before, is destroyed. May block for a short time.
-    /// - Throws: `unsupportedAlgorithm` for a type that the home cannot make, `storeWriteFailed` where nothing can be
+    /// - Throws: `unsupportedAlgorithm` for a type or a use that the home cannot make, `storeWriteFailed` where nothing can be
     ///   written, what asking for access meets, and what `remember` throws. Nothing is left behind then.
     func generateKey(
-        _ type: KeyType, label: String, _ interaction: any UserInteraction,
+        _ type: KeyType, label: String, for use: KeyUse, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey
 
@@ -53,8 +54,18 @@ extension KeyGenerating {
     public func generateKey(
         _ type: KeyType, label: String, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> any IdentityKey {
-        try await generateKey(type, label: label, interaction) { _ in }
+        try await generateKey(type, label: label, for: .signing, interaction) { _ in }
     }
+}
+
+/// What a private key is allowed to do. Nothing else: a key that does two things can be made to do one by way of the other.
+public struct KeyUse: OptionSet, Sendable {
+    public let rawValue: Int
+    public init(rawValue: Int) { self.rawValue = rawValue }
+
+    public static let signing = Self(rawValue: 1)
+    /// RSA only.
+    public static let decryption = Self(rawValue: 2)
 }
 
 /// The optional ability of a provider to say what its ``CertificateProvider/deleteStoredCertificate()`` destroys outside
