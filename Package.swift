@@ -118,6 +118,18 @@ let package = Package(
             ],
             path: "Plugins/PKCS11TokenProvider"
         ),
+        .target(
+            name: "ServerTransport",
+            dependencies: [
+                "CertificateProviding", "CertificateTLS",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "NIOTLS", package: "swift-nio"),
+            ]
+        ),
         // Apart, since the command knows the parameters without the network stack.
         .target(
             name: "RemoteMDMParameters", dependencies: ["CertificateProviding"],
@@ -125,14 +137,12 @@ let package = Package(
         .target(
             name: "RemoteMDMProvider",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "OpenSSLSupport", "RemoteMDMParameters",
+                "CertificateProviding", "CertificateTLS", "OpenSSLSupport", "RemoteMDMParameters", "ServerTransport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
             ],
@@ -224,7 +234,7 @@ let package = Package(
             name: "RemoteMDMProviderTests",
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "IdentityStore", "OpenSSLSupport", "RemoteMDMProvider",
-                "TestSupport",
+                "ServerTransport", "TestSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),

@@ -2,6 +2,7 @@ import CertificateProviding
 import CertificateTLS
 import FoundationEssentials
 import Logging
+import ServerTransport
 import Synchronization
 
 /// One run of an enrolment: from the key to the sealed identity, or from where the last run has ended.

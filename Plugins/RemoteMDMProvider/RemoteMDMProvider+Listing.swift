@@ -1,4 +1,5 @@
 public import CertificateProviding
+import ServerTransport
 
 extension RemoteMDMProvider: IdentityListing {
     /// Returns the stored identity. What the server would issue is not known before it does.

@@ -3,6 +3,7 @@ import CertificateTLS
 import Crypto
 import FoundationEssentials
 import RemoteMDMParameters
+import ServerTransport
 
 /// The parameters, checked.
 struct Settings: Sendable {

@@ -1,5 +1,6 @@
 import CertificateProviding
 import OpenSSLSupport
+import ServerTransport
 import SwiftASN1
 import TestSupport
 import Testing

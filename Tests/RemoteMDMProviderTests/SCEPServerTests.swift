@@ -1,5 +1,6 @@
 import CertificateProviding
 import Foundation
+import ServerTransport
 import TestSupport
 import Testing
 

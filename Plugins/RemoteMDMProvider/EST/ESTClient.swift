@@ -1,6 +1,7 @@
 import CertificateProviding
 import FoundationEssentials
 import NIOHTTP1
+import ServerTransport
 import SwiftASN1
 import X509
 

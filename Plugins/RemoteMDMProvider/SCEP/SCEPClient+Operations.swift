@@ -3,6 +3,7 @@ import FoundationEssentials
 import Logging
 import NIOHTTP1
 import OpenSSLSupport
+import ServerTransport
 
 /// The operations of a SCEP server (RFC 8894, section 4), each one HTTP request.
 extension SCEPClient {

@@ -1,6 +1,7 @@
 import CertificateProviding
 import NIOCore
 import NIOHTTP1
+import ServerTransport
 
 /// Requests to one server: connects when there is need, answers its demands for a password, follows it on its own ground.
 actor ServerSession {

@@ -1,6 +1,7 @@
 import CertificateProviding
 import CertificateTLS
 import Foundation
+import ServerTransport
 import TestSupport
 
 @testable import RemoteMDMProvider

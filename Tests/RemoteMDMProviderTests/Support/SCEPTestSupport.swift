@@ -3,6 +3,7 @@ import Crypto
 import CryptoExtras
 import Foundation
 import Logging
+import ServerTransport
 import SwiftASN1
 import Synchronization
 import TestSupport

@@ -1,10 +1,10 @@
-import CertificateProviding
+package import CertificateProviding
+package import FoundationEssentials
 import NIOHTTP1
-import FoundationEssentials
 
 extension HTTPResponse {
     /// When to come back, where the server says so (RFC 9110, section 10.2.3), at most `maximum`.
-    func retryAfter(now: Date) -> Duration? {
+    package func retryAfter(now: Date) -> Duration? {
         guard let text = headers.first(name: "Retry-After")?.trimmed else { return nil }
         if let seconds = Int64(text), seconds >= 0 { return .seconds(min(seconds, Self.maximumDelay)) }
         guard let date = HTTPDate.parse(text) else { return nil }
@@ -15,7 +15,7 @@ extension HTTPResponse {
     private static let maximumDelay: Int64 = 30 * 86_400
 
     /// What an answer means that is not the one that was asked for.
-    func refusal(by server: ServerURL, of purpose: String, at now: Date) -> CertificateProviderError {
+    package func refusal(by server: ServerURL, of purpose: String, at now: Date) -> CertificateProviderError {
         let said = reason.map { ": \($0)" } ?? ""
         let start = "\(server.authority) answers \(purpose) with the status \(status)\(said)"
         let (code, advice): (CertificateProviderError.Code, String) =
@@ -42,7 +42,7 @@ extension HTTPResponse {
 
 extension String {
     /// Without blanks at both ends.
-    var trimmed: String {
+    package var trimmed: String {
         let isBlank = { (character: Character) in character.isWhitespace }
         return String(self.drop(while: isBlank).reversed().drop(while: isBlank).reversed())
     }

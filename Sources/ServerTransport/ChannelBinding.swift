@@ -8,7 +8,7 @@ import Synchronization
 ///
 /// SwiftNIO SSL has no function for either. It does give the secrets that they are computed from, for decrypting packet
 /// captures; here they stay in this object and are wiped with it.
-final class ChannelBinding: Sendable {
+package final class ChannelBinding: Sendable {
     private struct State {
         var masterSecret: SecretBytes?
         var exporterSecret: SecretBytes?
@@ -27,7 +27,7 @@ final class ChannelBinding: Sendable {
     }
 
     /// The binding's octets; `nil` before the handshake is complete.
-    var value: [UInt8]? {
+    package var value: [UInt8]? {
         let state = state.withLock { $0 }
         if let secret = state.exporterSecret {
             return secret.count == SHA384.byteCount

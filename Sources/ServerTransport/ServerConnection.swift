@@ -1,19 +1,19 @@
-import CertificateProviding
-import CertificateTLS
-import FoundationEssentials
-import NIOCore
+package import CertificateProviding
+package import CertificateTLS
+package import FoundationEssentials
+package import NIOCore
 import NIOHTTP1
-import NIOPosix
+package import NIOPosix
 import NIOSSL
 
 /// A connection to a server, over which requests go one after the other. Once something has failed, it is closed.
 ///
 /// Not one of AsyncHTTPClient's: an enrolment is bound to the connection that it goes over (RFC 7030, section 3.5), so that
 /// the connection has to be there before the request is made, and to be the same one afterwards.
-final class ServerConnection: Sendable {
-    let server: ServerURL
+package final class ServerConnection: Sendable {
+    package let server: ServerURL
     /// What binds requests to it; `nil` where it is not a TLS connection.
-    let binding: ChannelBinding?
+    package let binding: ChannelBinding?
     private let channel: any Channel
 
     private init(server: ServerURL, binding: ChannelBinding?, channel: any Channel) {
@@ -25,17 +25,23 @@ final class ServerConnection: Sendable {
     deinit { channel.close(promise: nil) }
 
     /// Whom to trust, and what to present.
-    struct Security: Sendable {
-        var trust: ServerTrust
-        var credentials: TLSCredentials?
-        var now: @Sendable () -> Date
+    package struct Security: Sendable {
+        package var trust: ServerTrust
+        package var credentials: TLSCredentials?
+        package var now: @Sendable () -> Date
+
+        package init(trust: ServerTrust, credentials: TLSCredentials?, now: @escaping @Sendable () -> Date) {
+            self.trust = trust
+            self.credentials = credentials
+            self.now = now
+        }
     }
 
     /// Connects, and verifies the server before a single byte of HTTP is sent.
     ///
     /// - Throws: `unavailable` where nobody answers, `timedOut`, `protocolError` where the server is not trusted, `rejected`
     ///   where it does not accept our certificate.
-    static func open(
+    package static func open(
         _ server: ServerURL, _ security: Security, deadline: NIODeadline,
         on group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
     ) async throws(CertificateProviderError) -> ServerConnection {
@@ -70,16 +76,16 @@ final class ServerConnection: Sendable {
         }
     }
 
-    var isOpen: Bool { channel.isActive }
+    package var isOpen: Bool { channel.isActive }
 
-    func close() { channel.close(promise: nil) }
+    package func close() { channel.close(promise: nil) }
 
     /// Sends a request and returns the whole answer. One at a time.
     ///
     /// - Parameter limit: How many bytes of a body are read.
     /// - Throws: `timedOut`, `protocolError` for an answer that is cut off or too large, `unavailable` where the connection
     ///   breaks, `userCancelled`.
-    func response(
+    package func response(
         to request: HTTPRequest, limit: Int, deadline: NIODeadline
     ) async throws(CertificateProviderError) -> HTTPResponse {
         let exchange = Exchange(

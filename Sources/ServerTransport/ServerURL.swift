@@ -1,19 +1,18 @@
-import CertificateProviding
 import FoundationEssentials
 
 /// Where a server is, as the parameters say it.
-struct ServerURL: Sendable, Hashable {
-    let isSecure: Bool
+package struct ServerURL: Sendable, Hashable {
+    package let isSecure: Bool
     /// A DNS name or an IP address, without brackets.
-    let host: String
-    let port: Int
+    package let host: String
+    package let port: Int
     /// Begins with a slash, unless it is empty; without a query. Percent-encoded.
-    let path: String
-    let query: String?
+    package let path: String
+    package let query: String?
 
     /// - Returns: `nil` for anything but `http` and `https` with a host, and where there are user names or fragments: these
     ///   are not for a configuration.
-    init?(_ text: String) {
+    package init?(_ text: String) {
         guard let components = URLComponents(string: text), let scheme = components.scheme?.lowercased(),
             ["http", "https"].contains(scheme), let host = components.encodedHost, !host.isEmpty,
             components.user == nil, components.password == nil, components.fragment == nil,
@@ -26,16 +25,16 @@ struct ServerURL: Sendable, Hashable {
         query = components.percentEncodedQuery
     }
 
-    var origin: String { "\(isSecure ? "https" : "http")://\(authority)" }
+    package var origin: String { "\(isSecure ? "https" : "http")://\(authority)" }
 
     /// The `Host` of a request, and what people read.
-    var authority: String {
+    package var authority: String {
         let name = host.contains(":") ? "[\(host)]" : host
         return port == (isSecure ? 443 : 80) ? name : "\(name):\(port)"
     }
 
     /// The target of a redirection on the same server; `nil` where it leads elsewhere, or cannot be read.
-    func target(ofRedirection location: String) -> String? {
+    package func target(ofRedirection location: String) -> String? {
         guard !location.hasPrefix("//") else { return nil }
         if location.hasPrefix("/") { return ServerURL(origin + location)?.target }
         guard let other = ServerURL(location), other.origin == origin else { return nil }
@@ -43,5 +42,5 @@ struct ServerURL: Sendable, Hashable {
     }
 
     /// What is asked of the server: path and query.
-    var target: String { (path.isEmpty ? "/" : path) + (query.map { "?" + $0 } ?? "") }
+    package var target: String { (path.isEmpty ? "/" : path) + (query.map { "?" + $0 } ?? "") }
 }

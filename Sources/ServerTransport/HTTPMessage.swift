@@ -1,0 +1,32 @@
+package import NIOHTTP1
+
+/// A request to a server that is known already.
+package struct HTTPRequest: Sendable {
+    package enum Method: String, Sendable { case get = "GET", post = "POST" }
+
+    package var method = Method.get
+    /// The path and the query, percent-encoded.
+    package var target: String
+    package var headers = HTTPHeaders()
+    package var body: [UInt8] = []
+
+    package init(method: Method = .get, target: String, headers: HTTPHeaders = HTTPHeaders(), body: [UInt8] = []) {
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.body = body
+    }
+}
+
+/// A whole answer, of whatever status.
+package struct HTTPResponse: Sendable {
+    package var status: Int
+    package var headers: HTTPHeaders
+    package var body: [UInt8]
+
+    package init(status: Int, headers: HTTPHeaders, body: [UInt8]) {
+        self.status = status
+        self.headers = headers
+        self.body = body
+    }
+}
