@@ -14,7 +14,7 @@ DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 # PKCS#11 modules that the tests use, and the tools that fill their tokens.
 TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtpm2-pkcs11-1 libtss2-tcti-swtpm0 swtpm
 # Enrolment servers, and a client that shows that the tests' own server is one.
-ENROLMENT_PACKAGES := scep python3-openssl strongswan-pki libstrongswan-standard-plugins libstrongswan-extra-plugins
+ENROLMENT_PACKAGES := scep python3-openssl python3-oauthlib strongswan-pki libstrongswan-standard-plugins libstrongswan-extra-plugins
 TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 strace systemd util-linux $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
 INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
 BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev

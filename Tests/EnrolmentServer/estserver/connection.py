@@ -97,7 +97,7 @@ class Conversation:
     def respond(self, request, operation, faults, record):
         if operation == "token":
             issuing.interrupt(request, operation, faults)
-            response = self.server.tokens.respond(request, record)
+            response = self.server.tokens.respond(request, faults, record)
             distort_headers(response, faults)
             return response
         return self.server.est.respond(self.connection, request, operation, faults, record)

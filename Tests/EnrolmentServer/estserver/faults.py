@@ -52,6 +52,19 @@ BODY = {
     "duplicate-status-header": "",
     "no-keep-alive": "",
 }
+TOKEN = {
+    "error": r"-(?P<error>[a-z_]+)",
+    "loud-error": "",
+    "echo": r"-(?P<part>header|body)",
+    "type": r"-(?P<type>[A-Za-z0-9-]+|absent)",
+    "expires": r"-(?P<value>absent|text|word|null|list|-?\d+(\.\d+)?|huge)",
+    "split-token": "",
+    "same-token": "",
+    "deep": r"-(?P<levels>\d+)",
+    "large": r"-(?P<octets>\d+)",
+    "not-json": "",
+    "array": "",
+}
 DELIVERY = {
     "cut": r"-(?P<octets>\d+)(-(?P<ending>abrupt|reset))?",
     "drip": r"(-(?P<milliseconds>\d+))?",
@@ -63,7 +76,7 @@ DELIVERY = {
     "no-length": "",
     "close-after-answer": "",
 }
-ALL = BEFORE_ISSUING | ISSUING | BODY | DELIVERY
+ALL = BEFORE_ISSUING | ISSUING | BODY | TOKEN | DELIVERY
 NAME = re.compile(r"(?:(?P<operation>cacerts|csrattrs|token)-)?(?P<rest>.+?)(?:\*(?P<times>\d+))?")
 
 

@@ -1,4 +1,4 @@
-"""A token endpoint of OAuth 2 (RFC 6749): client credentials and resource owner password."""
+"""A token endpoint of OAuth 2 (RFC 6749): client credentials, resource owner password, refresh tokens."""
 
 import json
 import secrets
@@ -19,19 +19,24 @@ class TokenError(Exception):
 class TokenEndpoint:
     def __init__(self, options):
         self.options = options
-        self.tokens = {}
+        self.tokens, self.refresh_tokens = {}, {}
         self.lock = threading.Lock()
 
     def subject(self, token):
-        """Whom the token was issued to, or None if it is unknown or expired."""
+        """Whom the token was issued to, or None if it is unknown, expired or used up. Counts as a use."""
         with self.lock:
-            subject, expiry = self.tokens.get(token, (None, 0))
-        return subject if time.monotonic() < expiry else None
+            subject, expiry, uses = self.tokens.get(token, (None, 0, 0))
+            if subject is None or time.monotonic() >= expiry or 0 < self.options.token_uses <= uses:
+                return None
+            self.tokens[token] = subject, expiry, uses + 1
+        return subject
 
-    def respond(self, request, record):
+    def respond(self, request, faults, record):
         if request.method != "POST":
             raise HTTPError(405, "The token endpoint takes POST.", [("Allow", "POST")])
         try:
+            if (fault := faults.get("error")) is not None:
+                raise TokenError(fault["error"], "It is told to.")
             status, answer = 200, self.grant(request, record)
         except TokenError as error:
             status, answer = error.status, {"error": error.code, "error_description": str(error)}
@@ -39,7 +44,7 @@ class TokenEndpoint:
         headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
         if status == 401:
             headers.append(("WWW-Authenticate", 'Basic realm="token"'))
-        return Response(status, headers, json.dumps(answer).encode())
+        return Response(status, headers, distorted(request, answer, faults))
 
     def grant(self, request, record):
         if request.content_type != "application/x-www-form-urlencoded":
@@ -62,23 +67,41 @@ class TokenEndpoint:
             if not right:
                 raise TokenError("invalid_grant", "The user name or the password is wrong.")
             subject = form["username"]
+        elif kind == "refresh_token":
+            subject = self.refreshed(client, form)
         elif kind is None:
             raise TokenError("invalid_request", "grant_type is missing.")
         else:
-            raise TokenError("unsupported_grant_type", "The grants here are client_credentials and password.")
+            raise TokenError("unsupported_grant_type", "The grants here are client_credentials, password and refresh_token.")
         record["user"] = subject
         scope = self.scope(form)
         token = secrets.token_urlsafe(24)
         with self.lock:
-            self.tokens[token] = (subject, time.monotonic() + self.options.token_lifetime)
+            self.tokens[token] = subject, time.monotonic() + self.options.token_lifetime, 0
         answer = {"access_token": token, "token_type": "Bearer", "expires_in": self.options.token_lifetime}
+        if self.options.refresh_tokens != "off" and (kind != "refresh_token" or self.options.refresh_tokens == "rotate"):
+            answer["refresh_token"] = secrets.token_urlsafe(24)
+            with self.lock:
+                self.refresh_tokens[answer["refresh_token"]] = subject, client
         return answer | ({"scope": scope} if scope else {})
+
+    def refreshed(self, client, form):
+        """Whom the refresh token was issued to."""
+        with self.lock:
+            subject, issued_to = self.refresh_tokens.get(form.get("refresh_token"), (None, None))
+            if subject is None or issued_to != client or self.options.refresh_tokens == "refuse":
+                raise TokenError("invalid_grant", "The refresh token is unknown, used up or another client's.")
+            if self.options.refresh_tokens == "rotate":
+                del self.refresh_tokens[form["refresh_token"]]
+        return subject
 
     def client(self, request, form):
         """The authenticated client: None if there is no attempt, which the password grant of a public client is."""
         given = basic_credentials(request.headers.get("authorization", ""))
         if given is not None:
             given = [urllib.parse.unquote_plus(part) for part in given]
+            if "client_secret" in form:
+                raise TokenError("invalid_request", "A client may use one way to authenticate.")
         elif "client_secret" in form:
             given = form.get("client_id", ""), form["client_secret"]
         else:
@@ -92,3 +115,40 @@ class TokenEndpoint:
         if allowed and not set(asked) <= set(allowed):
             raise TokenError("invalid_scope", f"The scopes here are: {self.options.scope}.")
         return " ".join(asked or allowed)
+
+
+EXPIRIES = {"text": "1800", "word": "soon", "null": None, "list": [3600], "huge": 10**300}
+
+
+def distorted(request, answer, faults):
+    """The answer's body, or what the faults make of it."""
+    if faults.has("not-json"):
+        return b"access_token=abc&token_type=bearer"
+    if faults.has("array"):
+        return json.dumps([answer]).encode()
+    if faults.has("loud-error"):
+        answer = {"error": "invalid_request\x1b[2J", "error_description": "a\r\nb\u202e" + "c" * 5000,
+                  "error_uri": "https://example.com/\x07" + "d" * 5000}  # fmt: skip
+    if (echo := faults.get("echo")) is not None:
+        sent = request.headers.get("authorization", "") if echo["part"] == "header" else request.body.decode()
+        sent += " " + " ".join(value for _, value in urllib.parse.parse_qsl(sent))
+        answer = {"error": "invalid_request", "error_description": f"What is this: {sent}"}
+    if (kind := faults.get("type")) is not None:
+        answer["token_type"] = kind["type"]
+        if kind["type"] == "absent":
+            del answer["token_type"]
+    if (expiry := faults.get("expires")) is not None:
+        value = expiry["value"]
+        answer["expires_in"] = EXPIRIES[value] if value in EXPIRIES else None if value == "absent" else float(value)
+        if value == "absent":
+            del answer["expires_in"]
+    if faults.has("split-token"):
+        answer["access_token"] = "abc\r\nX-Injected: def"
+    if faults.has("same-token"):
+        answer["access_token"] = "always-the-same"
+    if (deep := faults.get("deep")) is not None:
+        levels = int(deep["levels"])
+        return json.dumps(answer).encode()[:-1] + b', "more": ' + b"[" * levels + b"]" * levels + b"}"
+    if (large := faults.get("large")) is not None:
+        answer["filler"] = "x" * int(large["octets"])
+    return json.dumps(answer).encode()

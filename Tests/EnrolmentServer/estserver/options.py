@@ -66,6 +66,9 @@ def parser():
     add("--client-id", default="estclient", help="for oauth")
     add("--client-secret", default="estsecret", help="for oauth")
     add("--scope", default="", help="for oauth: the scopes there are, space-joined")
+    add("--refresh-tokens", choices=("off", "keep", "rotate", "refuse"), default="off",
+        help="for oauth: one with each grant; keep: good for ever, rotate: for one use, refuse: never")  # fmt: skip
+    add("--token-uses", type=int, default=0, metavar="N", help="for oauth: a token is refused after that many requests")
     add("--token-lifetime", type=int, default=3600, metavar="SECONDS", help="for oauth: expires_in")
 
     add("--binding", choices=("required", "optional", "off"), default="optional", help="of the CSR to the connection")
