@@ -9,6 +9,7 @@ let package = Package(
         .library(name: "IdentityStore", targets: ["IdentityStore"]),
         .library(name: "Logon", targets: ["Logon"]),
         .library(name: "CertificateTLS", targets: ["CertificateTLS"]),
+        .library(name: "OAuth", targets: ["OAuth"]),
         .library(name: "PKCS11TokenProvider", targets: ["PKCS11TokenProvider"]),
         .library(name: "PKCS12FileProvider", targets: ["PKCS12FileProvider"]),
         .library(name: "RemoteMDMProvider", targets: ["RemoteMDMProvider"]),
@@ -130,6 +131,14 @@ let package = Package(
                 .product(name: "NIOTLS", package: "swift-nio"),
             ]
         ),
+        .target(
+            name: "OAuth",
+            dependencies: [
+                "CertificateProviding", "CertificateTLS", "ServerTransport",
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+            ]
+        ),
         // Apart, since the command knows the parameters without the network stack.
         .target(
             name: "RemoteMDMParameters", dependencies: ["CertificateProviding"],
@@ -243,10 +252,12 @@ let package = Package(
                 .product(name: "X509", package: "swift-certificates"),
             ]),
         .testTarget(
+            name: "OAuthTests", dependencies: ["CertificateProviding", "CertificateTLS", "OAuth", "TestSupport"]),
+        .testTarget(
             name: "ReadmeTests",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PKCS12FileProvider", "Renewal",
-                "TestSupport",
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "OAuth", "PKCS12FileProvider",
+                "Renewal", "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]

@@ -12,7 +12,7 @@ import Testing
     @Test(arguments: [
         ("README.md", "EmbeddingExample"), ("README.md", "RenewalExample"),
         ("Documentation/WritingAProvider.md", "ProviderExample"),
-        ("Documentation/WritingAProvider.md", "EnrolmentExample"),
+        ("Documentation/WritingAProvider.md", "EnrolmentExample"), ("Documentation/OAuth.md", "OAuthExample"),
     ])
     func theExampleIsTheOneThatCompiles(document: String, example: String) throws {
         let document = try String(contentsOf: Self.root.appending(path: document), encoding: .utf8)

@@ -1,0 +1,41 @@
+public import CertificateProviding
+public import CertificateTLS
+public import FoundationEssentials
+import ServerTransport
+
+/// Where an authorisation server issues tokens (RFC 6749, section 3.2), and how it is known.
+public struct TokenEndpoint: Sendable {
+    let server: ServerURL
+    let trust: ServerTrust
+    let timeout: Duration
+    let date: @Sendable () -> Date
+
+    /// - Parameters:
+    ///   - url: `https://…`, with a path and perhaps a query. Never plain HTTP, since secrets go there.
+    ///   - trust: Whom to take for this server. A public identity provider has a certificate that
+    ///     ``TrustAnchors/system`` knows; one of your own is better known by its own anchor or a pin.
+    ///   - timeout: How long one token may take, connecting and a refused refresh token included.
+    ///   - date: The wall clock, by which the server's certificate is judged.
+    /// - Throws: `configurationInvalid` for a URL that is none, or not `https`.
+    public init(
+        _ url: String, trust: ServerTrust, timeout: Duration = .seconds(60),
+        date: @escaping @Sendable () -> Date = { Date() }
+    ) throws(CertificateProviderError) {
+        // The URL is not shown: somebody may have put a password into it.
+        guard let server = ServerURL(url) else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The token endpoint is no URL; it is https://HOST[:PORT]/PATH, without a user or a fragment.")
+        }
+        guard server.isSecure else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The token endpoint at \(server.authority) is not https:, and credentials go over nothing else (RFC 6749, "
+                    + "section 3.2).")
+        }
+        self.server = server
+        self.trust = trust
+        self.timeout = timeout
+        self.date = date
+    }
+}

@@ -1,0 +1,101 @@
+import CertificateProviding
+import FoundationEssentials
+import NIOCore
+import NIOHTTP1
+import ServerTransport
+
+/// One request to a token endpoint, over a connection of its own: hours lie between two.
+struct TokenRequest: Sendable {
+    let endpoint: TokenEndpoint
+    let client: OAuthClient
+    var form = FormBody()
+    /// What was sent and must be in no error.
+    var secrets: [SecretBytes] = []
+
+    /// Sends it once. A redirection is not followed, since secrets are for this server and no other.
+    ///
+    /// - Throws: ``refusal(_:_:)``'s errors; what the connection reports.
+    func send(before deadline: NIODeadline) async throws(CertificateProviderError) -> TokenResponse {
+        let server = endpoint.server
+        var form = form
+        var headers: HTTPHeaders = [
+            "Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json", "Connection": "close",
+        ]
+        client.authenticate(&form, &headers)
+        let connection = try await ServerConnection.open(
+            server, .init(trust: endpoint.trust, credentials: nil, now: endpoint.date), deadline: deadline)
+        defer { connection.close() }
+        let response = try await connection.response(
+            to: HTTPRequest(method: .post, target: server.target, headers: headers, body: form.bytes),
+            limit: TokenMembers.maximumSize, deadline: deadline)
+        let type = (response.headers.first(name: "Content-Type") ?? "").prefix { $0 != ";" }.lowercased()
+        let members = String(type).trimmed == "application/json" ? TokenMembers(response.body) : nil
+        // Some say what is wrong with the status 200.
+        if let members, members.error != nil || response.status == 200 {
+            guard let error = members.error else { return try TokenResponse(members, from: server.authority) }
+            throw refusal(response, error, members)
+        }
+        throw strange(response)
+    }
+
+    // MARK: - Refusals
+
+    private func refusal(
+        _ response: HTTPResponse, _ error: String, _ members: TokenMembers
+    ) -> CertificateProviderError {
+        let refusal = OAuthRefusal(
+            error: shown(error, 100), errorDescription: members.errorDescription.map { shown($0, 500) },
+            errorURI: members.errorURI.map { shown($0, 300) }, status: response.status)
+        let (code, advice): (CertificateProviderError.Code, String) =
+            switch refusal.error {
+            case "invalid_client": (.rejected, "check the client's identifier and secret")
+            case "invalid_grant": (.rejected, "check the user name and password")
+            case "unauthorized_client": (.rejected, "the client is not registered for this grant")
+            case "access_denied": (.rejected, "ask the server's administrator")
+            case "invalid_scope": (.configurationInvalid, "check the scope")
+            case "unsupported_grant_type": (.configurationInvalid, "choose another grant")
+            case "temporarily_unavailable", "server_error", "slow_down": (.unavailable, "try again later")
+            case _ where response.status >= 500 || response.status == 429: (.unavailable, "try again later")
+            default: (.rejected, "ask the server's administrator")
+            }
+        return CertificateProviderError(
+            code, "The token endpoint at \(endpoint.server.authority) issues no token: \(refusal); \(advice).",
+            nativeCode: response.status, retryAfter: response.retryAfter(now: endpoint.date()), underlying: refusal)
+    }
+
+    /// What an answer means that is none of OAuth's.
+    private func strange(_ response: HTTPResponse) -> CertificateProviderError {
+        let (code, advice): (CertificateProviderError.Code, String) =
+            switch response.status {
+            case 200: (.protocolError, "that is no JSON object of a token (RFC 6749, section 5.1); check its URL")
+            case 300..<400: (.configurationInvalid, "credentials are not sent to another place than the configured one")
+            case 401, 403, 407: (.rejected, "check the client's identifier and secret")
+            case 404, 405, 410: (.configurationInvalid, "check its URL")
+            case 408, 429, 500...599: (.unavailable, "try again later")
+            default: (.protocolError, "OAuth does not have that; check its URL")
+            }
+        return CertificateProviderError(
+            code,
+            "The token endpoint at \(endpoint.server.authority) answers with the status \(response.status)"
+                + "\(place(response)); \(advice).",
+            nativeCode: response.status, retryAfter: response.retryAfter(now: endpoint.date()))
+    }
+
+    private func place(_ response: HTTPResponse) -> String {
+        guard (300..<400).contains(response.status), let place = response.headers.first(name: "Location") else {
+            return ""
+        }
+        return " to '\(shown(place, 200))'"
+    }
+
+    /// A server's text as it may be shown.
+    private func shown(_ text: String, _ limit: Int) -> String {
+        var bytes = Array(text.utf8)
+        let sent = secrets + (client.secret.map { [$0, client.basicCredentials(with: $0)] } ?? [])
+        for secret in sent where !secret.isEmpty {
+            let plain = secret.withUnsafeBytes { Array($0) }
+            for form in [plain, FormBody.encoded(plain)] { bytes.replace(form, with: Array("<secret>".utf8)) }
+        }
+        return String(String(decoding: bytes, as: UTF8.self).prefix(limit)).withVisibleControls
+    }
+}

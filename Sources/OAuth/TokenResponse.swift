@@ -1,0 +1,112 @@
+import CertificateProviding
+import FoundationEssentials
+
+/// A token as its endpoint issues it (RFC 6749, section 5.1), checked.
+struct TokenResponse: Sendable {
+    let token: SecretBytes
+    let lifetime: Duration
+    let refreshToken: SecretBytes?
+    let scopes: [String]?
+
+    /// Where the server does not say, or not with a number. Better too short: the next one is a request away.
+    static let unknownLifetime = Duration.seconds(300)
+    /// Longer ones are asked for anew all the same.
+    static let maximumLifetime = Duration.seconds(86_400)
+    /// Tokens with many claims have some kilobytes; servers refuse larger header fields.
+    private static let maximumToken = 16 * 1024
+
+    /// - Throws: `protocolError`, without a word of the answer.
+    init(_ members: TokenMembers, from server: String) throws(CertificateProviderError) {
+        func refuse(_ reason: String) -> CertificateProviderError {
+            CertificateProviderError(
+                .protocolError, "The answer of the token endpoint at \(server) cannot be used: \(reason).")
+        }
+        guard let token = members.accessToken, !token.isEmpty else { throw refuse("it has no 'access_token'") }
+        guard token.utf8.count <= Self.maximumToken else { throw refuse("its token is too long") }
+        // Anything else would be another header field, or none.
+        guard token.utf8.allSatisfy({ (0x21...0x7e).contains($0) }) else {
+            throw refuse("its token has characters that no token has")
+        }
+        guard let type = members.tokenType else { throw refuse("it has no 'token_type'") }
+        guard type.lowercased() == "bearer" else {
+            throw refuse("its token is of the type '\(String(type.prefix(40)).withVisibleControls)', not 'bearer'")
+        }
+        self.token = SecretBytes(utf8: token)
+        lifetime = Self.lifetime(members.expiresIn)
+        refreshToken = members.refreshToken.flatMap {
+            (1...Self.maximumToken).contains($0.utf8.count) ? SecretBytes(utf8: $0) : nil
+        }
+        scopes = members.scope.map { $0.split(separator: " ").prefix(100).map(String.init) }
+    }
+
+    private static func lifetime(_ seconds: Double?) -> Duration {
+        guard let seconds, !seconds.isNaN else { return unknownLifetime }
+        return .seconds(min(max(0, seconds.rounded(.down)), Double(maximumLifetime.components.seconds)))
+    }
+}
+
+/// The members of an answer that are looked at (RFC 6749, section 5). One of another type than it should be is as if it
+/// were not there.
+struct TokenMembers: Decodable, Sendable {
+    let accessToken: String?
+    let tokenType: String?
+    let expiresIn: Double?
+    let refreshToken: String?
+    let scope: String?
+    let error: String?
+    let errorDescription: String?
+    let errorURI: String?
+
+    static let maximumSize = 64 * 1024
+    private static let maximumDepth = 8
+
+    /// - Returns: `nil` for what is no JSON object, or nested deeper than any answer is.
+    init?(_ body: [UInt8]) {
+        guard body.count <= Self.maximumSize, Self.depth(of: body) <= Self.maximumDepth,
+            let members = try? JSONDecoder().decode(Self.self, from: Data(body))
+        else { return nil }
+        self = members
+    }
+
+    private enum Name: String, CodingKey {
+        case accessToken = "access_token"
+        case tokenType = "token_type"
+        case expiresIn = "expires_in"
+        case refreshToken = "refresh_token"
+        case scope, error
+        case errorDescription = "error_description"
+        case errorURI = "error_uri"
+    }
+
+    init(from decoder: any Decoder) throws {
+        let members = try decoder.container(keyedBy: Name.self)
+        func text(_ name: Name) -> String? { try? members.decode(String.self, forKey: name) }
+        accessToken = text(.accessToken)
+        tokenType = text(.tokenType)
+        // Some servers write the number as a text.
+        expiresIn = (try? members.decode(Double.self, forKey: .expiresIn)) ?? text(.expiresIn).flatMap(Double.init)
+        refreshToken = text(.refreshToken)
+        scope = text(.scope)
+        error = text(.error)
+        errorDescription = text(.errorDescription)
+        errorURI = text(.errorURI)
+    }
+
+    private static func depth(of body: [UInt8]) -> Int {
+        var (depth, deepest, isText, isEscaped) = (0, 0, false, false)
+        for byte in body {
+            switch byte {
+            case _ where isEscaped: isEscaped = false
+            case UInt8(ascii: "\\") where isText: isEscaped = true
+            case UInt8(ascii: "\""): isText.toggle()
+            case _ where isText: break
+            case UInt8(ascii: "{"), UInt8(ascii: "["):
+                depth += 1
+                deepest = max(deepest, depth)
+            case UInt8(ascii: "}"), UInt8(ascii: "]"): depth -= 1
+            default: break
+            }
+        }
+        return deepest
+    }
+}

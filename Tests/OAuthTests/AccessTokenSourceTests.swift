@@ -1,0 +1,162 @@
+import CertificateProviding
+import OAuth
+import TestSupport
+import Testing
+
+/// Against the tests' token endpoint, which Python's `oauthlib` gets tokens from as well.
+@Suite(.timeLimit(.minutes(5))) struct AccessTokenSourceTests {
+    @Test(arguments: [OAuthClient.Authentication.basic, .body])
+    func aClientGetsATokenThatIsGood(authentication: OAuthClient.Authentication) async throws {
+        let server = try await ESTServer.start("--auth", "oauth", "--scope", "enrol status other")
+        let tokens = try server.tokens(authentication: authentication, scopes: ["enrol", "status"])
+        let token = try await tokens.token()
+        #expect(token.scopes == ["enrol", "status"])
+        #expect(try server.takes(token))
+        #expect(!"\(token)".contains(token.authorization.dropFirst("Bearer ".count)))
+        let request = try #require(try server.requests().first)
+        #expect((request["authorization"] as? String == "Basic") == (authentication == .basic))
+    }
+
+    /// RFC 6749, section 2.3.1: form-encoded before they become Basic's, which has no place for a colon.
+    @Test(arguments: [OAuthClient.Authentication.basic, .body])
+    func anySecretIsSentAsItIs(authentication: OAuthClient.Authentication) async throws {
+        let (id, secret) = ("my: client&=+ü", "100%: a+b=c/d&e \u{20ac}*~")
+        let server = try await ESTServer.start("--auth", "oauth", "--client-id", id, "--client-secret", secret)
+        let client = try OAuthClient(id, secret: SecretBytes(utf8: secret), authentication: authentication)
+        _ = try await AccessTokenSource(server.endpoint(), client: client).token()
+        #expect(try server.grants() == ["client_credentials granted"])
+    }
+
+    @Test(arguments: [nil, ESTServer.secret]) func aPasswordGetsATokenToo(secret: SecretBytes?) async throws {
+        let server = try await ESTServer.start("--auth", "oauth", "--password", "p&ss=w%rd +")
+        let grant = OAuthGrant.legacyPassword(user: ESTServer.user, password: SecretBytes(utf8: "p&ss=w%rd +"))
+        let client = try OAuthClient(ESTServer.clientID, secret: secret)
+        let token = try await AccessTokenSource(server.endpoint(), client: client, grant: grant).token()
+        #expect(try server.takes(token))
+        #expect(try server.grants() == ["password granted"])
+    }
+
+    @Test func aTokenIsKeptUntilATenthOfItsLifetimeIsLeft() async throws {
+        let server = try await ESTServer.start("--auth", "oauth", "--token-lifetime", "1000")
+        let clock = Clock()
+        let tokens = try server.tokens(clock: clock)
+        let first = try await tokens.token()
+        clock.advance(.seconds(899))
+        #expect(try await tokens.token().value == first.value)
+        clock.advance(.seconds(2))
+        #expect(try await tokens.token().value != first.value)
+        #expect(try server.grants().count == 2)
+    }
+
+    /// How long each is kept: to nine tenths of what is taken for its lifetime.
+    @Test(arguments: [
+        ("absent", 270), ("word", 270), ("null", 270), ("list", 270), ("text", 1620), ("-5", 0), ("0", 0),
+        ("huge", 77_760), ("1000000", 77_760), ("100.7", 90),
+    ])
+    func aLifetimeIsBounded(expires: String, seconds: Int) async throws {
+        let server = try await ESTServer.start("--auth", "oauth")
+        let clock = Clock()
+        let tokens = try server.tokens(fault: "expires-\(expires)", clock: clock)
+        let first = try await tokens.token()
+        if seconds > 0 {
+            clock.advance(.seconds(seconds - 1))
+            #expect(try await tokens.token().value == first.value)
+            clock.advance(.seconds(2))
+        }
+        #expect(try await tokens.token().value != first.value)
+    }
+
+    @Test func callersShareARequest() async throws {
+        let server = try await ESTServer.start("--auth", "oauth")
+        let tokens = try server.tokens(fault: "slow-body-300")
+        let values = try await withThrowingTaskGroup(of: SecretBytes.self) { group in
+            for _ in 0..<50 { group.addTask { try await tokens.token().value } }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+        #expect(values.count == 50 && values.allSatisfy { $0 == values[0] })
+        #expect(try server.grants().count == 1)
+    }
+
+    @Test func theOldTokenServesWhileThereIsNoNewOne() async throws {
+        let clock = Clock()
+        let (tokens, first) = try await {
+            let server = try await ESTServer.start("--auth", "oauth", "--token-lifetime", "1000")
+            let tokens = try server.tokens(clock: clock)
+            return (tokens, try await tokens.token())
+        }()
+        // The server is gone.
+        clock.advance(.seconds(950))
+        #expect(try await tokens.token().value == first.value)
+        clock.advance(.seconds(51))
+        #expect(await failure { _ = try await tokens.token() } != nil)
+    }
+
+    @Test func aRefusedTokenServesNobodyWhileThereIsNoNewOne() async throws {
+        let (tokens, first) = try await {
+            let server = try await ESTServer.start("--auth", "oauth")
+            let tokens = try server.tokens()
+            return (tokens, try await tokens.token())
+        }()
+        #expect(await failure { _ = try await tokens.token(insteadOf: first) } != nil)
+        #expect(await failure { _ = try await tokens.token() } != nil)
+    }
+
+    @Test(arguments: ["keep", "rotate"]) func aRefreshTokenIsUsed(kind: String) async throws {
+        let server = try await ESTServer.start("--auth", "oauth", "--refresh-tokens", kind)
+        let clock = Clock()
+        let password = OAuthGrant.legacyPassword(
+            user: ESTServer.user, password: SecretBytes(utf8: ESTServer.password))
+        let tokens = try server.tokens(grant: password, clock: clock)
+        for _ in 0..<3 {
+            #expect(try server.takes(try await tokens.token()))
+            clock.advance(.seconds(3500))
+        }
+        #expect(try server.grants() == ["password granted", "refresh_token granted", "refresh_token granted"])
+    }
+
+    @Test func whereTheRefreshTokenIsRefusedTheGrantIsAskedAgain() async throws {
+        let server = try await ESTServer.start("--auth", "oauth", "--refresh-tokens", "refuse")
+        let clock = Clock()
+        let tokens = try server.tokens(clock: clock)
+        _ = try await tokens.token()
+        clock.advance(.seconds(3500))
+        #expect(try server.takes(try await tokens.token()))
+        #expect(
+            try server.grants() == [
+                "client_credentials granted", "refresh_token invalid_grant", "client_credentials granted",
+            ])
+    }
+
+    // MARK: - Tokens that are refused where they are used
+
+    @Test func aRefusedTokenIsReplacedOnceForAllCallers() async throws {
+        let server = try await ESTServer.start("--auth", "oauth", "--token-uses", "1")
+        let tokens = try server.tokens()
+        let first = try await tokens.token()
+        #expect(try server.takes(first))
+        #expect(try !server.takes(first))
+        let values = try await withThrowingTaskGroup(of: SecretBytes.self) { group in
+            for _ in 0..<20 { group.addTask { try await tokens.token(insteadOf: first).value } }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+        #expect(values.allSatisfy { $0 == values[0] && $0 != first.value })
+        #expect(try server.grants().count == 2)
+        #expect(try await tokens.token().value == values[0])
+    }
+
+    @Test func replacementsGoRoundInNoLoop() async throws {
+        let server = try await ESTServer.start("--auth", "oauth")
+        let clock = Clock()
+        let tokens = try server.tokens(clock: clock)
+        var token = try await tokens.token()
+        token = try await tokens.token(insteadOf: token)
+        for _ in 0..<5 {
+            #expect(await failure { _ = try await tokens.token(insteadOf: token) }?.code == .rejected)
+        }
+        #expect(try server.grants().count == 2)
+        // A server may well forget its tokens another time.
+        clock.advance(.seconds(61))
+        #expect(try await tokens.token(insteadOf: token).value != token.value)
+        #expect(try server.grants().count == 3)
+    }
+}
