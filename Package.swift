@@ -146,7 +146,8 @@ let package = Package(
         .target(
             name: "RemoteMDMProvider",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "OpenSSLSupport", "RemoteMDMParameters", "ServerTransport",
+                "CertificateProviding", "CertificateTLS", "OAuth", "OpenSSLSupport", "RemoteMDMParameters",
+                "ServerTransport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
@@ -242,8 +243,8 @@ let package = Package(
         .testTarget(
             name: "RemoteMDMProviderTests",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "IdentityStore", "OpenSSLSupport", "RemoteMDMProvider",
-                "ServerTransport", "TestSupport",
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "OAuth", "OpenSSLSupport",
+                "RemoteMDMProvider", "ServerTransport", "TestSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),

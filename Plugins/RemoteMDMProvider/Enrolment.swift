@@ -2,6 +2,7 @@ import CertificateProviding
 import CertificateTLS
 import FoundationEssentials
 import Logging
+import OAuth
 import ServerTransport
 import Synchronization
 
@@ -220,7 +221,7 @@ struct Enrolment {
                 try TLSCredentials(identity)
             }, now: environment.now)
         let session = ServerSession(
-            settings.server, security, try await credentials(), timeout: settings.timeout)
+            settings.server, security, try await credentials(trust), timeout: settings.timeout)
         switch settings.enrolmentProtocol {
         case .est: return ESTClient(settings.server, session: session, now: environment.now)
         case .scep: return try await makeSCEPClient(session)
@@ -245,17 +246,43 @@ struct Enrolment {
         ) { request async throws(CertificateProviderError) in try await session.response(to: request) }
     }
 
-    private func credentials() async throws(CertificateProviderError) -> ServerCredentials {
+    private func credentials(_ trust: ServerTrust) async throws(CertificateProviderError) -> ServerCredentials {
+        if let oauth = settings.oauth { return .oauth(try await tokens(oauth, trust)) }
         if let source = settings.bearerSource {
             return .bearer(
                 try await environment.secret(
                     from: source, prompt: "Token for \(settings.server.authority)", interaction: interaction))
         }
         guard let user = settings.username else { return .none }
-        let password = try await environment.secret(
-            from: settings.passwordSource ?? .prompt,
-            prompt: "Password of \(user) at \(settings.server.authority)", interaction: interaction)
-        return .password(user: user, password)
+        return .password(user: user, try await password(of: user, at: settings.server.authority))
+    }
+
+    private func password(
+        of user: String, at authority: String
+    ) async throws(CertificateProviderError) -> SecretBytes {
+        try await environment.secret(
+            from: settings.passwordSource ?? .prompt, prompt: "Password of \(user) at \(authority)",
+            interaction: interaction)
+    }
+
+    private func tokens(
+        _ oauth: OAuthSettings, _ trust: ServerTrust
+    ) async throws(CertificateProviderError) -> AccessTokenSource {
+        let endpoint = try await blocking { [settings, environment] () throws(CertificateProviderError) in
+            try oauth.endpoint(trustLike: trust, timeout: settings.timeout, date: environment.now)
+        }
+        var secret: SecretBytes?
+        if let source = oauth.secretSource {
+            secret = try await environment.secret(
+                from: source, prompt: "Secret of the OAuth client \(oauth.clientID) at \(oauth.authority)",
+                interaction: interaction)
+        }
+        let client = try OAuthClient(oauth.clientID, secret: secret, authentication: oauth.authentication)
+        var grant = OAuthGrant.clientCredentials
+        if oauth.grant == .password, let user = settings.username {
+            grant = .legacyPassword(user: user, password: try await password(of: user, at: oauth.authority))
+        }
+        return try AccessTokenSource(endpoint, client: client, grant: grant, scopes: oauth.scopes)
     }
 
     private func blocking<T: Sendable>(

@@ -18,6 +18,7 @@ struct Settings: Sendable {
     let username: String?
     let passwordSource: SecretSource?
     let bearerSource: SecretSource?
+    let oauth: OAuthSettings?
     let challengeSource: SecretSource?
     let names: CertificateRequest.Names
     /// `nil` where the server may choose.
@@ -73,6 +74,11 @@ struct Settings: Sendable {
         bearerSource = try parameters.secretSource(Parameter.bearerSource, provider: provider)
         guard passwordSource == nil || username != nil else {
             throw parameters.invalid(Parameter.passwordSource, "needs a 'username'", provider: provider)
+        }
+        oauth = try OAuthSettings(parameters, for: server, provider: provider)
+        guard oauth == nil || bearerSource == nil else {
+            throw parameters.invalid(
+                Parameter.bearerSource, "and '\(Parameter.oauthTokenURL)' exclude each other", provider: provider)
         }
         let subject = try parameters.requiredString(Parameter.subject, provider: provider)
         let alternatives = (parameters.string(Parameter.subjectAlternativeNames) ?? "").split(separator: ",")

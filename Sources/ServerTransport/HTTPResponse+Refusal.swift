@@ -20,7 +20,7 @@ extension HTTPResponse {
         let start = "\(server.authority) answers \(purpose) with the status \(status)\(said)"
         let (code, advice): (CertificateProviderError.Code, String) =
             switch status {
-            case 401, 407: (.rejected, "check the user name and password, or the certificate")
+            case 401, 407: (.rejected, "check the user name and password, the token, or the certificate")
             case 403: (.rejected, "it does not permit this; ask its administrator")
             case 404, 405, 410: (.configurationInvalid, "check 'url' and its label")
             case 408, 429, 500...599: (.unavailable, "try again later")

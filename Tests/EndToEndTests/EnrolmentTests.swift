@@ -49,6 +49,29 @@ import Testing
         #expect(server.issued == 1)
     }
 
+    @Test func anIdentityIsFetchedWithAToken() async throws {
+        let server = try await ESTServer.start("--auth", "oauth")
+        let secret = try sandbox.write("estsecret".utf8, to: "secret")
+        let file = try sandbox.write(
+            """
+            CertificateProvider = mdm
+            CertificateProvider.mdm.protocol = est
+            CertificateProvider.mdm.url = https://localhost:\(server.port)
+            CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
+            CertificateProvider.mdm.oauth-token-url = https://localhost:\(server.port)/token
+            CertificateProvider.mdm.oauth-client-id = estclient
+            CertificateProvider.mdm.oauth-client-secret-source = file:\(secret)
+            CertificateProvider.mdm.subject = CN=host,O=Example
+            """.utf8, to: "client.properties")
+        let fetched = try sandbox.certprov(["fetch", "--config", file])
+        #expect(fetched.status == 0 && fetched.stdout.contains("CN=host,O=Example"), "\(fetched)")
+        #expect(server.issued == 1)
+        try sandbox.write("another".utf8, to: "secret")
+        let refused = try sandbox.certprov(["fetch", "--force", "--config", file])
+        #expect(refused.status == 77 && refused.stderr.contains("invalid_client"), "\(refused)")
+        #expect(!refused.stderr.contains("another"))
+    }
+
     @Test func eachTroubleHasItsStatus() async throws {
         let server = try await ESTServer.start("--auth", "basic", "--pending", "9", "--retry-after", "3600")
         let configuration = try configure(server)

@@ -9,7 +9,7 @@ extension ESTServer {
         storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:]
     ) throws -> RemoteMDMProvider {
         let environment = ProviderEnvironment.testing(
-            storage: storage, variables: ["PASSWORD": Self.password, "TOKEN": "esttoken"])
+            storage: storage, variables: ["PASSWORD": Self.password, "TOKEN": "esttoken", "SECRET": "estsecret"])
         let provider = RemoteMDMProvider(environment: environment)
         var parameters = [
             "protocol": "est", "url": "https://localhost:\(port)/\(label)", "trust-anchors": directory["ca.pem"],

@@ -1,5 +1,6 @@
 import CertificateProviding
 import FoundationEssentials
+import OAuth
 
 /// How a client proves to a server who it is, besides its certificate.
 enum ServerCredentials: Sendable {
@@ -8,6 +9,8 @@ enum ServerCredentials: Sendable {
     case password(user: String, SecretBytes)
     /// RFC 6750.
     case bearer(SecretBytes)
+    /// RFC 6749.
+    case oauth(AccessTokenSource)
 
     /// The `Authorization` field of HTTP Basic. A part of what is sent, and so never in a log.
     static func basicField(user: String, password: SecretBytes) -> String {

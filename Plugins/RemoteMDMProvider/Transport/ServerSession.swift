@@ -1,6 +1,7 @@
 import CertificateProviding
 import NIOCore
 import NIOHTTP1
+import OAuth
 import ServerTransport
 
 /// Requests to one server: connects when there is need, answers its demands for a password, follows it on its own ground.
@@ -42,14 +43,21 @@ actor ServerSession {
         var request = request
         var redirections = 0
         var answers = 0
+        var token: AccessToken?
         while true {
+            if case .oauth(let tokens) = credentials, token == nil { token = try await tokens.token() }
             let connection = try await connected(deadline)
             if let bind { request.body = try await bind(connection) }
-            authorize(&request)
+            authorize(&request, token)
             let response = try await connection.response(to: request, limit: Self.maximumBody, deadline: deadline)
             switch response.status {
             case 401 where answers < 2 && prepareAnswer(to: response, isFirst: answers == 0):
                 answers += 1
+            case 401 where answers == 0 && token != nil && Self.isRefused(token: response):
+                answers += 1
+                if case .oauth(let tokens) = credentials, let refused = token {
+                    token = try await tokens.token(insteadOf: refused)
+                }
             case 301, 302, 303, 307, 308:
                 redirections += 1
                 request.target = try target(of: response, redirections)
@@ -88,13 +96,15 @@ actor ServerSession {
 
     // MARK: - Authentication
 
-    private func authorize(_ request: inout HTTPRequest) {
+    private func authorize(_ request: inout HTTPRequest, _ token: AccessToken?) {
         request.headers.remove(name: "Authorization")
         switch credentials {
         case .none: break
         case .bearer(let token):
             let text = token.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
             request.headers.add(name: "Authorization", value: "Bearer \(text)")
+        case .oauth:
+            if let token { request.headers.add(name: "Authorization", value: token.authorization) }
         case .password(let user, let password):
             if digest != nil {
                 let field = digest?.field(
@@ -105,6 +115,13 @@ actor ServerSession {
                     name: "Authorization", value: ServerCredentials.basicField(user: user, password: password))
             }
         }
+    }
+
+    /// Whether another token may be what a server wants (RFC 6750, section 3). Some do not say what it is.
+    private static func isRefused(token response: HTTPResponse) -> Bool {
+        let errors = AuthenticationChallenge.all(in: response.headers).lazy.filter { $0.scheme == "bearer" }
+            .compactMap { $0.parameters["error"] }
+        return errors.isEmpty || errors.contains("invalid_token")
     }
 
     /// Whether a refused request is worth sending once more.

@@ -1,0 +1,100 @@
+import CertificateProviding
+import CertificateTLS
+import FoundationEssentials
+import OAuth
+import RemoteMDMParameters
+import ServerTransport
+
+/// The parameters for tokens of OAuth 2, checked.
+struct OAuthSettings: Sendable {
+    enum Grant: String { case clientCredentials = "client-credentials", password }
+    private enum Authentication: String { case basic, body }
+
+    let grant: Grant
+    let clientID: String
+    /// `nil` for a client that only names itself.
+    let secretSource: SecretSource?
+    let authentication: OAuthClient.Authentication
+    let scopes: [String]
+    let authority: String
+    private let url: String
+    private let trustAnchors: String?
+    private let pins: [String]
+    private let isOnSameServer: Bool
+
+    /// - Parameter server: Where the tokens are used.
+    /// - Returns: `nil` where none of the parameters is there.
+    /// - Throws: `configurationInvalid`.
+    init?(_ parameters: ProviderParameters, for server: ServerURL, provider: ProviderID)
+        throws(CertificateProviderError)
+    {
+        guard let url = parameters.string(Parameter.oauthTokenURL) else {
+            if let name = parameters.names.first(where: { $0.hasPrefix("oauth-") && parameters.string($0) != nil }) {
+                throw parameters.invalid(name, "needs an '\(Parameter.oauthTokenURL)'", provider: provider)
+            }
+            return nil
+        }
+        guard let endpoint = ServerURL(url), endpoint.isSecure else {
+            throw parameters.invalid(
+                Parameter.oauthTokenURL, "must be https://HOST[:PORT]/PATH (RFC 6749, section 3.2)", provider: provider)
+        }
+        guard server.isSecure else {
+            throw parameters.invalid(
+                Parameter.oauthTokenURL, "is of no use with an http: server, which no token is sent to (RFC 6750)",
+                provider: provider)
+        }
+        guard let grant = Grant(rawValue: parameters.string(Parameter.oauthGrant) ?? Grant.clientCredentials.rawValue)
+        else {
+            throw parameters.invalid(
+                Parameter.oauthGrant, "must be client-credentials or password", provider: provider)
+        }
+        guard
+            let authentication = Authentication(
+                rawValue: parameters.string(Parameter.oauthClientAuthentication) ?? Authentication.basic.rawValue)
+        else {
+            throw parameters.invalid(Parameter.oauthClientAuthentication, "must be basic or body", provider: provider)
+        }
+        guard (parameters.string(Parameter.username) != nil) == (grant == .password) else {
+            throw parameters.invalid(
+                Parameter.username,
+                "and oauth-grant=password need each other where there is an '\(Parameter.oauthTokenURL)'",
+                provider: provider)
+        }
+        scopes = (parameters.string(Parameter.oauthScope) ?? "").split(separator: " ").map(String.init)
+        guard scopes.allSatisfy(AccessTokenSource.isScope) else {
+            throw parameters.invalid(
+                Parameter.oauthScope, "must be words of ASCII without quotation marks and backslashes",
+                provider: provider)
+        }
+        clientID = try parameters.requiredString(Parameter.oauthClientID, provider: provider)
+        secretSource =
+            try parameters.secretSource(Parameter.oauthClientSecretSource, provider: provider)
+            ?? (grant == .clientCredentials ? .prompt : nil)
+        trustAnchors = parameters.string(Parameter.oauthTrustAnchors)
+        pins = (parameters.string(Parameter.oauthPin) ?? "").split(separator: ",").map { String($0).trimmed }
+        isOnSameServer = endpoint.origin == server.origin
+        self.grant = grant
+        self.authentication = authentication == .basic ? .basic : .body
+        self.authority = endpoint.authority
+        self.url = url
+    }
+
+    /// The token endpoint. A public identity provider has a certificate that the host's list knows, and the server's own
+    /// authority does not. Blocks on the files of trust anchors and pins.
+    ///
+    /// - Parameter trust: Whom to take for the server that the tokens are for.
+    func endpoint(
+        trustLike trust: ServerTrust, timeout: Duration, date: @escaping @Sendable () -> Date
+    ) throws(CertificateProviderError) -> TokenEndpoint {
+        var trust = isOnSameServer ? trust : ServerTrust(trustAnchors: .system)
+        if trustAnchors != nil || !pins.isEmpty {
+            var known: [CertificatePin] = []
+            for pin in pins { known += try CertificatePin.read(pin) }
+            trust = ServerTrust(
+                trustAnchors: try trustAnchors.map { path throws(CertificateProviderError) in
+                    .certificates(try CertificateFile.read(path))
+                } ?? .system, pins: known)
+        }
+        return try TokenEndpoint(url, trust: trust, timeout: timeout, date: date)
+    }
+}

@@ -1,0 +1,126 @@
+import CertificateProviding
+import OAuth
+import RemoteMDMProvider
+import TestSupport
+import Testing
+
+/// Enrolment with tokens of OAuth 2 in place of a password.
+@Suite(.timeLimit(.minutes(5))) struct OAuthEnrolmentTests {
+    private func settings(_ server: ESTServer, _ more: [String: String] = [:]) -> [String: String] {
+        [
+            "username": "", "password-source": "", "oauth-token-url": "https://localhost:\(server.port)/token",
+            "oauth-client-id": "estclient", "oauth-client-secret-source": "env:SECRET",
+        ].merging(more) { $1 }
+    }
+
+    private func grants(_ server: ESTServer) throws -> [String] {
+        try server.requests().compactMap { $0["grant_type"] as? String }
+    }
+
+    private static let byPassword = [
+        "oauth-grant": "password", "username": ESTServer.user, "password-source": "env:PASSWORD",
+    ]
+
+    @Test(arguments: [
+        (["oauth-scope": "enrol  status"], "client_credentials", "estclient"),
+        (["oauth-client-authentication": "body"], "client_credentials", "estclient"),
+        (byPassword, "password", ESTServer.user),
+        (byPassword.merging(["oauth-client-secret-source": ""]) { $1 }, "password", ESTServer.user),
+    ])
+    func anIdentityIsEnrolledWithAToken(more: [String: String], grant: String, user: String) async throws {
+        let server = try await ESTServer.start("--auth", "oauth", "--scope", "enrol status")
+        let provider = try server.provider(settings(server, more))
+        try server.verify(try await provider.getCertificate(NoUserInteraction()))
+        #expect(try grants(server) == [grant])
+        let last = try #require(try server.requests().last)
+        #expect(last["user"] as? String == user && last["operation"] as? String == "simpleenroll")
+    }
+
+    @Test func aTokenThatIsNoLongerGoodIsReplaced() async throws {
+        // The server is asked twice what it wants, and then for the certificate.
+        let server = try await ESTServer.start("--auth", "oauth", "--token-uses", "2", "--authenticate-csrattrs")
+        _ = try await server.provider(settings(server)).getCertificate(NoUserInteraction())
+        #expect(server.issued == 1)
+        #expect(try grants(server).count == 2)
+        let statuses = try server.requests().filter { $0["operation"] as? String == "simpleenroll" }
+            .compactMap { $0["status"] as? Int }
+        #expect(statuses == [401, 200])
+    }
+
+    @Test(arguments: ["fault-status-401", "fault-status-403"])
+    func aServerThatRefusesEachTokenGetsTwoAtMost(label: String) async throws {
+        let server = try await ESTServer.start("--auth", "oauth")
+        let provider = try server.provider(label: label, settings(server))
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .rejected)
+        #expect(try grants(server).count == (label.contains("401") ? 2 : 1))
+        #expect(server.issued == 0)
+    }
+
+    @Test func whatTheTokenEndpointSaysIsPassedOn() async throws {
+        let server = try await ESTServer.start("--auth", "oauth", "--client-secret", "another")
+        let provider = try server.provider(settings(server))
+        var failure: CertificateProviderError?
+        do { _ = try await provider.getCertificate(NoUserInteraction()) } catch { failure = error }
+        #expect(failure?.code == .rejected && failure?.provider == RemoteMDMProvider.id)
+        #expect((failure?.underlying as? OAuthRefusal)?.error == "invalid_client")
+        #expect(failure?.message.contains("estsecret") == false)
+        // The server has seen no request for a certificate, nor any other without a token.
+        #expect(try server.requests().allSatisfy { $0["operation"] as? String == "token" })
+    }
+
+    /// By another name it is another origin, which the anchors for the server do not speak for.
+    @Test func theTokenEndpointIsKnownByItself() async throws {
+        let server = try await ESTServer.start("--auth", "oauth")
+        let elsewhere = ["oauth-token-url": "https://127.0.0.1:\(server.port)/token"]
+        let anchors = ["oauth-trust-anchors": server.directory["ca.pem"]]
+        let pin = ["oauth-pin": "sha256/" + String(repeating: "A", count: 43) + "="]
+        func failure(_ more: [String: String]...) async throws -> CertificateProviderError.Code? {
+            let all = more.reduce(settings(server)) { $0.merging($1) { $1 } }
+            let provider = try server.provider(all)
+            return await code { _ = try await provider.getCertificate(NoUserInteraction()) }
+        }
+        #expect(try await failure(elsewhere) == .protocolError)
+        #expect(try await failure(elsewhere, anchors, pin) == .protocolError)
+        #expect(try await failure(anchors, pin) == .protocolError)
+        #expect(try await failure(pin) == .protocolError)
+        let stranger = ["oauth-trust-anchors": server.directory["stranger-ca.pem"]]
+        #expect(try await failure(stranger) == .protocolError)
+        #expect(try grants(server).isEmpty)
+        #expect(try await failure(elsewhere, anchors) == nil)
+        #expect(try await failure(elsewhere, anchors, ["oauth-pin": server.directory["server.pem"]]) == nil)
+        #expect(try grants(server).count == 2)
+    }
+
+    @Test func aPersonIsAskedForTheSecret() async throws {
+        let server = try await ESTServer.start("--auth", "oauth")
+        let provider = try server.provider(settings(server, ["oauth-client-secret-source": ""]))
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .interactionRequired)
+        _ = try await provider.getCertificate(Answer())
+        #expect(server.issued == 1)
+    }
+
+    @Test func parametersThatDoNotFitAreRefused() async throws {
+        let server = try await ESTServer.start()
+        let bad: [[String: String]] = [
+            ["oauth-token-url": ""], ["oauth-token-url": "http://localhost/token"], ["oauth-token-url": "token"],
+            ["oauth-client-id": ""], ["oauth-grant": "implicit"], ["oauth-client-authentication": "jwt"],
+            ["oauth-grant": "password"], ["username": "somebody"], ["oauth-scope": "a\"b"],
+            ["oauth-client-secret-source": "estsecret"], ["bearer-source": "env:TOKEN"],
+            ["protocol": "scep", "url": "http://localhost/scep", "key-type": "rsa2048"],
+        ]
+        for more in bad {
+            let code = await code { _ = try server.provider(settings(server, more)) }
+            #expect(code == .configurationInvalid, "\(more)")
+        }
+        _ = try server.provider(settings(server))
+    }
+}
+
+private struct Answer: UserInteraction {
+    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+        guard prompt.contains("estclient") else { throw CertificateProviderError(.internal, prompt) }
+        return SecretBytes(utf8: "estsecret")
+    }
+
+    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { false }
+}
