@@ -75,6 +75,11 @@ struct Settings: Sendable {
         guard passwordSource == nil || username != nil else {
             throw parameters.invalid(Parameter.passwordSource, "needs a 'username'", provider: provider)
         }
+        guard bearerSource == nil || server.isSecure else {
+            throw parameters.invalid(
+                Parameter.bearerSource, "is of no use with an http: server, which no token is sent to (RFC 6750)",
+                provider: provider)
+        }
         oauth = try OAuthSettings(parameters, for: server, provider: provider)
         guard oauth == nil || bearerSource == nil else {
             throw parameters.invalid(

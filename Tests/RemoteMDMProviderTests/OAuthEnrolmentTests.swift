@@ -112,6 +112,11 @@ import Testing
             let code = await code { _ = try server.provider(settings(server, more)) }
             #expect(code == .configurationInvalid, "\(more)")
         }
+        let plain = [
+            "protocol": "scep", "url": "http://localhost/scep", "key-type": "rsa2048", "username": "",
+            "password-source": "", "bearer-source": "env:TOKEN",
+        ]
+        #expect(await code { _ = try server.provider(plain) } == .configurationInvalid)
         _ = try server.provider(settings(server))
     }
 }
