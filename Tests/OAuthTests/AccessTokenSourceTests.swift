@@ -127,6 +127,25 @@ import Testing
             ])
     }
 
+    /// That the server cannot now is no reason to send it the secret.
+    @Test func aServerInTroubleIsNotAskedWithEachCall() async throws {
+        let server = try await ESTServer.start(
+            "--auth", "oauth", "--refresh-tokens", "keep", "--token-lifetime", "1000")
+        let clock = Clock()
+        let tokens = try server.tokens(fault: "refresh-error-temporarily_unavailable", clock: clock)
+        let first = try await tokens.token()
+        clock.advance(.seconds(900))
+        // A quarter of the hundred seconds that are left, and then one of the rest.
+        for (pause, count) in [(0, 2), (24, 2), (2, 3), (15, 3), (4, 4)] {
+            clock.advance(.seconds(pause))
+            for _ in 0..<3 { #expect(try await tokens.token().value == first.value) }
+            #expect(try server.grants().count == count, "\(pause)")
+        }
+        #expect(try Set(server.grants().dropFirst()) == ["refresh_token temporarily_unavailable"])
+        clock.advance(.seconds(60))
+        #expect(await failure { _ = try await tokens.token() }?.code == .unavailable)
+    }
+
     // MARK: - Tokens that are refused where they are used
 
     @Test func aRefusedTokenIsReplacedOnceForAllCallers() async throws {

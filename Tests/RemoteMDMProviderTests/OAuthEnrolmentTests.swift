@@ -1,8 +1,11 @@
 import CertificateProviding
+import NIOHTTP1
 import OAuth
-import RemoteMDMProvider
+import ServerTransport
 import TestSupport
 import Testing
+
+@testable import RemoteMDMProvider
 
 /// Enrolment with tokens of OAuth 2 in place of a password.
 @Suite(.timeLimit(.minutes(5))) struct OAuthEnrolmentTests {
@@ -54,6 +57,18 @@ import Testing
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .rejected)
         #expect(try grants(server).count == (label.contains("401") ? 2 : 1))
         #expect(server.issued == 0)
+    }
+
+    /// RFC 6750, section 3: the other errors are none that another token would mend.
+    @Test(arguments: [
+        (nil, true), ("Bearer", true), ("Bearer realm=\"x\", error=\"invalid_token\"", true),
+        ("Basic realm=\"x\"", true), ("bearer error=invalid_token, Basic realm=\"x\"", true),
+        ("Bearer error=\"insufficient_scope\"", false), ("Basic realm=\"x\", Bearer error=\"invalid_request\"", false),
+    ])
+    func aChallengeTellsWhetherTheTokenIsRefused(challenge: String?, isRefused: Bool) {
+        let response = HTTPResponse(
+            status: 401, headers: challenge.map { ["WWW-Authenticate": $0] } ?? [:], body: [])
+        #expect(ServerSession.isRefused(token: response) == isRefused)
     }
 
     @Test func whatTheTokenEndpointSaysIsPassedOn() async throws {

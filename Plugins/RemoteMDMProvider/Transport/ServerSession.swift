@@ -118,7 +118,7 @@ actor ServerSession {
     }
 
     /// Whether another token may be what a server wants (RFC 6750, section 3). Some do not say what it is.
-    private static func isRefused(token response: HTTPResponse) -> Bool {
+    static func isRefused(token response: HTTPResponse) -> Bool {
         let errors = AuthenticationChallenge.all(in: response.headers).lazy.filter { $0.scheme == "bearer" }
             .compactMap { $0.parameters["error"] }
         return errors.isEmpty || errors.contains("invalid_token")

@@ -54,6 +54,7 @@ BODY = {
 }
 TOKEN = {
     "error": r"-(?P<error>[a-z_]+)",
+    "refresh-error": r"-(?P<error>[a-z_]+)",
     "loud-error": "",
     "echo": r"-(?P<part>header|body)",
     "type": r"-(?P<type>[A-Za-z0-9-]+|absent)",

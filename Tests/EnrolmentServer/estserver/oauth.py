@@ -37,7 +37,7 @@ class TokenEndpoint:
         try:
             if (fault := faults.get("error")) is not None:
                 raise TokenError(fault["error"], "It is told to.")
-            status, answer = 200, self.grant(request, record)
+            status, answer = 200, self.grant(request, faults, record)
         except TokenError as error:
             status, answer = error.status, {"error": error.code, "error_description": str(error)}
         record["grant"] = answer.get("error", "granted")
@@ -46,7 +46,7 @@ class TokenEndpoint:
             headers.append(("WWW-Authenticate", 'Basic realm="token"'))
         return Response(status, headers, distorted(request, answer, faults))
 
-    def grant(self, request, record):
+    def grant(self, request, faults, record):
         if request.content_type != "application/x-www-form-urlencoded":
             raise TokenError("invalid_request", "The body is to be application/x-www-form-urlencoded.")
         fields = urllib.parse.parse_qsl(request.body.decode("latin-1"), keep_blank_values=True)
@@ -68,6 +68,8 @@ class TokenEndpoint:
                 raise TokenError("invalid_grant", "The user name or the password is wrong.")
             subject = form["username"]
         elif kind == "refresh_token":
+            if (fault := faults.get("refresh-error")) is not None:
+                raise TokenError(fault["error"], "It is told to.")
             subject = self.refreshed(client, form)
         elif kind is None:
             raise TokenError("invalid_request", "grant_type is missing.")
