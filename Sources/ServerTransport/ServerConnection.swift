@@ -3,7 +3,7 @@ package import CertificateTLS
 package import FoundationEssentials
 package import NIOCore
 import NIOHTTP1
-package import NIOPosix
+import NIOPosix
 import NIOSSL
 
 /// A connection to a server, over which requests go one after the other. Once something has failed, it is closed.
