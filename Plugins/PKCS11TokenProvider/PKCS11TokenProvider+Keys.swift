@@ -101,6 +101,18 @@ extension PKCS11TokenProvider: KeyGenerating {
         }
     }
 
+    public func removeRemains(
+        of publicKey: PublicKeyInfo, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        try await attributed { () async throws(CertificateProviderError) in
+            let token = try await openToken(interaction)
+            let id = try tokens().settings.uri.objectID
+            try await token.calls.run("destroying what is left of a key") { () throws(CertificateProviderError) in
+                try token.removeRemains(of: publicKey, id: id)
+            }
+        }
+    }
+
     private func attributed<T>(
         _ body: () async throws(CertificateProviderError) -> T
     ) async throws(CertificateProviderError) -> T {

@@ -115,6 +115,7 @@ struct Enrolment {
         } else if let kept {
             if let key = try await keys.find(kept.key, interaction) { return (try await requested(kept, key), key) }
             environment.logger.warning("the key of a pending enrolment is gone from its token; another one is made")
+            try await keys.discard(kept.key, interaction)
         }
         let type = if let type = settings.keyType { type } else { try await client.preferredKeyType() ?? .p256 }
         let use: KeyUse = settings.enrolmentProtocol == .scep ? [.signing, .decryption] : .signing

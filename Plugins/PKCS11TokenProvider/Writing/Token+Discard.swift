@@ -47,6 +47,24 @@ extension Token {
         }
     }
 
+    /// Destroys the public key and the certificates of a key pair whose private key is gone.
+    ///
+    /// - Parameter id: The `CKA_ID` that they had, where it is known; else that of the public key that is left.
+    func removeRemains(of publicKey: PublicKeyInfo, id: [UInt8]?) throws(CertificateProviderError) {
+        try write { connection, session throws(CryptokiError) in
+            let reader = TokenReader(session: session, slot: connection.slot)
+            var ids = Set(id.map { [$0] } ?? [])
+            for (handle, key) in try reader.publicKeys(id: id) where key.isSameKey(as: publicKey) {
+                ids.insert(try session.attribute(CKA_ID, of: handle) ?? [])
+                try session.destroy(handle)
+            }
+            for id in ids {
+                for (handle, _) in try reader.certificates(for: publicKey, id: id) { try session.destroy(handle) }
+            }
+            connection.forgetKey(for: publicKey)
+        }
+    }
+
     /// Destroys every certificate for a key but one.
     func removeCertificates(for key: TokenKey, except kept: X509Certificate) throws(CertificateProviderError) {
         try write { connection, session throws(CryptokiError) in

@@ -77,8 +77,12 @@ struct IdentityKeys: Sendable {
     func discard(_ kept: KeptKey, _ interaction: any UserInteraction) async throws(CertificateProviderError) {
         guard case .token(let uri, let publicKey) = kept else { return }
         let home = try tokens.provider(ofKey: uri)
-        guard let key = try await home.key(for: publicKey, interaction) else { return }
-        try await home.discard(key, interaction)
+        if let key = try await home.key(for: publicKey, interaction) {
+            try await home.discard(key, interaction)
+        } else {
+            // Somebody else has destroyed it, or a process that did was killed before it came to the end.
+            try await home.removeRemains(of: publicKey, interaction)
+        }
     }
 
     /// Destroys every other certificate for an identity's key: one that nobody knows of was issued to a process that has

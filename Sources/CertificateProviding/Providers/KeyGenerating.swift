@@ -47,6 +47,14 @@ public protocol KeyGenerating: CertificateProvider {
     ///
     /// - Throws: `notFound` when there is no such key; `deleteFailed`, naming what is left.
     func discard(_ key: any IdentityKey, _ interaction: any UserInteraction) async throws(CertificateProviderError)
+
+    /// Destroys what a ``discard(_:_:)`` that was interrupted has left of a key pair whose private key is gone. Succeeds
+    /// when there is nothing.
+    ///
+    /// - Throws: `deleteFailed`, and what asking for access meets.
+    func removeRemains(
+        of publicKey: PublicKeyInfo, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError)
 }
 
 extension KeyGenerating {

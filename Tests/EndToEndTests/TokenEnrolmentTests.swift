@@ -1,0 +1,102 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// The command enrols into a token of SoftHSM.
+@Suite struct TokenEnrolmentTests {
+    private let pin = "tok3n-PIN-59"
+    private let sandbox: Sandbox
+
+    init() throws {
+        sandbox = try Sandbox()
+        mkdir(sandbox.path + "/tokens", 0o700)
+        try sandbox.write("directories.tokendir = \(sandbox.path)/tokens\nlog.level = ERROR\n", to: "softhsm2.conf")
+        try sandbox.write(pin + "\n", to: "pin")
+        let made = try sandbox.run(
+            ["softhsm2-util", "--init-token", "--free", "--label", "host", "--pin", pin, "--so-pin", "12345678"],
+            with: variables)
+        try #require(made.status == 0, "\(made)")
+    }
+
+    private var variables: [String: String] { ["SOFTHSM2_CONF": sandbox.path + "/softhsm2.conf"] }
+
+    private func configure(_ server: ESTServer) throws -> [String] {
+        try sandbox.write(ESTServer.password.utf8, to: "password")
+        let file = try sandbox.write(
+            """
+            CertificateProvider = mdm
+            CertificateProvider.mdm.protocol = est
+            CertificateProvider.mdm.url = https://localhost:\(server.port)
+            CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
+            CertificateProvider.mdm.username = \(ESTServer.user)
+            CertificateProvider.mdm.password-source = file:\(sandbox.path)/password
+            CertificateProvider.mdm.subject = CN=host,O=Example
+            CertificateProvider.mdm.key = pkcs11:token=host?module-path=\(TokenTests.library)
+            CertificateProvider.mdm.key-pin-source = file:\(sandbox.path)/pin
+            """.utf8, to: "client.properties")
+        return ["--config", file]
+    }
+
+    private func certprov(_ arguments: [String]) throws -> Output { try sandbox.certprov(arguments, with: variables) }
+
+    /// The objects on the token, a line each, as OpenSC's tool sees them.
+    private func objects() throws -> [Substring] {
+        try listing().stdout.split(separator: "\n").filter { $0.contains(" Object") }
+    }
+
+    private func listing() throws -> Output {
+        try sandbox.run(
+            [
+                "pkcs11-tool", "--module", TokenTests.library, "--token-label", "host", "--login", "--pin", pin, "-O",
+            ], with: variables)
+    }
+
+    @Test func anIdentityIsEnrolledIntoTheTokenUsedAndDestroyed() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let configuration = try configure(server)
+        let fetched = try certprov(["fetch"] + configuration)
+        #expect(fetched.status == 0 && fetched.stderr.isEmpty && fetched.stdout.contains(" token "), "\(fetched)")
+        #expect(try objects().count == 4)
+        // The server knows the client by the key in the token.
+        let renewed = try certprov(["fetch", "--force"] + configuration)
+        #expect(renewed.status == 0, "\(renewed)")
+        #expect(try server.requests().last?["operation"] as? String == "simplereenroll")
+        #expect(try objects().count == 4)
+        let listed = try certprov(["list", "--json"] + configuration)
+        #expect(listed.status == 0, "\(listed)")
+        #expect(try listed.document("IdentityList")["items"].array.first?["key"]["location"].string == "token")
+        let exported = try certprov(["fetch", "--out", sandbox.path + "/out", "--export-key"] + configuration)
+        #expect(exported.status != 0 && exported.stderr.contains("cannot leave"), "\(exported)")
+        let deleted = try certprov(["delete", "--yes"] + configuration)
+        #expect(deleted.status == 0, "\(deleted)")
+        // The issuer's certificate may be others' issuer too.
+        #expect(try objects().count == 1)
+    }
+
+    /// At any moment: in the end there are one key and one certificate.
+    @Test func killedAtRandomMomentsItLeavesNothingInTheToken() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let configuration = try configure(server)
+        let renewal = ["fetch", "--force", "--json"] + configuration
+        let start = ContinuousClock.now
+        #expect(try certprov(renewal).status == 0)
+        let microseconds = (ContinuousClock.now - start).components.attoseconds / 1_000_000_000_000
+        var killed = 0
+        for round in 0..<40 {
+            let process = try sandbox.start([BuiltCommand.path] + renewal, with: variables)
+            // Not a wait for anything: where the kill lands is the point.
+            usleep(UInt32(Int64.random(in: 0...microseconds)))
+            process.kill()
+            if process.wait().signal == SIGKILL { killed += 1 }
+            let listed = try certprov(["list", "--json"] + configuration)
+            #expect(listed.status == 0, "round \(round): \(listed)")
+        }
+        #expect(killed > 10)
+        #expect(try certprov(renewal).status == 0)
+        #expect(try certprov(renewal).status == 0)
+        let left = try objects()
+        let listing = try listing()
+        #expect(left.count == 4, "\(listing)")
+    }
+}
