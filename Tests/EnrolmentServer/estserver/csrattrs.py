@@ -1,6 +1,6 @@
 """What the server asks of a CSR (RFC 7030, section 4.5.2; key types as RFC 9908 spells them out)."""
 
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from . import der
 
@@ -8,6 +8,7 @@ CHALLENGE_PASSWORD = "1.2.840.113549.1.9.7"
 EXTENSION_REQUEST = "1.2.840.113549.1.9.14"
 EC_PUBLIC_KEY = "1.2.840.10045.2.1"
 RSA_ENCRYPTION = "1.2.840.113549.1.1.1"
+ED25519 = "1.3.101.112"
 CURVES = {"P-256": "1.2.840.10045.3.1.7", "P-384": "1.3.132.0.34", "P-521": "1.3.132.0.35"}
 CURVE_NAMES = {"P-256": "secp256r1", "P-384": "secp384r1", "P-521": "secp521r1"}
 DIGESTS = {"sha256": "2.16.840.1.101.3.4.2.1", "sha384": "2.16.840.1.101.3.4.2.2", "sha512": "2.16.840.1.101.3.4.2.3"}
@@ -22,7 +23,8 @@ def attribute(kind, *values):
 
 
 class Wishes:
-    """The list of --csrattrs: challengePassword, key:rsa:BITS, key:ec:CURVE, hash:NAME, extension:OID or oid:OID."""
+    """The list of --csrattrs: challengePassword, key:rsa:BITS, key:ec:CURVE, key:ed25519, hash:NAME, extension:OID or
+    oid:OID."""
 
     def __init__(self, words, binding_required):
         self.extensions, self.other, self.key, self.hash = [], [], None, None
@@ -45,6 +47,8 @@ class Wishes:
                 raise ValueError(word)
 
     def encoded_key(self):
+        if self.key == ("ed25519",):
+            return der.oid(ED25519)
         kind, parameter = self.key
         if kind == "ec":
             return attribute(EC_PUBLIC_KEY, der.oid(CURVES[parameter]))
@@ -73,6 +77,8 @@ class Wishes:
         if self.key and self.key[0] == "ec":
             if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != CURVE_NAMES[self.key[1]]:
                 return f"The key is to be on {self.key[1]}."
+        if self.key == ("ed25519",) and not isinstance(key, ed25519.Ed25519PublicKey):
+            return "The key is to be Ed25519."
         if self.hash and (csr.signature_hash_algorithm is None or csr.signature_hash_algorithm.name != self.hash):
             return f"The CSR is to be signed with {self.hash}."
         present = {extension.oid.dotted_string for extension in csr.extensions}

@@ -6,7 +6,7 @@ import hashlib
 import re
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from . import ca, issuing, tls
@@ -53,7 +53,7 @@ def read_csr(request, record):
     if isinstance(key, rsa.RSAPublicKey):
         if key.key_size < 2048:
             raise HTTPError(400, "An RSA key has 2048 bits or more.")
-    elif not isinstance(key, ec.EllipticCurvePublicKey):
+    elif not isinstance(key, (ec.EllipticCurvePublicKey, ed25519.Ed25519PublicKey)):
         raise HTTPError(400, "The key is neither RSA nor on an elliptic curve.")
     if len(csr.subject) == 0 and names is None:
         raise HTTPError(400, "The CSR names nobody.")

@@ -3,7 +3,7 @@
 import secrets
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from . import ca
@@ -48,6 +48,8 @@ def interrupt(request, operation, faults):
 def key_like(public_key):
     if isinstance(public_key, rsa.RSAPublicKey):
         return rsa.generate_private_key(65537, public_key.key_size)
+    if isinstance(public_key, ed25519.Ed25519PublicKey):
+        return ed25519.Ed25519PrivateKey.generate()
     return ec.generate_private_key(public_key.curve)
 
 

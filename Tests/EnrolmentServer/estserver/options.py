@@ -73,7 +73,8 @@ def parser():
 
     add("--binding", choices=("required", "optional", "off"), default="optional", help="of the CSR to the connection")
     add("--csrattrs", type=wish, action="append", default=[], metavar="WISH",
-        help="challengePassword, key:rsa:BITS, key:ec:CURVE, hash:NAME, extension:OID, oid:OID; repeated")  # fmt: skip
+        help="challengePassword, key:rsa:BITS, key:ec:CURVE, key:ed25519, hash:NAME, extension:OID, oid:OID;"
+        " repeated")  # fmt: skip
     add("--enforce-csrattrs", action="store_true", help="refuse a CSR that does not follow")
     add("--authenticate-csrattrs", action="store_true", help="csrattrs wants authentication too")
     add("--pending", type=int, default=0, metavar="N", help="answer each CSR with 202 that often")
