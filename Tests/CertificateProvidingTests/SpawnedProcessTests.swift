@@ -1,0 +1,12 @@
+import TestSupport
+import Testing
+
+/// What the tests start has to end when they say so.
+@Suite struct SpawnedProcessTests {
+    @Test func aProgramEndsWhenItIsTold() async throws {
+        let program = try SpawnedProcess(["sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do read line; done"])
+        #expect(program.readLine() == "ready")
+        program.stop()
+        #expect(program.wait(seconds: 0) == 7)
+    }
+}
