@@ -248,7 +248,9 @@ let package = Package(
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
             ]),
@@ -302,7 +304,10 @@ let package = Package(
         // Runs the command that is built beside it.
         .testTarget(
             name: "EndToEndTests",
-            dependencies: ["CertificateProviding", "certprov", "certprov-full", "TestSupport"]),
+            dependencies: [
+                "CertificateProviding", "IdentityStore", "RemoteMDMProvider", "TestSupport", "certprov",
+                "certprov-full",
+            ]),
     ],
     swiftLanguageModes: [.v6]
 )

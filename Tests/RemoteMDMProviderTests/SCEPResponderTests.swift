@@ -1,0 +1,48 @@
+import CertificateProviding
+import TestSupport
+import Testing
+
+@testable import RemoteMDMProvider
+
+/// What other tests measure our client by is a SCEP server to a client that is not ours: `scepclient`.
+@Suite(.timeLimit(.minutes(5))) struct SCEPResponderTests {
+    private static let threads = BlockingExecutor.threads(maximum: 2)
+
+    private func enrol(with responder: SCEPResponder, in folder: TemporaryDirectory) async throws {
+        let server = try await SCEPResponderServer(responder)
+        try folder.write(responder.authority.certificate.pemRepresentation.utf8, to: "ca.pem")
+        try await Self.threads.run { () throws(CertificateProviderError) in
+            do {
+                try Subprocess.run(
+                    [
+                        "scepclient", "-server-url", server.url, "-private-key", "client.key", "-certificate",
+                        "client.pem", "-cn", "device", "-organization", "Example", "-challenge",
+                        SCEPServer.challenge,
+                    ], in: folder.path)
+            } catch { throw CertificateProviderError(.internal, "\(error)") }
+        }
+    }
+
+    @Test func anotherClientEnrolsAndRenews() async throws {
+        let responder = try SCEPResponder()
+        let folder = try TemporaryDirectory()
+        try await enrol(with: responder, in: folder)
+        let first = try folder.read("client.pem")
+        try Subprocess.openssl("verify", "-CAfile", "ca.pem", "client.pem", in: folder.path)
+        // Where it has a certificate, it renews with it.
+        try await enrol(with: responder, in: folder)
+        try Subprocess.openssl("verify", "-CAfile", "ca.pem", "client.pem", in: folder.path)
+        #expect(try folder.read("client.pem") != first)
+        #expect(responder.received.map(\.type) == ["19", "17"])
+        let signer = try #require(responder.received.last?.certificate)
+        #expect(try X509Certificate(derRepresentation: signer).pemRepresentation.utf8.elementsEqual(first))
+    }
+
+    @Test func anotherClientUnderstandsARefusal() async throws {
+        let responder = try SCEPResponder(.init(failInfo: "2"))
+        let failure = await #expect(throws: CertificateProviderError.self) {
+            try await enrol(with: responder, in: try TemporaryDirectory())
+        }
+        #expect(failure?.message.contains("badRequest") == true)
+    }
+}
