@@ -36,15 +36,21 @@ import Testing
         #expect(try server.requests().contains { $0["binding"] as? String == "matched" })
     }
 
-    @Test(arguments: ["p256", "p384", "p521", "rsa2048"]) func anyKeyIsCertified(type: String) async throws {
-        let server = try await ESTServer.start("--auth", "basic")
-        try server.verify(try await server.provider(["key-type": type]).getCertificate(NoUserInteraction()))
+    /// And presented in the handshake of the renewal.
+    @Test(arguments: ["p256", "p384", "p521", "rsa2048", "ed25519"], ["1.2", "1.3"])
+    func anyKeyIsCertifiedAndRenewed(type: String, tls: String) async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--tls", tls)
+        let provider = try server.provider(["key-type": type])
+        try server.verify(try await provider.getCertificate(NoUserInteraction()))
+        try server.verify(try await provider.getCertificate(NoUserInteraction()))
+        #expect(try server.requests().last?["operation"] as? String == "simplereenroll")
     }
 
-    @Test func whatTheServerWantsIsMade() async throws {
-        let server = try await ESTServer.start("--csrattrs", "key:ec:P-384", "--enforce-csrattrs")
+    @Test(arguments: [("key:ec:P-384", "EC P-384"), ("key:ed25519", "Ed25519")])
+    func whatTheServerWantsIsMade(wish: String, kind: String) async throws {
+        let server = try await ESTServer.start("--csrattrs", wish, "--enforce-csrattrs")
         let identity = try await server.provider().getCertificate(NoUserInteraction())
-        #expect(identity.certificate.publicKey.curve == "P-384")
+        #expect(identity.certificate.publicKey.displayName == kind)
     }
 
     @Test func aRenewalTakesANewKeyAndTheOldCertificate() async throws {

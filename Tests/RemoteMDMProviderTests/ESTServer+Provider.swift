@@ -3,13 +3,17 @@ import IdentityStore
 import RemoteMDMProvider
 import TestSupport
 
+/// One for all providers, as in a service. Threads stay for a while after their work, and some tests make a thousand.
+private let executor = BlockingExecutor.threads()
+
 extension ESTServer {
     /// Makes a provider that trusts the server and has the password.
     func provider(
         storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:]
     ) throws -> RemoteMDMProvider {
-        let environment = ProviderEnvironment.testing(
+        var environment = ProviderEnvironment.testing(
             storage: storage, variables: ["PASSWORD": Self.password, "TOKEN": "esttoken", "SECRET": "estsecret"])
+        environment.executor = executor
         let provider = RemoteMDMProvider(environment: environment)
         var parameters = [
             "protocol": "est", "url": "https://localhost:\(port)/\(label)", "trust-anchors": directory["ca.pem"],

@@ -8,12 +8,14 @@ import Testing
     private typealias Code = CertificateProviderError.Code
 
     /// Renews with a fault in the way.
+    /// - Parameter storage: Where an identity may be, to be renewed.
     /// - Returns: What it failed with.
     private func failure(
-        _ fault: String, on server: ESTServer, _ settings: [String: String] = [:]
+        _ fault: String, on server: ESTServer, _ settings: [String: String] = [:], in storage: OneIdentity = .init()
     ) async throws -> CertificateProviderError? {
-        let storage = OneIdentity()
-        let first = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
+        let ordinary = try server.provider(storage: storage)
+        let stored = try ordinary.getStoredCertificate()
+        let first = if let stored { stored } else { try await ordinary.getCertificate(NoUserInteraction()) }
         let provider = try server.provider(storage: storage, label: fault, settings)
         let start = ContinuousClock.now
         var failure: CertificateProviderError?
@@ -70,54 +72,12 @@ import Testing
 
     @Test func everyStatusIsATypedError() async throws {
         let server = try await ESTServer.start("--auth", "basic")
+        let storage = OneIdentity()
         for status in 400...599 {
-            let failure = try await failure("fault-status-\(status)", on: server)
+            let failure = try await failure("fault-status-\(status)", on: server, in: storage)
             let known: [Code] = [.rejected, .unavailable, .configurationInvalid]
             #expect(failure.map { known.contains($0.code) } == true, "\(status): \(String(describing: failure))")
             #expect(failure?.nativeCode == status)
         }
-    }
-
-    /// The answer to an enrolment ends after each of its bytes.
-    @Test func anAnswerThatIsCutOffIsNone() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--leaf-only", "--root-only")
-        var length = 1
-        // Longer than any answer: then it is whole.
-        while length < 4000 {
-            guard let failure = try await failure("fault-cut-\(length)", on: server) else { break }
-            #expect([.unavailable, .protocolError].contains(failure.code), "\(length): \(failure)")
-            length += length < 400 ? 1 : 13
-        }
-        #expect((500..<4000).contains(length))
-    }
-}
-
-/// Holds one identity, whatever it is called: the same one for a server and for the same server with a fault.
-private struct OneIdentity: IdentityStorage {
-    private let storage = InMemoryStorage()
-
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
-        try storage.entry(named: "one")
-    }
-
-    func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
-        try storage.version(ofEntryNamed: "one")
-    }
-
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
-        try storage.setEntry(identity, named: "one")
-    }
-
-    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: "one") }
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
-        try storage.record(named: "one")
-    }
-
-    func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) { try storage.updateRecord(named: "one", change) }
-
-    func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim? {
-        try storage.claimRecord(named: "one")
     }
 }

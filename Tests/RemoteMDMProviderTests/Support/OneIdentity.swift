@@ -1,0 +1,32 @@
+import CertificateProviding
+import TestSupport
+
+/// Holds one identity, whatever it is called: the same one for a server and for the same server with a fault.
+struct OneIdentity: IdentityStorage {
+    private let storage = InMemoryStorage()
+
+    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+        try storage.entry(named: "one")
+    }
+
+    func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
+        try storage.version(ofEntryNamed: "one")
+    }
+
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+        try storage.setEntry(identity, named: "one")
+    }
+
+    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: "one") }
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        try storage.record(named: "one")
+    }
+
+    func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError) { try storage.updateRecord(named: "one", change) }
+
+    func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim? {
+        try storage.claimRecord(named: "one")
+    }
+}
