@@ -1,6 +1,5 @@
 import CertificateProviding
 import Foundation
-import Glibc
 import TestSupport
 import Testing
 
@@ -82,55 +81,4 @@ import Testing
         #expect(wrong.status == 77 && wrong.stderr.contains("401"), "\(wrong)")
         #expect(!wrong.stderr.contains("wrong\""), "\(password)")
     }
-
-    /// At any moment: the identity works afterwards, and a key that the server has heard of goes on until its certificate
-    /// has arrived.
-    @Test func killedAtRandomMomentsItGoesOnWithItsKey() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
-        let configuration = try configure(server)
-        let renewal = ["fetch", "--force", "--json"] + configuration
-        var shortest = Duration.seconds(1)
-        for _ in 0..<4 {
-            let start = ContinuousClock.now
-            #expect(try sandbox.certprov(renewal).status == 0)
-            shortest = min(shortest, ContinuousClock.now - start)
-        }
-        let microseconds = shortest.components.attoseconds / 1_000_000_000_000
-        var (killed, resumed) = (0, 0)
-        for round in 0..<Self.rounds {
-            let (before, heard) = (try serial(configuration), try server.keys().count)
-            let process = try sandbox.start([BuiltCommand.path] + renewal)
-            // Not a wait for anything: where the kill lands is the point.
-            usleep(UInt32(Int64.random(in: 0...microseconds)))
-            process.kill()
-            if process.wait().signal == SIGKILL { killed += 1 }
-            let arrived = try serial(configuration) != before
-            let output = try sandbox.certprov(renewal)
-            #expect(output.status == 0, "round \(round): \(output)")
-            let keys = try server.keys().dropFirst(heard)
-            if keys.count > 1, !arrived {
-                resumed += 1
-                #expect(Set(keys).count == 1, "round \(round): a key was given up")
-            }
-            #expect(keys.count <= 2, "round \(round)")
-        }
-        #expect(killed > Self.rounds / 3, "only \(killed) were killed in time")
-        #expect(resumed > 0)
-    }
-
-    private static let rounds = 60
-
-    /// Of the identity that is stored, which works without the server.
-    private func serial(_ configuration: [String]) throws -> String {
-        let output = try sandbox.certprov(["fetch", "--json"] + configuration)
-        #expect(output.status == 0, "\(output)")
-        let document = try JSONSerialization.jsonObject(with: Data(output.stdoutBytes)) as? [String: Any]
-        let identity = try #require(document?["identity"] as? [String: Any])
-        return try #require(identity["serialNumber"] as? String)
-    }
-}
-
-extension ESTServer {
-    /// Of the requests for a certificate, each time.
-    fileprivate func keys() throws -> [String] { try requests().compactMap { $0["csr_key_sha256"] as? String } }
 }
