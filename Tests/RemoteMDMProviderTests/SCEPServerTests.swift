@@ -125,8 +125,13 @@ import Testing
         #expect(recorder.requests.isEmpty)
     }
 
-    @Test func theServersCertificateIsTheCA() async throws {
-        let authority = try server.get().authority
-        #expect(try await client().authorities() == [authority])
+    @Test func theServersCertificateIsTheCAAndIsAskedForOnce() async throws {
+        let server = try server.get()
+        let recorder = RecordingTransport(server.transport)
+        let client = SCEPClient.testing(
+            try SCEPConfiguration(trusting: server.authority), transport: recorder.transport)
+        #expect(try await client.authorities() == [server.authority])
+        _ = try await client.enrol(.testing(key: TestKeys.rsa.get())).certificates()
+        #expect(recorder.operations == ["GET GetCACert", "GET GetCACaps", "POST PKIOperation"])
     }
 }

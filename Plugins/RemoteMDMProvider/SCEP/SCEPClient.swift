@@ -4,6 +4,7 @@ import Logging
 import OpenSSLSupport
 import ServerTransport
 import SwiftASN1
+import Synchronization
 import X509
 
 /// The Simple Certificate Enrolment Protocol (RFC 8894).
@@ -20,6 +21,8 @@ struct SCEPClient: EnrolmentProtocol {
     let now: @Sendable () -> Date
     let logger: Logger
     let transport: Transport
+    /// What GetCACert has told, for as long as this client is used, which is one enrolment.
+    private let known = KnownAuthorities()
 
     /// - Parameter challenge: Called when the CA has been found to be the right one, and not for a request that is
     ///   pending. For a renewal the current certificate should do; some servers want the challenge as well.
@@ -35,7 +38,14 @@ struct SCEPClient: EnrolmentProtocol {
     }
 
     func authorities() async throws(CertificateProviderError) -> [X509Certificate] {
-        try await fetchAuthorities().issuers
+        try await knownAuthorities().issuers
+    }
+
+    private func knownAuthorities() async throws(CertificateProviderError) -> SCEPAuthorities {
+        if let authorities = known.value.withLock({ $0 }) { return authorities }
+        let authorities = try await fetchAuthorities()
+        known.value.withLock { $0 = authorities }
+        return authorities
     }
 
     /// Only RSA keys can read the replies.
@@ -44,7 +54,7 @@ struct SCEPClient: EnrolmentProtocol {
     func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
         let now = now()
         let signer = try SCEPSigner(for: request, now: now)
-        let authorities = try await fetchAuthorities()
+        let authorities = try await knownAuthorities()
         let capabilities = try await capabilities()
         let digest = try capabilities.digest()
         let cipher = try capabilities.cipher(permittingTripleDES: configuration.permitsTripleDES)
@@ -131,4 +141,8 @@ struct SCEPClient: EnrolmentProtocol {
                 underlying: error)
         }
     }
+}
+
+private final class KnownAuthorities: Sendable {
+    let value = Mutex<SCEPAuthorities?>(nil)
 }
