@@ -3,7 +3,7 @@ import Glibc
 import LogonCore
 
 /// Finds the configuration that a command is to work with.
-struct ConfigurationLookup {
+package struct ConfigurationLookup {
     let options: GlobalOptions
     let registry: ProviderRegistry
     var environment: (String) -> String? = { name in getenv(name).map { String(cString: $0) } }
@@ -32,8 +32,13 @@ struct ConfigurationLookup {
     }
 
     private func load() throws(CertificateProviderError) -> LogonConfiguration {
-        let named = options.config ?? environment("CERTPROV_CONFIG").flatMap { $0.isEmpty ? nil : $0 }
-        let path = if let named { named } else { try defaultPath() }
+        guard let path = Self.path(named: options.config, environment) else {
+            let paths = Self.standardPaths(environment).joined(separator: ", ").withVisibleControls
+            throw CertificateProviderError(
+                .configurationMissing,
+                "There is no property file. Looked for \(paths). Name one with --config, or drive a provider with --provider "
+                    + "and --set.")
+        }
         return try LogonConfiguration.load(
             path: path, registry: registry, propertyLists: CommandContext.abilities.propertyLists)
     }
@@ -63,7 +68,13 @@ struct ConfigurationLookup {
         return parameters
     }
 
-    private func defaultPath() throws(CertificateProviderError) -> String {
+    /// The property file that is read where `named` is what `--config` says; `nil` where there is none.
+    package static func path(named: String?, _ environment: (String) -> String?) -> String? {
+        named ?? environment("CERTPROV_CONFIG").flatMap { $0.isEmpty ? nil : $0 }
+            ?? standardPaths(environment).first { access($0, F_OK) == 0 }
+    }
+
+    private static func standardPaths(_ environment: (String) -> String?) -> [String] {
         var directories: [String] = []
         if let home = environment("XDG_CONFIG_HOME"), home.hasPrefix("/") {
             directories.append(home + "/certprov")
@@ -72,11 +83,6 @@ struct ConfigurationLookup {
             directories.append(home + "/.config/certprov")
         }
         directories.append("/etc/certprov")
-        let paths = directories.flatMap { ["\($0)/clienthub.properties", "\($0)/clienthub.plist"] }
-        if let found = paths.first(where: { access($0, F_OK) == 0 }) { return found }
-        throw CertificateProviderError(
-            .configurationMissing,
-            "There is no property file. Looked for \(paths.joined(separator: ", ").withVisibleControls). Name one with --config, or drive a "
-                + "provider with --provider and --set.")
+        return directories.flatMap { ["\($0)/clienthub.properties", "\($0)/clienthub.plist"] }
     }
 }

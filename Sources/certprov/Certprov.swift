@@ -10,6 +10,8 @@ import RemoteMDMParameters
 @main
 enum Main {
     static func main() {
+        // Returns only where there is no such program: then all goes its usual way, and says so if that matters.
+        if FullCommand.isForeseen { _ = FullCommand.takeOver() }
         let abilities = ProgramAbilities(
             propertyLists: PropertyListFormat { _, _ throws(CertificateProviderError) in throw FullCommand.takeOver() },
             makeRemoteMDMProvider: { _ in

@@ -34,6 +34,24 @@ import Testing
         #expect(text.status == 70 && text.stderr.hasPrefix("certprov: certprov-full cannot be run"), "\(text)")
     }
 
+    /// What is wrong in a file for the other half is that one's to say: it is not parsed here.
+    @Test func theOtherHalfIsForeseen() throws {
+        let program = prefix + "/libexec/certprov/certprov-full"
+        unlink(program)
+        try sandbox.write("#!/bin/sh\necho \"$@\"\n", to: program, mode: 0o755)
+        let twice = "Port = 1\nPort = 2\n"
+        let file = try sandbox.write("CertificateProvider.mdm.protocol = est\n" + twice, to: "mdm.properties")
+        for words in [["--config", file], ["--config=" + file], ["--provider", "mdm"], ["--provider=mdm"]] {
+            let output = try sandbox.run([prefix + "/bin/certprov", "fetch"] + words)
+            #expect(output.stdout == (["fetch"] + words).joined(separator: " ") + "\n", "\(output)")
+        }
+        let named = try sandbox.run([prefix + "/bin/certprov", "renew"], with: ["CERTPROV_CONFIG": file])
+        #expect(named.stdout == "renew\n", "\(named)")
+        let other = try sandbox.write("CertificateProvider = pkcs12\n" + twice, to: "other.properties")
+        try sandbox.run([prefix + "/bin/certprov", "fetch", "--json", "--config", other])
+            .expectFailure("configurationInvalid", status: 78)
+    }
+
     @Test func theManualDocumentsEverySubcommandAndOption() throws {
         let manual = String(decoding: try contents(prefix + "/share/man/man1/certprov.1"), as: UTF8.self)
         for command in ["list", "fetch", "delete", "explain", "connect", "providers", "check", "renew"] {
