@@ -19,6 +19,7 @@ let package = Package(
                 .product(name: "IdentityStore", package: "certprov"),
                 .product(name: "PKCS11TokenProvider", package: "certprov"),
                 .product(name: "PKCS12FileProvider", package: "certprov"),
+                .product(name: "RemoteMDMProvider", package: "certprov"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),

@@ -16,6 +16,9 @@ import PKCS12FileProvider
 ///     certprov-bench token-tls MODULE URI KEY CHAIN CA STATE
 ///                                       handshakes per second with a token's key, and with the same key as a PEM file
 ///
+///     certprov-bench enrol URL ANCHORS STATE COUNT CONCURRENCY
+///                                       enrolments per second with an EST server, and what they need
+///
 /// STATE is a directory for an identity store.
 /// The password of the file is in the environment variable PASSWORD.
 @main
@@ -41,11 +44,16 @@ struct Bench {
             guard let callers = Int(arguments[4]), let length = Int(arguments[5]) else { exit(64) }
             let identity = try await token(arguments[1], arguments[2], arguments[3])
             try await SignBenchmark(identity: identity, callers: callers, length: .seconds(length)).run()
+        case ("enrol", 6):
+            guard let count = Int(arguments[4]), let concurrency = Int(arguments[5]) else { exit(64) }
+            try await EnrolBenchmark(
+                url: arguments[1], anchors: arguments[2], state: arguments[3], count: count, concurrency: concurrency
+            ).run()
         default:
             print(
                 """
                 usage: certprov-bench store P12 STATE | tls P12 KEY CHAIN CA STATE | sign MODULE URI STATE CALLERS SECONDS
-                       | token-tls MODULE URI KEY CHAIN CA STATE
+                       | token-tls MODULE URI KEY CHAIN CA STATE | enrol URL ANCHORS STATE COUNT CONCURRENCY
                 """
             )
             exit(64)
