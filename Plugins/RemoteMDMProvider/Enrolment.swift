@@ -1,8 +1,6 @@
 import CertificateProviding
-import CertificateTLS
 import FoundationEssentials
 import Logging
-import OAuth
 import ServerTransport
 import Synchronization
 
@@ -11,18 +9,20 @@ import Synchronization
 /// The key rests in the store before the server hears of it, so that a process that is killed at any point goes on with
 /// the same key. The identity that there is stays until the new one has signed a probe.
 struct Enrolment {
-    private let settings: Settings
-    private let environment: ProviderEnvironment
-    private let interaction: any UserInteraction
+    let settings: Settings
+    let environment: ProviderEnvironment
+    let interaction: any UserInteraction
     private let storage: any IdentityStorage
     private let keys: IdentityKeys
+    let pace: Pace
 
     init(
         _ settings: Settings, _ keys: IdentityKeys, _ environment: ProviderEnvironment,
-        _ interaction: any UserInteraction
+        _ interaction: any UserInteraction, _ pace: Pace
     ) {
         self.settings = settings
         self.keys = keys
+        self.pace = pace
         self.environment = environment
         self.interaction = interaction
         self.storage = environment.storage
@@ -40,35 +40,47 @@ struct Enrolment {
         defer { claim.isInterrupted = false }
         let current = try await currentIdentity()
         let renewed = current?.identity.flatMap { $0.certificate.status(at: environment.now()) == .valid ? $0 : nil }
-        let client = try await makeClient(presenting: renewed)
-        let end = ContinuousClock.now + settings.timeout
         // Whether a token makes keys for SCEP has to be known before the server hears anything.
-        let early = settings.enrolmentProtocol == .scep ? try await pendingEnrolment(client, after: current?.key) : nil
+        let early =
+            settings.enrolmentProtocol == .scep
+            ? try await pendingEnrolment(after: current?.key) { () throws(CertificateProviderError) in .rsa2048 } : nil
         var begun = early?.0
         do throws(CertificateProviderError) {
-            interaction.report("Asking \(settings.server.authority) for its authorities")
-            let authorities = try await client.authorities()
+            let (client, authorities) = try await connect(presenting: renewed)
             var (pending, key) =
-                if let early { early } else { try await pendingEnrolment(client, after: current?.key) }
+                if let early { early } else {
+                    try await pendingEnrolment(after: current?.key) { () async throws(CertificateProviderError) in
+                        try await client.preferredKeyType()
+                    }
+                }
+            let end = pace.now() + settings.timeout
             while true {
                 begun = pending
                 interaction.report(
                     renewed == nil
                         ? "Asking for a certificate for \(settings.names.subjectText)"
                         : "Renewing \(settings.names.subjectText)")
-                let request = EnrolmentRequest(
+                var request = EnrolmentRequest(
                     names: settings.names, csr: pending.csr, key: key, current: renewed,
                     isPending: pending.isUndecided)
+                let certificates: [X509Certificate]
                 switch try await client.enrol(request) {
-                case .issued(let certificates):
-                    let issued = try await IssuedCertificate(
-                        certificates, for: request, from: authorities, at: environment.now())
-                    return try await store(issued, key, pending, replacing: current?.key)
+                case .issued(let issued): certificates = issued
+                case .generated(let made):
+                    certificates = made.certificates
+                    key = try SoftwareKey(pkcs8: made.privateKey, location: .store)
+                    pending = PendingEnrolment(key: .sealed(made.privateKey))
+                    request = EnrolmentRequest(
+                        names: settings.names, csr: request.csr, key: key, current: renewed, isPending: false)
                 case .pending(let delay):
                     pending.isUndecided = true
                     try await keep(pending)
                     try await wait(delay ?? .seconds(60), until: end)
+                    continue
                 }
+                let issued = try await IssuedCertificate(
+                    certificates, for: request, from: authorities, at: environment.now())
+                return try await store(issued, key, pending, replacing: current?.key)
             }
         } catch {
             if error.endsEnrolment, let begun { await abandon(begun) }
@@ -98,7 +110,7 @@ struct Enrolment {
 
     /// The key that is to be certified: that of an enrolment that did not come to its end, or a new one.
     private func pendingEnrolment(
-        _ client: any EnrolmentProtocol, after current: KeptKey?
+        after current: KeptKey?, _ preferredType: () async throws(CertificateProviderError) -> KeyType?
     ) async throws(CertificateProviderError) -> (PendingEnrolment, any IdentityKey) {
         let kept = try await blocking { () throws(CertificateProviderError) in
             try storage.record(named: settings.recordName).flatMap { record throws(CertificateProviderError) in
@@ -117,7 +129,7 @@ struct Enrolment {
             environment.logger.warning("the key of a pending enrolment is gone from its token; another one is made")
             try await keys.discard(kept.key, interaction)
         }
-        let type = if let type = settings.keyType { type } else { try await client.preferredKeyType() ?? .p256 }
+        let type = if let type = settings.keyType { type } else { try await preferredType() ?? .p256 }
         let use: KeyUse = settings.enrolmentProtocol == .scep ? [.signing, .decryption] : .signing
         let made = Mutex<KeptKey?>(nil)
         let (records, name) = (storage, settings.recordName)
@@ -171,15 +183,22 @@ struct Enrolment {
     }
 
     private func wait(_ delay: Duration, until end: ContinuousClock.Instant) async throws(CertificateProviderError) {
-        guard .now + delay < end else {
+        guard pace.now() + delay < end else {
             let date = environment.now() + Double(delay.components.seconds)
             throw CertificateProviderError(
                 .pending,
                 "\(settings.server.authority) has not decided on the request yet; ask again after \(date). The key is kept.",
                 retryAfter: delay)
         }
-        interaction.report("Waiting \(delay.components.seconds) s for \(settings.server.authority) to decide")
-        do { try await Task.sleep(for: max(delay, .seconds(1))) } catch {
+        let next = pace.now() + max(delay, .seconds(1))
+        do {
+            while case let left = pace.now().duration(to: next), left > .zero {
+                interaction.report("Waiting for \(settings.server.authority) to decide", remaining: left)
+                try await pace.sleep(min(left, .seconds(1)))
+            }
+            interaction.report("", remaining: .zero)
+        } catch {
+            interaction.report("", remaining: .zero)
             throw CertificateProviderError(.userCancelled, "The enrolment was cancelled. Its key is kept.")
         }
     }
@@ -211,82 +230,7 @@ struct Enrolment {
         return identity
     }
 
-    private func makeClient(presenting current: Identity?) async throws(CertificateProviderError)
-        -> any EnrolmentProtocol
-    {
-        let trust = try await blocking { () throws(CertificateProviderError) in try settings.trust() }
-        let security = ServerConnection.Security(
-            trust: trust,
-            credentials: try (settings.server.isSecure ? current : nil).map {
-                identity throws(CertificateProviderError) in
-                try TLSCredentials(identity)
-            }, now: environment.now)
-        let session = ServerSession(
-            settings.server, security, try await credentials(trust), timeout: settings.timeout)
-        switch settings.enrolmentProtocol {
-        case .est: return ESTClient(settings.server, session: session, now: environment.now)
-        case .scep: return try await makeSCEPClient(session)
-        }
-    }
-
-    private func makeSCEPClient(_ session: ServerSession) async throws(CertificateProviderError) -> SCEPClient {
-        let configuration = try await blocking { () throws(CertificateProviderError) in
-            try SCEPConfiguration(
-                target: settings.server.target, fingerprint: settings.caFingerprint,
-                trustAnchors: try settings.trustAnchors.map { path throws(CertificateProviderError) in
-                    try CertificateFile.read(path)
-                } ?? [])
-        }
-        return SCEPClient(
-            configuration,
-            challenge: { [settings, environment, interaction] _ async throws(CertificateProviderError) in
-                guard let source = settings.challengeSource else { return nil }
-                return try await environment.secret(
-                    from: source, prompt: "Challenge for \(settings.server.authority)", interaction: interaction)
-            }, now: environment.now, logger: environment.logger
-        ) { request async throws(CertificateProviderError) in try await session.response(to: request) }
-    }
-
-    private func credentials(_ trust: ServerTrust) async throws(CertificateProviderError) -> ServerCredentials {
-        if let oauth = settings.oauth { return .oauth(try await tokens(oauth, trust)) }
-        if let source = settings.bearerSource {
-            return .bearer(
-                try await environment.secret(
-                    from: source, prompt: "Token for \(settings.server.authority)", interaction: interaction))
-        }
-        guard let user = settings.username else { return .none }
-        return .password(user: user, try await password(of: user, at: settings.server.authority))
-    }
-
-    private func password(
-        of user: String, at authority: String
-    ) async throws(CertificateProviderError) -> SecretBytes {
-        try await environment.secret(
-            from: settings.passwordSource ?? .prompt, prompt: "Password of \(user) at \(authority)",
-            interaction: interaction)
-    }
-
-    private func tokens(
-        _ oauth: OAuthSettings, _ trust: ServerTrust
-    ) async throws(CertificateProviderError) -> AccessTokenSource {
-        let endpoint = try await blocking { [settings, environment] () throws(CertificateProviderError) in
-            try oauth.endpoint(trustLike: trust, timeout: settings.timeout, date: environment.now)
-        }
-        var secret: SecretBytes?
-        if let source = oauth.secretSource {
-            secret = try await environment.secret(
-                from: source, prompt: "Secret of the OAuth client \(oauth.clientID) at \(oauth.authority)",
-                interaction: interaction)
-        }
-        let client = try OAuthClient(oauth.clientID, secret: secret, authentication: oauth.authentication)
-        var grant = OAuthGrant.clientCredentials
-        if oauth.grant == .password, let user = settings.username {
-            grant = .legacyPassword(user: user, password: try await password(of: user, at: oauth.authority))
-        }
-        return try AccessTokenSource(endpoint, client: client, grant: grant, scopes: oauth.scopes)
-    }
-
-    private func blocking<T: Sendable>(
+    func blocking<T: Sendable>(
         _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
     ) async throws(CertificateProviderError) -> T {
         try await environment.executor.run(work)

@@ -2,8 +2,18 @@ import CertificateProviding
 
 /// A protocol by which a server issues certificates.
 protocol EnrolmentProtocol: Sendable {
+    /// Makes the connection that all goes over, where the server is known by that.
+    ///
+    /// - Throws: `protocolError` where the server is not trusted.
+    func connect() async throws(CertificateProviderError)
+
     /// Asks the server for its certificates. Nothing that is secret has been sent by then.
     func authorities() async throws(CertificateProviderError) -> [X509Certificate]
+
+    /// Returns those of a server's authorities that it is to be known by from now on; `nil` where nothing new is known.
+    func lastingAuthorities(
+        among authorities: [X509Certificate]
+    ) async throws(CertificateProviderError) -> [X509Certificate]?
 
     /// The kind of key that the server wants; `nil` where it does not say.
     func preferredKeyType() async throws(CertificateProviderError) -> KeyType?
@@ -28,6 +38,8 @@ struct EnrolmentRequest: Sendable {
 enum EnrolmentAnswer: Sendable {
     /// The certificates as the server sends them, in whatever order.
     case issued([X509Certificate])
+    /// Certificates for a key that the server has made itself.
+    case generated(ServerGeneratedKey)
     /// When to ask again, where the server says so.
     case pending(retryAfter: Duration?)
 }

@@ -16,9 +16,15 @@ public final class RemoteMDMProvider: CertificateProvider {
     public var id: ProviderID { Self.id }
 
     let environment: ProviderEnvironment
+    private let pace: Pace
     private let state = Mutex<(Settings, IdentityKeys)?>(nil)
 
-    public init(environment: ProviderEnvironment) { self.environment = environment }
+    public convenience init(environment: ProviderEnvironment) { self.init(environment: environment, pace: Pace()) }
+
+    init(environment: ProviderEnvironment, pace: Pace) {
+        self.environment = environment
+        self.pace = pace
+    }
 
     public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
         try parameters.refuseUnknown(knowing: RemoteMDMParameters.documented, provider: id)
@@ -36,7 +42,7 @@ public final class RemoteMDMProvider: CertificateProvider {
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
             let (settings, keys) = try configured()
-            return try await Enrolment(settings, keys, environment, interaction).run()
+            return try await Enrolment(settings, keys, environment, interaction, pace).run()
         } catch {
             throw error.attributed(to: id)
         }
@@ -58,13 +64,14 @@ public final class RemoteMDMProvider: CertificateProvider {
         }
     }
 
-    /// Forgets certificate and key, and a request that is pending; in a token they are destroyed first, for which nobody
-    /// is asked for a PIN. Revokes nothing: the server is not told.
+    /// Forgets certificate and key, a request that is pending, and the authorities that were confirmed or learnt; keys in a
+    /// token are destroyed first, for which nobody is asked for a PIN. Revokes nothing: the server is not told.
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
             let (settings, keys) = try configured()
             for uri in try keysInTokens() { try keys.tokens.destroyer(ofKey: uri).deleteStoredCertificate() }
             try environment.storage.updateRecord(named: settings.recordName) { _ in SecretBytes(copying: []) }
+            try AuthorityTrust.forget(settings, in: environment.storage)
             try environment.storage.removeEntry(named: settings.entryName)
         } catch {
             throw error.attributed(to: id)

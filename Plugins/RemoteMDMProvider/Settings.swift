@@ -13,6 +13,10 @@ struct Settings: Sendable {
     let server: ServerURL
     let trustAnchors: String?
     let caFingerprint: String?
+    /// Of SCEP.
+    let caIdentifier: String?
+    /// Of SCEP.
+    let permitsTripleDES: Bool
     let pins: [String]
     let isPinEnough: Bool
     let username: String?
@@ -21,6 +25,8 @@ struct Settings: Sendable {
     let oauth: OAuthSettings?
     let challengeSource: SecretSource?
     let names: CertificateRequest.Names
+    /// Whether the server makes the key.
+    let asksForKey: Bool
     /// `nil` where the server may choose.
     let keyType: KeyType?
     /// Where new keys live; `nil` for the store.
@@ -57,7 +63,9 @@ struct Settings: Sendable {
         trustAnchors = parameters.string(Parameter.trustAnchors)
         caFingerprint = parameters.string(Parameter.caFingerprint)
         challengeSource = try parameters.secretSource(Parameter.challengeSource, provider: provider)
-        for name in [Parameter.caFingerprint, Parameter.challengeSource]
+        caIdentifier = parameters.string(Parameter.caIdentifier)
+        permitsTripleDES = try parameters.flag(Parameter.scepAllow3DES, provider: provider)
+        for name in [Parameter.challengeSource, Parameter.caIdentifier, Parameter.scepAllow3DES]
         where enrolmentProtocol == .est && parameters.string(name) != nil {
             throw parameters.invalid(name, "belongs to protocol=scep", provider: provider)
         }
@@ -65,6 +73,10 @@ struct Settings: Sendable {
         isPinEnough = try choice(Parameter.pinMode, PinMode.both, "pin-and-pki or pin-only") == .pinOnly
         guard !isPinEnough || !pins.isEmpty else {
             throw parameters.invalid(Parameter.pinMode, "is pin-only, which needs a 'pin'", provider: provider)
+        }
+        guard !isPinEnough || enrolmentProtocol == .scep || caFingerprint == nil else {
+            throw parameters.invalid(
+                Parameter.caFingerprint, "is not looked at with pin-mode=pin-only; remove it", provider: provider)
         }
         username = parameters.string(Parameter.username)
         guard username?.contains(":") != true else {
@@ -104,11 +116,20 @@ struct Settings: Sendable {
                     + "or larger, or use EST.", provider: provider)
         }
         token = try TokenLocation(parameters, provider)
+        asksForKey = try parameters.flag(Parameter.serverKeygen, provider: provider)
+        guard !asksForKey || enrolmentProtocol == .est else {
+            throw parameters.invalid(Parameter.serverKeygen, "belongs to protocol=est", provider: provider)
+        }
+        guard !asksForKey || token == nil else {
+            throw parameters.invalid(
+                Parameter.serverKeygen, "is for keys in the store: one in a token is made there", provider: provider)
+        }
         guard let seconds = Int(parameters.string(Parameter.timeout) ?? String(RemoteMDMParameters.defaultTimeout)),
             (1...86_400).contains(seconds)
         else { throw parameters.invalid(Parameter.timeout, "must be a number of seconds to 86400", provider: provider) }
         timeout = .seconds(seconds)
-        let name = "\(chosen)\0\(url)\0\(names.subjectText)\0\(names.alternativeNames.joined(separator: ","))"
+        var name = "\(chosen)\0\(url)\0\(names.subjectText)\0\(names.alternativeNames.joined(separator: ","))"
+        if let caIdentifier { name += "\0\(caIdentifier)" }
         entryName = String(Array(SHA256.hash(data: Array(name.utf8))).hexEncoded.prefix(32))
     }
 

@@ -10,10 +10,15 @@ public protocol UserInteraction: Sendable {
 
     /// Tells the person what is going on. Must return soon.
     func report(_ progress: String)
+
+    /// Tells the person how long it takes until something goes on by itself: about once a second, the last time with zero.
+    /// Must return soon.
+    func report(_ progress: String, remaining: Duration)
 }
 
 extension UserInteraction {
     public func report(_ progress: String) {}
+    public func report(_ progress: String, remaining: Duration) {}
 }
 
 /// The interaction of a process with nobody in front of it: every question is `interactionRequired`.

@@ -9,12 +9,18 @@ package struct HTTPRequest: Sendable {
     package var target: String
     package var headers = HTTPHeaders()
     package var body: [UInt8] = []
+    /// Whether the server may be asked twice without harm.
+    package var isRepeatable: Bool
 
-    package init(method: Method = .get, target: String, headers: HTTPHeaders = HTTPHeaders(), body: [UInt8] = []) {
+    package init(
+        method: Method = .get, target: String, headers: HTTPHeaders = HTTPHeaders(), body: [UInt8] = [],
+        isRepeatable: Bool = false
+    ) {
         self.method = method
         self.target = target
         self.headers = headers
         self.body = body
+        self.isRepeatable = isRepeatable
     }
 }
 

@@ -29,11 +29,18 @@ package final class ServerConnection: Sendable {
         package var trust: ServerTrust
         package var credentials: TLSCredentials?
         package var now: @Sendable () -> Date
+        /// Whether the server may be anybody who has a pinned certificate, where there are pins: for asking what is not
+        /// secret, and believing none of it. Trust anchors, names and dates are not looked at.
+        package var isAnybodyTrusted: Bool
 
-        package init(trust: ServerTrust, credentials: TLSCredentials?, now: @escaping @Sendable () -> Date) {
+        package init(
+            trust: ServerTrust, credentials: TLSCredentials?, now: @escaping @Sendable () -> Date,
+            isAnybodyTrusted: Bool = false
+        ) {
             self.trust = trust
             self.credentials = credentials
             self.now = now
+            self.isAnybodyTrusted = isAnybodyTrusted
         }
     }
 

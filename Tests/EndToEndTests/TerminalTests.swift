@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 /// Questions to a person at a terminal, which `script` plays.
@@ -130,6 +131,44 @@ import Testing
         let output = try sandbox.certprov(arguments)
         #expect(output.status == 77 && output.stderr.contains("another source"), "\(output)")
         #expect(!output.stderr.contains("--yes"), "\(output)")
+    }
+
+    /// Without a parameter that says how to know the server.
+    private func enrolment(_ server: ESTServer) throws -> String {
+        try sandbox.write(ESTServer.password.utf8, to: "password")
+        let file = try sandbox.write(
+            """
+            CertificateProvider = mdm
+            CertificateProvider.mdm.protocol = est
+            CertificateProvider.mdm.url = https://localhost:\(server.port)
+            CertificateProvider.mdm.username = \(ESTServer.user)
+            CertificateProvider.mdm.password-source = file:\(sandbox.path)/password
+            CertificateProvider.mdm.subject = CN=host,O=Example
+            """.utf8, to: "client.properties")
+        return "\"$CERTPROV\" fetch --force --config \(file)"
+    }
+
+    @Test func aServersAuthorityIsConfirmedOnceAndAWaitIsCountedDown() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--pending", "1", "--retry-after", "2")
+        let command = try enrolment(server)
+        guard let (status, screen) = try atTerminal(command, answering: "told you? [y/N]", with: "y") else { return }
+        #expect(status == 0, "\(screen)")
+        #expect(screen.contains("SHA-256 fingerprint") && screen.contains("CN=Root CA"), "\(screen)")
+        #expect(screen.contains("\r") && screen.contains("to decide (2 s)\u{1b}[K\r"), "\(screen)")
+        #expect(screen.contains("to decide (1 s)\u{1b}[K\r\u{1b}[K"), "\(screen)")
+        // Nobody is there the next time.
+        let again = try sandbox.shell(command)
+        #expect(again.status == 0 && !again.stderr.contains("to decide"), "\(again)")
+    }
+
+    @Test func anAuthorityThatIsNotConfirmedGetsNothing() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let command = try enrolment(server)
+        guard let (status, screen) = try atTerminal(command, answering: "[y/N]", with: "n") else { return }
+        #expect(status == 77 && screen.contains("[userCancelled]"), "\(screen)")
+        let output = try sandbox.shell(command)
+        #expect(output.status == 78 && output.stderr.contains("ca-fingerprint"), "\(output)")
+        #expect(server.issued == 0)
     }
 
     @Test(arguments: [

@@ -1,7 +1,8 @@
 import CertificateProviding
 import IdentityStore
-import RemoteMDMProvider
 import TestSupport
+
+@testable import RemoteMDMProvider
 
 /// One for all providers, as in a service. Threads stay for a while after their work, and some tests make a thousand.
 private let executor = BlockingExecutor.threads()
@@ -9,12 +10,13 @@ private let executor = BlockingExecutor.threads()
 extension ESTServer {
     /// Makes a provider that trusts the server and has the password.
     func provider(
-        storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:]
+        storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:],
+        clock: TurnedClock = TurnedClock()
     ) throws -> RemoteMDMProvider {
         var environment = ProviderEnvironment.testing(
             storage: storage, variables: ["PASSWORD": Self.password, "TOKEN": "esttoken", "SECRET": "estsecret"])
         environment.executor = executor
-        let provider = RemoteMDMProvider(environment: environment)
+        let provider = RemoteMDMProvider(environment: environment, pace: clock.pace)
         var parameters = [
             "protocol": "est", "url": "https://localhost:\(port)/\(label)", "trust-anchors": directory["ca.pem"],
             "username": Self.user, "password-source": "env:PASSWORD", "subject": "CN=client,O=Example", "timeout": "20",

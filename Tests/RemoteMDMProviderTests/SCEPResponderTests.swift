@@ -9,7 +9,7 @@ import Testing
     private static let threads = BlockingExecutor.threads(maximum: 2)
 
     private func enrol(with responder: SCEPResponder, in folder: TemporaryDirectory) async throws {
-        let server = try await SCEPResponderServer(responder)
+        let server = try await SCEPHTTPServer(responder)
         try folder.write(responder.authority.certificate.pemRepresentation.utf8, to: "ca.pem")
         try await Self.threads.run { () throws(CertificateProviderError) in
             do {

@@ -1,5 +1,6 @@
 public import CertificateProviding
 import Foundation
+import Glibc
 
 /// The EST server of `Tests/EnrolmentServer`, a process of its own for as long as this object lives. That it keeps to the
 /// standard is shown there, against strongSwan's client, curl and OpenSSL.
@@ -45,11 +46,22 @@ public final class ESTServer: Sendable {
         }
     }
 
-    public func verify(_ identity: Identity) throws {
+    /// Has the server go over to its new root, and waits for that.
+    public func rollOver() throws {
+        process.send(SIGUSR1)
+        let end = ContinuousClock.now + .seconds(30)
+        while try !requests().contains(where: { $0["event"] as? String == "rolled-over" }) {
+            guard ContinuousClock.now < end else { throw Subprocess.Failure(description: "no rollover") }
+            usleep(1000)
+        }
+    }
+
+    /// - Parameter authority: The file with the root that must have issued.
+    public func verify(_ identity: Identity, by authority: String = "ca.pem") throws {
         let chain = identity.certificateChain
         try directory.write(Array(chain[0].pemRepresentation.utf8), to: "leaf.pem")
         try directory.write(Array(chain.dropFirst().map(\.pemRepresentation).joined().utf8), to: "others.pem")
-        var arguments = ["openssl", "verify", "-x509_strict", "-purpose", "sslclient", "-CAfile", "ca.pem"]
+        var arguments = ["openssl", "verify", "-x509_strict", "-purpose", "sslclient", "-CAfile", authority]
         if chain.count > 1 { arguments += ["-untrusted", "others.pem"] }
         try Subprocess.run(arguments + ["leaf.pem"], in: directory.path)
     }

@@ -113,6 +113,9 @@ public final class SpawnedProcess: Sendable {
         }
     }
 
+    /// Sends a signal to the program, where it still runs.
+    public func send(_ signal: Int32) { held.withLock { if $0.status == nil { kill(pid, signal) } } }
+
     /// Ends the program, and waits for that.
     public func stop() {
         for signal in [SIGTERM, SIGKILL] {

@@ -7,18 +7,26 @@ import X509
 
 /// Enrolment over Secure Transport (RFC 7030, RFC 8951).
 struct ESTClient: EnrolmentProtocol {
-    let session: ServerSession
+    let session: PatientSession
     /// `/.well-known/est`, and the label where there is one.
     let base: String
     let now: @Sendable () -> Date
+    /// Whether the server is to make the key (section 4.4). The one that signs the request is then not certified.
+    let asksForKey: Bool
+    private let knownAttributes = Once<CSRAttributes>()
 
     /// - Parameter server: The scheme and authority, with the label as its path.
-    init(_ server: ServerURL, session: ServerSession, now: @escaping @Sendable () -> Date) {
+    init(
+        _ server: ServerURL, session: PatientSession, now: @escaping @Sendable () -> Date, asksForKey: Bool = false
+    ) {
         let label = server.path.split(separator: "/").joined(separator: "/")
         base = label.hasPrefix(".well-known/est") ? "/\(label)" : "/.well-known/est\(label.isEmpty ? "" : "/\(label)")"
         self.session = session
         self.now = now
+        self.asksForKey = asksForKey
     }
+
+    func connect() async throws(CertificateProviderError) { try await session.connect() }
 
     func authorities() async throws(CertificateProviderError) -> [X509Certificate] {
         let response = try await get("cacerts", accepting: "application/pkcs7-mime")
@@ -29,8 +37,16 @@ struct ESTClient: EnrolmentProtocol {
         return try CertificateBag.certificates(in: Base64Body.decode(response.body))
     }
 
+    func lastingAuthorities(among authorities: [X509Certificate]) -> [X509Certificate]? {
+        Roots.all(in: authorities, at: now())
+    }
+
     /// What the server wants in requests; nothing where it does not say (section 4.5.2).
     func attributes() async throws(CertificateProviderError) -> CSRAttributes {
+        try await knownAttributes { () async throws(CertificateProviderError) in try await fetchAttributes() }
+    }
+
+    private func fetchAttributes() async throws(CertificateProviderError) -> CSRAttributes {
         let response = try await get("csrattrs", accepting: "application/csrattrs")
         switch response.status {
         case 200:
@@ -48,11 +64,12 @@ struct ESTClient: EnrolmentProtocol {
 
     func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
         let isBound = try await attributes().wantsBinding
+        let issues = request.current == nil ? "simpleenroll" : "simplereenroll"
         let http = HTTPRequest(
-            method: .post, target: "\(base)/\(request.current == nil ? "simpleenroll" : "simplereenroll")",
+            method: .post, target: "\(base)/\(asksForKey ? "serverkeygen" : issues)",
             headers: [
                 "Content-Type": "application/pkcs10", "Content-Transfer-Encoding": "base64",
-                "Accept": "application/pkcs7-mime",
+                "Accept": asksForKey ? "multipart/mixed" : "application/pkcs7-mime",
             ])
         let response = try await session.response(to: http) { connection throws(CertificateProviderError) in
             guard isBound else { return Base64Body.encode(request.csr) }
@@ -61,6 +78,7 @@ struct ESTClient: EnrolmentProtocol {
             return Base64Body.encode(bound.derRepresentation)
         }
         switch response.status {
+        case 200 where asksForKey: return .generated(try ServerGeneratedKey(response))
         case 200:
             try response.requireType("application/pkcs7-mime", "certificates")
             return .issued(try CertificateBag.certificates(in: Base64Body.decode(response.body)))
@@ -71,7 +89,8 @@ struct ESTClient: EnrolmentProtocol {
 
     private func get(_ operation: String, accepting type: String) async throws(CertificateProviderError) -> HTTPResponse
     {
-        try await session.response(to: HTTPRequest(target: "\(base)/\(operation)", headers: ["Accept": type]))
+        try await session.response(
+            to: HTTPRequest(target: "\(base)/\(operation)", headers: ["Accept": type], isRepeatable: true))
     }
 
     /// The challenge password that proves that the holder of the key is at this end of the connection (section 3.5).

@@ -23,10 +23,18 @@ public enum RemoteMDMParameters {
             summary: "The server. EST: https://HOST[:PORT][/LABEL]. SCEP: the URL of its program, http: or https:."),
         .init(
             Parameter.trustAnchors, .certificateFile,
-            summary: "PEM file with the authority of the server's certificate."),
+            summary:
+                "PEM file with the authority of the server's certificate; without this, ca-fingerprint and pin a person is asked."
+        ),
         .init(
             Parameter.caFingerprint, .string,
-            summary: "SCEP: the SHA-256 digest of the authority's certificate, in hexadecimal."),
+            summary: "The SHA-256 digest of the authority's certificate (EST: of the root's), in hexadecimal."),
+        .init(
+            Parameter.caIdentifier, .string,
+            summary: "SCEP: which of the server's CAs is meant, where it has several (the message of GetCACert)."),
+        .init(
+            Parameter.scepAllow3DES, .boolean, defaultValue: "false",
+            summary: "SCEP: whether triple DES is used with a server that does not know AES."),
         .init(
             Parameter.pin, .string,
             summary:
@@ -76,6 +84,9 @@ public enum RemoteMDMParameters {
             Parameter.keyPINSource, .secretSource, defaultValue: "the URI's pin-source; else a person is asked",
             summary: "Where the PIN of the token is."),
         .init(
+            Parameter.serverKeygen, .boolean, defaultValue: "false",
+            summary: "EST: whether the server makes the key, which it then knows."),
+        .init(
             Parameter.timeout, .string, defaultValue: String(defaultTimeout),
             summary: "How long to wait for the server, in seconds."),
     ]
@@ -87,6 +98,8 @@ package enum Parameter {
     package static let url = "url"
     package static let trustAnchors = "trust-anchors"
     package static let caFingerprint = "ca-fingerprint"
+    package static let caIdentifier = "ca-identifier"
+    package static let scepAllow3DES = "scep-allow-3des"
     package static let pin = "pin"
     package static let pinMode = "pin-mode"
     package static let username = "username"
@@ -106,5 +119,6 @@ package enum Parameter {
     package static let keyType = "key-type"
     package static let key = "key"
     package static let keyPINSource = "key-pin-source"
+    package static let serverKeygen = "server-keygen"
     package static let timeout = "timeout"
 }

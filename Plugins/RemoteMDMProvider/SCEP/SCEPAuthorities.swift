@@ -6,6 +6,8 @@ import FoundationEssentials
 struct SCEPAuthorities: Sendable {
     /// The CA, its issuers and the registration authorities, as far as the server sends them.
     let certificates: [X509Certificate]
+    /// Those of them that are trusted by themselves, and all others through them.
+    let anchors: [X509Certificate]
     /// Those that may have issued: what a client trusts that enrols here.
     var issuers: [X509Certificate] {
         let authorities = certificates.filter(\.isAuthority)
@@ -51,6 +53,7 @@ struct SCEPAuthorities: Sendable {
         // What a CA's key usage says of encryption is not asked: most that decrypt do not say so.
         let recipients = registration.filter { Self.usage($0)?.keyEncipherment ?? true } + [issuing].compactMap(\.self)
         self.certificates = trusted
+        self.anchors = trusted.filter(roots.contains)
         self.signers = registration.filter { Self.usage($0)?.digitalSignature ?? true } + authorities
         guard !trusted.isEmpty, !signers.isEmpty else {
             throw CertificateProviderError(
@@ -68,8 +71,18 @@ struct SCEPAuthorities: Sendable {
     private static func roots(
         of certificates: [X509Certificate], _ configuration: SCEPConfiguration, _ now: Date
     ) async throws(CertificateProviderError) -> [X509Certificate] {
-        guard let fingerprint = configuration.fingerprint else { return configuration.trustAnchors }
+        guard let fingerprint = configuration.fingerprint else {
+            let anchors = configuration.trustAnchors + configuration.known
+            guard let confirm = configuration.confirm, anchors.isEmpty else { return anchors }
+            let authorities = certificates.filter(\.isAuthority)
+            let meant = authorities.isEmpty ? certificates : authorities
+            try await confirm(meant)
+            return meant
+        }
         guard let pinned = certificates.first(where: { $0.sha256Fingerprint == fingerprint }) else {
+            // It may have gone over to the one that it has announced.
+            let successors = certificates.filter(configuration.known.contains)
+            guard successors.isEmpty else { return successors }
             let seen = certificates.map { "'\($0.subject)' (\($0.sha256Fingerprint.hexEncoded))" }
             throw CertificateProviderError(
                 .protocolError,

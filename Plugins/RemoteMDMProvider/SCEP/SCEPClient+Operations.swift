@@ -27,7 +27,7 @@ extension SCEPClient {
     }
 
     /// GetCACaps. A server that does not answer it has no capabilities (RFC 8894, section 3.5.1).
-    func capabilities() async throws(CertificateProviderError) -> SCEPCapabilities {
+    func fetchCapabilities() async throws(CertificateProviderError) -> SCEPCapabilities {
         do {
             let response = try await send(.get, "GetCACaps", message: configuration.authorityIdentifier)
             try check(response, of: "GetCACaps")
@@ -42,7 +42,7 @@ extension SCEPClient {
     ///
     /// - Throws: `notFound` for a server that has none.
     func nextAuthorities() async throws(CertificateProviderError) -> [X509Certificate] {
-        let current = try await fetchAuthorities()
+        let current = try await currentAuthorities()
         guard try await capabilities().hasNextAuthority else {
             throw CertificateProviderError(.notFound, "The SCEP server announces no next CA.")
         }
@@ -50,7 +50,7 @@ extension SCEPClient {
         try check(response, of: "GetNextCACert")
         let signed: CMSSignedContent
         do throws(OpenSSLError) {
-            signed = try library.verifySignedData(response.body, signers: current.signers.map(\.derRepresentation))
+            signed = try library.verifySignedData(response.body, signers: current.issuers.map(\.derRepresentation))
         } catch {
             throw CertificateProviderError(
                 .protocolError, "The SCEP server's next CA is not signed by its present one.", underlying: error)
@@ -92,11 +92,15 @@ extension SCEPClient {
                 """)
         }
         let headers: HTTPHeaders = method == .post ? ["Content-Type": "application/x-pki-message"] : [:]
-        return try await transport(HTTPRequest(method: method, target: target, headers: headers, body: body))
+        // A message to the CA is another one each time: it may have issued for the first.
+        return try await transport(
+            HTTPRequest(
+                method: method, target: target, headers: headers, body: body,
+                isRepeatable: operation != "PKIOperation"))
     }
 
     private func check(_ response: HTTPResponse, of operation: String) throws(CertificateProviderError) {
-        guard response.status == 200 else { throw Self.failure(status: response.status, operation) }
+        guard response.status == 200 else { throw Self.failure(response, operation, now()) }
         guard !response.body.isEmpty, response.body.count <= Self.maximumSize else {
             throw CertificateProviderError(
                 .protocolError, "The SCEP server's answer to \(operation) has \(response.body.count) bytes.")
@@ -104,7 +108,10 @@ extension SCEPClient {
     }
 
     /// The text of an error page is left out: it might quote the challenge.
-    private static func failure(status: Int, _ operation: String) -> CertificateProviderError {
+    private static func failure(
+        _ response: HTTPResponse, _ operation: String, _ now: Date
+    ) -> CertificateProviderError {
+        let status = response.status
         let answer = "The SCEP server answered \(operation) with HTTP status \(status)"
         return switch (status, operation) {
         case (401, _), (403, _):
@@ -116,7 +123,8 @@ extension SCEPClient {
             CertificateProviderError(
                 .rejected, "\(answer): it refuses the request, or has failed at it; check the challenge password.")
         case (408, _), (429, _), (500...599, _):
-            CertificateProviderError(.unavailable, "\(answer); try again later.")
+            CertificateProviderError(
+                .unavailable, "\(answer); try again later.", retryAfter: response.retryAfter(now: now))
         case (400...499, _):
             CertificateProviderError(.rejected, "\(answer); look for the reason in the server's log.")
         default:

@@ -4,7 +4,6 @@ import Logging
 import OpenSSLSupport
 import ServerTransport
 import SwiftASN1
-import Synchronization
 import X509
 
 /// The Simple Certificate Enrolment Protocol (RFC 8894).
@@ -21,8 +20,8 @@ struct SCEPClient: EnrolmentProtocol {
     let now: @Sendable () -> Date
     let logger: Logger
     let transport: Transport
-    /// What GetCACert has told, for as long as this client is used, which is one enrolment.
-    private let known = KnownAuthorities()
+    private let knownAuthorities = Once<SCEPAuthorities>()
+    private let knownCapabilities = Once<SCEPCapabilities>()
 
     /// - Parameter challenge: Called when the CA has been found to be the right one, and not for a request that is
     ///   pending. For a renewal the current certificate should do; some servers want the challenge as well.
@@ -37,15 +36,42 @@ struct SCEPClient: EnrolmentProtocol {
         self.transport = transport
     }
 
+    /// The CA is known by its certificate, whatever the connection.
+    func connect() {}
+
     func authorities() async throws(CertificateProviderError) -> [X509Certificate] {
-        try await knownAuthorities().issuers
+        try await currentAuthorities().issuers
     }
 
-    private func knownAuthorities() async throws(CertificateProviderError) -> SCEPAuthorities {
-        if let authorities = known.value.withLock({ $0 }) { return authorities }
-        let authorities = try await fetchAuthorities()
-        known.value.withLock { $0 = authorities }
-        return authorities
+    /// What GetCACert says.
+    func currentAuthorities() async throws(CertificateProviderError) -> SCEPAuthorities {
+        try await knownAuthorities { () async throws(CertificateProviderError) in try await fetchAuthorities() }
+    }
+
+    /// What GetCACaps says.
+    func capabilities() async throws(CertificateProviderError) -> SCEPCapabilities {
+        try await knownCapabilities { () async throws(CertificateProviderError) in try await fetchCapabilities() }
+    }
+
+    /// Those that are trusted now and will be next. Where the next ones cannot be had, nothing is known about that.
+    func lastingAuthorities(
+        among authorities: [X509Certificate]
+    ) async throws(CertificateProviderError) -> [X509Certificate]? {
+        let anchors = try await currentAuthorities().anchors
+        do {
+            let next = try await nextAuthorities()
+            let issuing = next.filter(\.isAuthority)
+            return anchors + (issuing.isEmpty ? next : issuing).filter { !anchors.contains($0) }
+        } catch {
+            switch error.code {
+            case .userCancelled: throw error
+            case .notFound: return anchors
+            default:
+                logger.warning("the SCEP server's next CA is not known", metadata: ["error": "\(error)"])
+                // Confirmed just now, if nothing is known yet.
+                return configuration.known.isEmpty ? anchors : nil
+            }
+        }
     }
 
     /// Only RSA keys can read the replies.
@@ -54,7 +80,7 @@ struct SCEPClient: EnrolmentProtocol {
     func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
         let now = now()
         let signer = try SCEPSigner(for: request, now: now)
-        let authorities = try await knownAuthorities()
+        let authorities = try await currentAuthorities()
         let capabilities = try await capabilities()
         let digest = try capabilities.digest()
         let cipher = try capabilities.cipher(permittingTripleDES: configuration.permitsTripleDES)
@@ -141,8 +167,4 @@ struct SCEPClient: EnrolmentProtocol {
                 underlying: error)
         }
     }
-}
-
-private final class KnownAuthorities: Sendable {
-    let value = Mutex<SCEPAuthorities?>(nil)
 }

@@ -31,15 +31,17 @@ actor ServerSession {
 
     /// Sends a request, and returns the answer of whatever status but a redirection or a demand that was met.
     ///
-    /// - Parameter bind: Makes the body for the connection that the request is about to go over. Called again for another
-    ///   connection.
+    /// - Parameters:
+    ///   - deadline: When to give up; `nil` is the session's timeout from now.
+    ///   - bind: Makes the body for the connection that the request is about to go over. Called again for another
+    ///     connection.
     /// - Throws: `configurationInvalid` for a redirection to another server, which gets nothing of this one's; what the
     ///   connection reports.
     func response(
-        to request: HTTPRequest,
+        to request: HTTPRequest, before deadline: NIODeadline? = nil,
         body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
     ) async throws(CertificateProviderError) -> HTTPResponse {
-        let deadline = NIODeadline.now() + TimeAmount(timeout)
+        let deadline = deadline ?? .now() + TimeAmount(timeout)
         var request = request
         var redirections = 0
         var answers = 0
@@ -64,6 +66,11 @@ actor ServerSession {
             default: return response
             }
         }
+    }
+
+    /// Connects where there is no connection, and verifies the server. Sends nothing.
+    func connect(before deadline: NIODeadline) async throws(CertificateProviderError) {
+        _ = try await connected(deadline)
     }
 
     func close() {

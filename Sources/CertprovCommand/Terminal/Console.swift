@@ -18,6 +18,11 @@ public enum Console {
         try? write(text + "\n", to: streams.withLock(\.notes))
     }
 
+    /// Writes a line of notes anew, where the cursor is still on it.
+    static func rewriteNote(_ text: String) {
+        try? write("\r\(text)\u{1b}[K", to: streams.withLock(\.notes))
+    }
+
     /// Keeps apart what vendors' libraries print into this process, whenever they do: from now on it is shown on stderr
     /// or dropped, and never gets between a result. The command's own words still go where they went.
     ///

@@ -19,6 +19,13 @@ public struct TerminalInteraction: UserInteraction {
         if isatty(STDERR_FILENO) == 1 { Console.note(progress) }
     }
 
+    /// On one line, which is gone at the end.
+    public func report(_ progress: String, remaining: Duration) {
+        guard isatty(STDERR_FILENO) == 1 else { return }
+        let (seconds, fraction) = remaining.components
+        Console.rewriteNote(remaining > .zero ? "\(progress) (\(seconds + (fraction > 0 ? 1 : 0)) s)" : "")
+    }
+
     /// Reads one line. Blocks the thread: a command has nothing else to do meanwhile.
     ///
     /// - Parameter advice: What to do where there is no terminal.

@@ -14,6 +14,8 @@ from .server import Server
 
 def main():
     options = parser().parse_args()
+    # Threads of Swift's runtime block all signals, and what they start inherits that.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     server = Server(options)
     signal.signal(signal.SIGUSR1, lambda *_: server.roll_over())

@@ -97,7 +97,7 @@ class ESTServer:
         certificates = self.server.authority.certificates
         if self.server.is_rolled_over or faults.has("rollover"):
             successor = self.server.successor
-            links = self.server.authority.rollover_certificates(successor)
+            links = [] if self.options.no_links else self.server.authority.rollover_certificates(successor)
             certificates = [*successor.certificates, *links, *certificates]
         bag = [] if faults.has("empty-bag") else [ca.der(certificate) for certificate in reversed(certificates)]
         return Response(200, [("Content-Type", CERTS_ONLY)], encoded(certs_only(bag), faults))

@@ -54,6 +54,7 @@ def parser():
     add("--ca-key", choices=("rsa", "ec"), default="ec", help="keys of the authorities and the server")
     add("--root-only", action="store_true", help="the root issues; there is no intermediate")
     add("--leaf-only", action="store_true", help="answer without the intermediate")
+    add("--no-links", action="store_true", help="after a rollover, cacerts has no OldWithNew and NewWithOld")
     add("--lifetime", type=int, default=86400, metavar="SECONDS", help="of an issued certificate")
     add("--serverkeygen", choices=("pkcs8", "pkcs1", "off"), default="pkcs8", help="pkcs1 is labelled PKCS#8 too")
 

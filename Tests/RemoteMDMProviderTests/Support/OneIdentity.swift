@@ -1,7 +1,8 @@
 import CertificateProviding
 import TestSupport
 
-/// Holds one identity, whatever it is called: the same one for a server and for the same server with a fault.
+/// Holds one identity, whatever it is called: the same one for a server and for the same server with a fault. What is
+/// known of a server is its own.
 struct OneIdentity: IdentityStorage {
     private let storage = InMemoryStorage()
 
@@ -19,14 +20,16 @@ struct OneIdentity: IdentityStorage {
 
     func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: "one") }
     func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
-        try storage.record(named: "one")
+        try storage.record(named: one(name))
     }
 
     func updateRecord(
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) { try storage.updateRecord(named: "one", change) }
+    ) throws(CertificateProviderError) { try storage.updateRecord(named: one(name), change) }
 
     func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim? {
         try storage.claimRecord(named: "one")
     }
+
+    private func one(_ name: String) -> String { name.hasPrefix("enrolment-") ? "one" : name }
 }

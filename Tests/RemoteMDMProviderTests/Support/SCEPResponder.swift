@@ -24,6 +24,8 @@ final class SCEPResponder: Sendable {
         var digest = "SHA256"
         var cipher = CMSCipher.aes128CBC
         var signer: CertifiedKey?
+        /// Of the announcement of the next CA, where that is another.
+        var nextSigner: CertifiedKey?
         /// Whom replies are encrypted for: the sender of the message that is answered, if nobody else.
         var recipient: [UInt8]?
         /// What GetCACert sends, where it is not the CA's certificate alone.
@@ -79,7 +81,10 @@ final class SCEPResponder: Sendable {
         switch operation {
         case "GetCACaps": body = Array(behaviour.capabilities.utf8)
         case "GetCACert": body = try behaviour.certificates.map(bag) ?? authority.certificate.derRepresentation
-        case "GetNextCACert": body = try sign(bag([CertifiedKey.impostor.get().certificate]), [], behaviour)
+        case "GetNextCACert":
+            var behaviour = behaviour
+            behaviour.signer = behaviour.nextSigner ?? behaviour.signer
+            body = try sign(bag([CertifiedKey.impostor.get().certificate]), [], behaviour)
         default:
             let inURL = query.first { $0.name == "message" }?.value.flatMap { Data(base64Encoded: $0) }
             body = behaviour.change(try reply(to: request.method == .post ? request.body : Array(inURL ?? Data())))

@@ -1,0 +1,89 @@
+import CertificateProviding
+import FoundationEssentials
+import NIOCore
+import ServerTransport
+
+/// Requests to one server that are made again where that does no harm, within the time that one request has.
+///
+/// A connection may be tried again, since nothing was sent yet. Once something was, only a request that says so of
+/// itself: a server that was asked for a certificate and has failed to answer may have issued.
+struct PatientSession: Sendable {
+    let session: ServerSession
+    /// For a request with its repetitions.
+    let timeout: Duration
+    let pace: Pace
+    let now: @Sendable () -> Date
+
+    var server: ServerURL { session.server }
+
+    /// Connects, and verifies the server.
+    ///
+    /// - Throws: As ``ServerConnection/open(_:_:deadline:on:)``.
+    func connect() async throws(CertificateProviderError) { try await connect(until: pace.now() + timeout) }
+
+    /// Sends a request, as ``ServerSession/response(to:before:body:)`` does.
+    func response(
+        to request: HTTPRequest,
+        body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
+    ) async throws(CertificateProviderError) -> HTTPResponse {
+        let end = pace.now() + timeout
+        guard request.isRepeatable else {
+            try await connect(until: end)
+            return try await session.response(to: request, before: deadline(end), body: bind)
+        }
+        return try await repeating(until: end) { deadline throws(CertificateProviderError) in
+            try await session.response(to: request, before: deadline, body: bind)
+        } isTemporary: { response in
+            response.isTemporaryFailure ? .temporary(retryAfter: response.retryAfter(now: now())) : .final
+        }
+    }
+
+    private func connect(until end: ContinuousClock.Instant) async throws(CertificateProviderError) {
+        try await repeating(until: end) { deadline throws(CertificateProviderError) in
+            try await session.connect(before: deadline)
+        } isTemporary: { _ in
+            .final
+        }
+    }
+
+    private enum Verdict {
+        case final
+        case temporary(retryAfter: Duration?)
+    }
+
+    private func repeating<Answer>(
+        until end: ContinuousClock.Instant,
+        _ ask: (NIODeadline) async throws(CertificateProviderError) -> Answer, isTemporary judge: (Answer) -> Verdict
+    ) async throws(CertificateProviderError) -> Answer {
+        var attempt = 1
+        while true {
+            let outcome: Result<Answer, CertificateProviderError>
+            let verdict: Verdict
+            do throws(CertificateProviderError) {
+                let answer = try await ask(deadline(end))
+                (outcome, verdict) = (.success(answer), judge(answer))
+            } catch {
+                (outcome, verdict) = (
+                    .failure(error), error.code == .unavailable ? .temporary(retryAfter: nil) : .final
+                )
+            }
+            guard case .temporary(let told) = verdict, attempt < Pace.maximumAttempts else { return try outcome.get() }
+            let delay = told.map(pace.delay(afterBeingTold:)) ?? pace.delay(after: attempt)
+            // A server that is to be asked later than that is not asked sooner either.
+            guard pace.now() + delay < end else { return try outcome.get() }
+            do { try await pace.sleep(delay) } catch {
+                throw CertificateProviderError(.userCancelled, "The request to \(server.authority) was cancelled.")
+            }
+            attempt += 1
+        }
+    }
+
+    private func deadline(_ end: ContinuousClock.Instant) -> NIODeadline {
+        .now() + TimeAmount(pace.now().duration(to: end))
+    }
+}
+
+extension HTTPResponse {
+    /// Whether the same request may have another answer soon.
+    fileprivate var isTemporaryFailure: Bool { [408, 429, 500, 502, 503, 504].contains(status) }
+}

@@ -1,0 +1,28 @@
+import CertificateProviding
+import Crypto
+
+/// The SHA-256 digest of a CA's certificate, as people write it.
+enum CAFingerprint {
+    /// Reads hexadecimal digits, with or without colons. Only SHA-256: a certificate that has the SHA-1 or MD5 digest of
+    /// another can be made, and this digest is all that stands between what is secret and a stranger.
+    ///
+    /// - Throws: `configurationInvalid`.
+    static func parse(_ text: String) throws(CertificateProviderError) -> [UInt8] {
+        let digits = text.filter { $0 != ":" && !$0.isWhitespace }.compactMap { $0.isASCII ? $0.hexDigitValue : nil }
+        let isHexadecimal = text.allSatisfy { $0 == ":" || $0.isWhitespace || $0.isHexDigit && $0.isASCII }
+        guard isHexadecimal, digits.count == SHA256.byteCount * 2 else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                """
+                The fingerprint of the CA must be the SHA-256 digest of its certificate, which has 64 hexadecimal digits; \
+                'openssl x509 -noout -fingerprint -sha256' prints it.
+                """)
+        }
+        return stride(from: 0, to: digits.count, by: 2).map { UInt8(digits[$0] << 4 | digits[$0 + 1]) }
+    }
+
+    /// As OpenSSL prints it, so that it can be compared.
+    static func text(of certificate: X509Certificate) -> String {
+        certificate.sha256Fingerprint.map { [$0].hexEncoded.uppercased() }.joined(separator: ":")
+    }
+}

@@ -1,0 +1,165 @@
+import CertificateProviding
+import TestSupport
+import Testing
+
+@testable import RemoteMDMProvider
+
+/// How a server is known of which nothing was known before (RFC 7030, section 4.1.1).
+@Suite(.timeLimit(.minutes(5))) struct FirstTrustTests {
+    /// Sends a token without being asked for it.
+    private static let bearer = ["username": "", "password-source": "", "bearer-source": "env:TOKEN"]
+
+    private func settings(_ more: [String: String]) -> [String: String] {
+        Self.bearer.merging(["trust-anchors": ""]) { $1 }.merging(more) { $1 }
+    }
+
+    private func fingerprint(_ file: String, of server: ESTServer) throws -> String {
+        try #require(try CertificateFile.read(server.directory[file]).first).sha256Fingerprint.hexEncoded
+    }
+
+    private func asked(_ server: ESTServer) throws -> [[String: Any]] {
+        try server.requests().filter { $0["event"] as? String == "request" }
+    }
+
+    @Test func aFingerprintFindsTheAuthority() async throws {
+        let server = try await ESTServer.start("--auth", "bearer")
+        let storage = InMemoryStorage()
+        let settings = settings(["ca-fingerprint": try fingerprint("ca.pem", of: server)])
+        let provider = try server.provider(storage: storage, settings)
+        try server.verify(try await provider.getCertificate(NoUserInteraction()))
+        let requests = try asked(server)
+        let first = try #require(requests.first)
+        #expect(first["operation"] as? String == "cacerts")
+        #expect(first["authorization"] as? String == nil && first["client_certificate"] as? [String: Any] == nil)
+        // All else goes over another connection.
+        let others = requests.dropFirst()
+        #expect(others.allSatisfy { $0["connection"] as? Int != first["connection"] as? Int })
+        #expect(others.first?["operation"] as? String == "cacerts")
+        #expect(others.contains { $0["authorization"] as? String == "Bearer" })
+
+        // What was found is known.
+        let renewed = try await server.provider(storage: storage, settings).getCertificate(NoUserInteraction())
+        try server.verify(renewed)
+        let second = try asked(server).dropFirst(requests.count)
+        #expect(second.filter { $0["operation"] as? String == "cacerts" }.count == 1)
+        #expect(second.allSatisfy { $0["client_certificate"] as? [String: Any] != nil })
+    }
+
+    @Test func anotherFingerprintIsRefusedBeforeAnythingSecretIsSent() async throws {
+        let server = try await ESTServer.start("--auth", "bearer")
+        for (print, expected) in [
+            (try fingerprint("stranger-ca.pem", of: server), CertificateProviderError.Code.protocolError),
+            (try fingerprint("intermediate.pem", of: server), .configurationInvalid), ("abcd", .configurationInvalid),
+        ] {
+            let provider = try server.provider(settings(["ca-fingerprint": print]))
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == expected)
+        }
+        let requests = try asked(server)
+        #expect(requests.count == 2)
+        #expect(requests.allSatisfy { $0["authorization"] as? String == nil })
+        #expect(requests.allSatisfy { $0["operation"] as? String == "cacerts" })
+    }
+
+    @Test func aPersonConfirmsOnce() async throws {
+        let server = try await ESTServer.start("--auth", "bearer")
+        let storage = InMemoryStorage()
+        let person = Administrator(answering: true)
+        _ = try await server.provider(storage: storage, settings([:])).getCertificate(person)
+        let arguments = ["openssl", "x509", "-in", "ca.pem", "-noout", "-fingerprint", "-sha256"]
+        let text = String(decoding: try Subprocess.run(arguments, in: server.directory.path), as: UTF8.self)
+        let digits = try #require(text.split(separator: "=").last).split(whereSeparator: \.isNewline).joined()
+        #expect(person.questions.count == 1)
+        #expect(person.questions.first?.contains(digits) == true, "\(person.questions) \(digits)")
+        #expect(try asked(server).first?["authorization"] as? String == nil)
+
+        // A service that renews asks nobody.
+        let provider = try server.provider(storage: storage, settings([:]))
+        _ = try await provider.getCertificate(NoUserInteraction())
+        #expect(server.issued == 2)
+        // What is configured comes first.
+        let stranger = settings(["trust-anchors": server.directory["stranger-ca.pem"]])
+        let other = try server.provider(storage: storage, stranger)
+        #expect(await code { _ = try await other.getCertificate(NoUserInteraction()) } == .protocolError)
+        // Who deletes the identity takes it back.
+        try provider.deleteStoredCertificate()
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
+    }
+
+    @Test(arguments: [Bool?.some(false), nil]) func withoutAYesNothingGoesOn(answer: Bool?) async throws {
+        let expected: CertificateProviderError.Code = answer == nil ? .configurationInvalid : .userCancelled
+        let server = try await ESTServer.start("--auth", "bearer")
+        let storage = InMemoryStorage()
+        let provider = try server.provider(storage: storage, settings([:]))
+        let person = Administrator(answering: answer)
+        #expect(await code { _ = try await provider.getCertificate(person) } == expected)
+        #expect(person.questions.count == 1)
+        #expect(try asked(server).map { $0["operation"] as? String } == ["cacerts"])
+        #expect(try asked(server).first?["authorization"] as? String == nil)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
+        #expect(try asked(server).count == 1)
+    }
+
+    /// One who answers for the server names its authority, and cannot be it.
+    @Test func aConfirmedAuthorityMustHaveCertifiedTheServer() async throws {
+        let server = try await ESTServer.start("--auth", "bearer", "--server-certificate", "self-signed")
+        let storage = InMemoryStorage()
+        for settings in [settings(["ca-fingerprint": try fingerprint("ca.pem", of: server)]), settings([:])] {
+            let provider = try server.provider(storage: storage, settings)
+            let person = Administrator(answering: true)
+            #expect(await code { _ = try await provider.getCertificate(person) } == .protocolError)
+            // And is not remembered.
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
+        }
+        #expect(try asked(server).allSatisfy { $0["authorization"] as? String == nil })
+    }
+
+    @Test func parametersThatMeanNothingAreRefused() async throws {
+        let server = try await ESTServer.start()
+        let print = try fingerprint("ca.pem", of: server)
+        let pinned = ["pin": server.directory["server.pem"], "pin-mode": "pin-only", "ca-fingerprint": print]
+        for settings in [
+            pinned, ["ca-identifier": "one"], ["scep-allow-3des": "true"], ["challenge-source": "prompt"],
+            ["server-keygen": "perhaps"],
+        ] {
+            #expect(await code { _ = try server.provider(settings) } == .configurationInvalid, "\(settings)")
+        }
+    }
+
+    @Test func moreThanAPersonCanCompareIsNotShown() async throws {
+        let server = try await ESTServer.start()
+        let provider = try server.provider(settings([:]))
+        let person = Administrator(answering: true)
+        let authorities = try (1...5).map { try CertifiedKey("Root \($0)", key: TestKeys.makeP256()).certificate }
+        let environment = ProviderEnvironment.testing()
+        let trust = try AuthorityTrust(try provider.settings(), environment, person, TurnedClock().pace)
+        try await trust.confirm(Array(authorities.prefix(2)))
+        let question = try #require(person.questions.first)
+        #expect(authorities.prefix(2).allSatisfy { question.contains(CAFingerprint.text(of: $0)) })
+        for refused in [[], authorities] {
+            #expect(await code { try await trust.confirm(refused) } == .configurationInvalid)
+        }
+        #expect(person.questions.count == 1)
+    }
+
+    @Test func aPinIsLookedAtOnTheFirstConnectionToo() async throws {
+        let server = try await ESTServer.start("--auth", "bearer")
+        let print = try fingerprint("ca.pem", of: server)
+        let another = "sha256/" + String(repeating: "A", count: 43) + "="
+        let wrong = try server.provider(settings(["ca-fingerprint": print, "pin": another]))
+        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(try asked(server).isEmpty)
+        let right = settings(["ca-fingerprint": print, "pin": server.directory["server.pem"]])
+        _ = try await server.provider(right).getCertificate(NoUserInteraction())
+        #expect(server.issued == 1)
+    }
+
+    @Test func anchorAndFingerprintMustBothFit() async throws {
+        let server = try await ESTServer.start("--auth", "bearer")
+        let anchored = Self.bearer.merging(["ca-fingerprint": try fingerprint("stranger-ca.pem", of: server)]) { $1 }
+        let wrong = try server.provider(anchored)
+        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(server.issued == 0)
+        let both = Self.bearer.merging(["ca-fingerprint": try fingerprint("ca.pem", of: server)]) { $1 }
+        _ = try await server.provider(both).getCertificate(NoUserInteraction())
+    }
+}

@@ -1,0 +1,112 @@
+import CertificateProviding
+import TestSupport
+import Testing
+
+@testable import RemoteMDMProvider
+
+/// What is asked again by itself, and what never is.
+@Suite(.timeLimit(.minutes(5))) struct RepetitionTests {
+    @Test func whatDoesNoHarmIsAskedAgain() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        for (fault, count) in [
+            ("cacerts-status-503*2", 3), ("cacerts-status-500*1", 2), ("cacerts-close-after-request*2", 3),
+            ("csrattrs-429*1", 2), ("csrattrs-half-close*1", 2),
+        ] {
+            let clock = TurnedClock()
+            let before = try server.requests().count
+            try server.verify(
+                try await server.provider(label: "fault-\(fault)", clock: clock).getCertificate(NoUserInteraction()))
+            let operation = String(fault.prefix { $0 != "-" })
+            let asked = try server.requests().dropFirst(before).filter { $0["operation"] as? String == operation }
+            #expect(asked.count == count, "\(fault)")
+            #expect(clock.waits.count == count - 1, "\(fault)")
+        }
+    }
+
+    @Test func whatFailsForGoodIsAskedThreeTimes() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let clock = TurnedClock()
+        let provider = try server.provider(label: "fault-cacerts-status-502", clock: clock)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .unavailable)
+        #expect(clock.waits == [.milliseconds(700), .milliseconds(1200)])
+        #expect(try server.requests().count == 3)
+        // What will not be another answer is not asked for again.
+        let wrong = try server.provider(label: "fault-cacerts-status-404", clock: clock)
+        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .configurationInvalid)
+        #expect(try server.requests().count == 4)
+    }
+
+    @Test(arguments: ["close-after-request*1", "status-503*1", "cut-40*1", "status-503-retry-1*1"])
+    func aRequestForACertificateIsNotRepeated(fault: String) async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let clock = TurnedClock()
+        let provider = try server.provider(label: "fault-\(fault)", clock: clock)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
+        // With the password, which the first one is refused without.
+        let sent = try server.requests().filter { $0["user"] as? String != nil }
+        #expect(sent.count == 1)
+        #expect(clock.waits.isEmpty)
+    }
+
+    @Test func aServerSaysWhenToComeBack() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let clock = TurnedClock()
+        let soon = try server.provider(label: "fault-cacerts-status-503-retry-5*1", clock: clock)
+        _ = try await soon.getCertificate(NoUserInteraction())
+        #expect(clock.waits == [.milliseconds(5700)])
+        // Later than the deadline: it is not asked before that.
+        let late = try server.provider(label: "fault-cacerts-status-429-retry-120", clock: clock)
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await late.getCertificate(NoUserInteraction())
+        }
+        #expect(error?.code == .unavailable && error?.retryAfter == .seconds(120))
+        #expect(clock.waits.count == 1)
+    }
+
+    @Test func aServerThatIsNotThereIsLookedForAgain() async throws {
+        let clock = TurnedClock(draw: 1)
+        let server = try await ESTServer.start()
+        let provider = try server.provider(["url": "https://localhost:1"], clock: clock)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .unavailable)
+        #expect(clock.waits == [.milliseconds(1200), .milliseconds(2200)])
+    }
+
+    @Test func waitsHaveAFloorAndAreDrawn() {
+        #expect(TurnedClock(draw: 0).pace.delay(after: 3) == .milliseconds(200))
+        #expect(TurnedClock(draw: 1).pace.delay(after: 3) == .milliseconds(4200))
+        #expect(TurnedClock(draw: 0).pace.delay(afterBeingTold: .zero) == .milliseconds(200))
+        let drawn = (0..<64).map { _ in Pace().delay(after: 1) }
+        #expect(Set(drawn).count > 1 && drawn.allSatisfy { (.milliseconds(200)...(.milliseconds(1200))).contains($0) })
+    }
+
+    @Test func whatHoldsForARunIsAskedForOnce() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--pending", "2", "--csrattrs", "hash:sha384")
+        _ = try await server.provider().getCertificate(NoUserInteraction())
+        let operations = try server.requests().compactMap { $0["operation"] as? String }
+        #expect(operations.filter { $0 == "csrattrs" }.count == 1)
+        #expect(operations.filter { $0 == "cacerts" }.count == 1)
+        #expect(operations.filter { $0 == "simpleenroll" }.count >= 3)
+    }
+
+    @Test func aWaitForADecisionIsCountedDown() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--pending", "1", "--retry-after", "3")
+        let (clock, person) = (TurnedClock(), Administrator(answering: nil))
+        _ = try await server.provider(clock: clock).getCertificate(person)
+        #expect(person.waits == [3, 2, 1, 0].map { .seconds($0) })
+        #expect(clock.waits == [1, 1, 1].map { .seconds($0) })
+    }
+
+    @Test func soItIsWithSCEP() async throws {
+        let responder = try SCEPResponder(.init(pending: 1))
+        let recorder = RecordingTransport(responder.transport)
+        let client = SCEPClient.testing(
+            try SCEPConfiguration(trusting: responder.authority.certificate), transport: recorder.transport)
+        _ = try await client.authorities()
+        for isPending in [false, true] {
+            _ = try await client.enrol(.testing(key: TestKeys.rsa.get(), isPending: isPending))
+        }
+        #expect(
+            recorder.operations == ["GET GetCACert", "GET GetCACaps", "POST PKIOperation", "POST PKIOperation"])
+        #expect(recorder.requests.map(\.isRepeatable) == [true, true, false, false])
+    }
+}

@@ -1,0 +1,121 @@
+import CertificateProviding
+import Foundation
+import TestSupport
+import Testing
+
+@testable import RemoteMDMProvider
+
+/// A server goes over to a new root.
+@Suite(.timeLimit(.minutes(5))) struct RolloverTests {
+    private func operations(_ server: ESTServer, after count: Int) throws -> [String] {
+        try server.requests().dropFirst(count).compactMap { $0["operation"] as? String }
+    }
+
+    /// The old root has certified the new one's key.
+    @Test func aRootThatTheOldOneVouchesForIsTaken() async throws {
+        let server = try await ESTServer.start("--auth", "bearer")
+        let storage = InMemoryStorage()
+        let settings = ["username": "", "password-source": "", "bearer-source": "env:TOKEN"]
+        let provider = try server.provider(storage: storage, settings)
+        try server.verify(try await provider.getCertificate(NoUserInteraction()))
+        try server.rollOver()
+        let before = try server.requests().count
+        try server.verify(try await provider.getCertificate(NoUserInteraction()), by: "new-ca.pem")
+        let requests = try server.requests().dropFirst(before).filter { $0["event"] as? String == "request" }
+        let first = try #require(requests.first)
+        #expect(first["operation"] as? String == "cacerts")
+        #expect(first["authorization"] as? String == nil && first["client_certificate"] as? [String: Any] == nil)
+        #expect(requests.dropFirst().allSatisfy { $0["connection"] as? Int != first["connection"] as? Int })
+        // From now on it is known.
+        let count = try server.requests().count
+        try server.verify(try await provider.getCertificate(NoUserInteraction()), by: "new-ca.pem")
+        #expect(try operations(server, after: count).filter { $0 == "cacerts" }.count == 1)
+    }
+
+    @Test func aRootThatNobodyVouchesForIsNot() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--no-links")
+        let provider = try server.provider(storage: InMemoryStorage())
+        let first = try await provider.getCertificate(NoUserInteraction())
+        try server.rollOver()
+        let before = try server.requests().count
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(try operations(server, after: before) == ["cacerts"])
+        #expect(try provider.getStoredCertificate()?.certificate == first.certificate)
+    }
+
+    /// A stranger is not even asked.
+    @Test func aServerThatWasNeverKnownHasNoSuccessor() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        try server.rollOver()
+        let provider = try server.provider()
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(try operations(server, after: 0).isEmpty)
+    }
+
+    @Test func aRootThatWasNamedBeforeIsKnown() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--no-links")
+        let storage = InMemoryStorage()
+        let provider = try server.provider(storage: storage, label: "fault-rollover")
+        _ = try await provider.getCertificate(NoUserInteraction())
+        try server.rollOver()
+        let before = try server.requests().count
+        try server.verify(try await provider.getCertificate(NoUserInteraction()), by: "new-ca.pem")
+        #expect(try operations(server, after: before).filter { $0 == "cacerts" }.count == 1)
+    }
+
+    @Test func withAPinAndTheHostsListNothingIsLearnt() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--server-certificate", "self-signed")
+        let storage = InMemoryStorage()
+        let settings = ["pin": server.directory["server.pem"], "trust-anchors": "", "pin-mode": "pin-only"]
+        let provider = try server.provider(storage: storage, settings)
+        _ = try await provider.getCertificate(NoUserInteraction())
+        #expect(try storage.record(named: provider.settings().authoritiesRecordName) == nil)
+    }
+
+    @Test func onlyTheOldRootItselfVouches() async throws {
+        let old = try CertifiedKey("Root", key: TestKeys.makeP256())
+        let new = try CertifiedKey("Root", key: TestKeys.makeP256())
+        let stranger = try CertifiedKey("Root", key: TestKeys.makeP256())
+        let newWithOld = try CertifiedKey("Root", key: new.key, issuer: old)
+        let oldWithNew = try CertifiedKey("Root", key: old.key, issuer: new)
+        let now = Date()
+        func successors(_ bag: [CertifiedKey]) async -> [X509Certificate] {
+            await Roots.successors(in: bag.map(\.certificate), of: [old.certificate], at: now)
+        }
+        #expect(await successors([oldWithNew, new, newWithOld, old]) == [new.certificate])
+        #expect(await successors([oldWithNew, new, old]).isEmpty)
+        #expect(await successors([newWithOld, oldWithNew, old]).isEmpty)
+        // For another name, for another key, by another, for nobody who issues, by one whom the old root lets issue.
+        let intermediate = try CertifiedKey("Issuing", key: TestKeys.makeP256(), issuer: old)
+        for link in [
+            try CertifiedKey("Another", key: new.key, issuer: old),
+            try CertifiedKey("Root", key: stranger.key, issuer: old),
+            try CertifiedKey("Root", key: new.key, issuer: stranger),
+            try CertifiedKey("Root", key: new.key, issuer: old, isAuthority: false),
+            try CertifiedKey("Root", key: new.key, issuer: old, notAfter: now.addingTimeInterval(-60)),
+            try CertifiedKey("Root", key: new.key, issuer: intermediate),
+        ] {
+            #expect(await successors([link, new, intermediate, oldWithNew]).isEmpty)
+        }
+        let all = [newWithOld, new, oldWithNew, intermediate, old].map(\.certificate)
+        #expect(Roots.all(in: all, at: now) == [new.certificate, old.certificate])
+    }
+
+    @Test func aRecordIsReadWholeOrNotAtAll() throws {
+        let certificates = try [CertifiedKey.authority.get().certificate, CertifiedKey.impostor.get().certificate]
+        let known = KnownAuthorities(basis: [UInt8](repeating: 7, count: 32), certificates: certificates)
+        let bytes = known.encoded.withUnsafeBytes { Array($0) }
+        #expect(try KnownAuthorities(known.encoded) == known)
+        #expect(try KnownAuthorities(SecretBytes(copying: [])) == nil)
+        let boundary = 1 + 32 + 4 + certificates[0].derRepresentation.count
+        for count in 1..<bytes.count where count != boundary {
+            #expect(throws: CertificateProviderError.self) {
+                try KnownAuthorities(SecretBytes(copying: bytes.prefix(count)))
+            }
+        }
+        let newer = #expect(throws: CertificateProviderError.self) {
+            try KnownAuthorities(SecretBytes(copying: [2] + bytes.dropFirst()))
+        }
+        #expect(newer?.code == .storeReadFailed)
+    }
+}

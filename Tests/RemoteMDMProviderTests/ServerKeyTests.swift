@@ -1,0 +1,155 @@
+import CertificateProviding
+import NIOHTTP1
+import ServerTransport
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import RemoteMDMProvider
+
+/// Keys that the server makes (RFC 7030, section 4.4).
+@Suite(.timeLimit(.minutes(5))) struct ServerKeyTests {
+    private static let settings = ["server-keygen": "true"]
+
+    @Test(arguments: [("pkcs8", "p256"), ("pkcs8", "p384"), ("pkcs8", "rsa2048"), ("pkcs1", "rsa2048")])
+    func theServersKeyIsTheIdentitys(form: String, type: String) async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--serverkeygen", form)
+        let storage = InMemoryStorage()
+        let settings = Self.settings.merging(["key-type": type]) { $1 }
+        let first = try await server.provider(storage: storage, settings).getCertificate(NoUserInteraction())
+        try server.verify(first)
+        try await first.verifyPossession()
+        let again = try await server.provider(storage: storage, settings).getCertificate(NoUserInteraction())
+        try server.verify(again)
+        #expect(again.certificate.publicKey != first.certificate.publicKey)
+        let stored = try server.provider(storage: storage, settings).getStoredCertificate()
+        #expect(stored?.certificate == again.certificate)
+        let asked = try server.requests().filter { $0["serial"] as? String != nil }
+        #expect(asked.map { $0["operation"] as? String } == ["serverkeygen", "serverkeygen"])
+        // The key that had signed the request is nobody's.
+        let sent = asked.compactMap { $0["csr_key_sha256"] as? String }
+        #expect(!sent.contains(first.certificate.publicKey.sha256.hexEncoded))
+    }
+
+    @Test func nobodyGetsAKeyWithoutAsking() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--serverkeygen", "off")
+        _ = try await server.provider().getCertificate(NoUserInteraction())
+        let provider = try server.provider(Self.settings)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
+        #expect(try server.requests().filter { $0["operation"] as? String == "simpleenroll" }.isEmpty == false)
+        let scep = ["protocol": "scep", "trust-anchors": "", "ca-fingerprint": String(repeating: "ab", count: 32)]
+        #expect(
+            await code { _ = try server.provider(scep.merging(Self.settings) { $1 }) } == .configurationInvalid)
+    }
+
+    @Test(arguments: [
+        "other-key", "wrong-subject", "untrusted", "expired", "empty-bag", "not-base64", "garbage", "empty-body",
+        "wrong-type", "cut-1200", "raw-der",
+    ])
+    func whatDoesNotFitIsRefused(fault: String) async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let storage = InMemoryStorage()
+        let provider = try server.provider(storage: storage, label: "fault-\(fault)", Self.settings)
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await provider.getCertificate(NoUserInteraction())
+        }
+        #expect(fault == "cut-1200" || error?.code == .protocolError, "\(String(describing: error))")
+        #expect(try provider.getStoredCertificate() == nil)
+    }
+
+    /// A kill between two writes must not leave the one without the other.
+    @Test func keyAndCertificateAreStoredInOneWrite() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let storage = WatchedStorage()
+        for count in 1...2 {
+            let identity = try await server.provider(storage: storage, Self.settings)
+                .getCertificate(NoUserInteraction())
+            #expect(storage.written.count == count)
+            let last = try #require(storage.written.last)
+            let key = try SoftwareKey(pkcs8: #require(last.privateKey), location: .store)
+            #expect(try RemoteMDMProvider.identity(last, key).certificate == identity.certificate)
+        }
+    }
+
+    private func response(_ body: String, type: String = "multipart/mixed; boundary=b") -> HTTPResponse {
+        HTTPResponse(status: 200, headers: ["Content-Type": type], body: Array(body.utf8))
+    }
+
+    private func part(_ type: String, _ content: String) -> String {
+        "--b\r\nContent-Type: \(type)\r\n\r\n\(content)\r\n"
+    }
+
+    @Test func partsAreToldApart() throws {
+        let body =
+            "preamble\r\n" + part("application/pkcs8", "AA\r\nBB") + part("text/plain; a=b", "--bx") + "--b--\r\nx"
+        for type in [
+            "multipart/mixed; boundary=b", "Multipart/Mixed;Boundary=\"b\"", "multipart/mixed; a=c; boundary=b ",
+        ] {
+            for text in [body, body.replacing("\r\n", with: "\n"), body.replacing("--b\r\n", with: "--b  \r\n")] {
+                let parts = try MultipartBody(response(text, type: type)).parts
+                #expect(parts.map(\.type) == ["application/pkcs8", "text/plain; a=b"])
+                #expect(parts.map { String(decoding: $0.content, as: UTF8.self) } == ["AABB", "--bx"])
+            }
+        }
+        for (text, type) in [
+            (body, "text/html"), (body, "multipart/mixed"), (body, "multipart/mixed; boundary="),
+            (body, "multipart/mixed; boundary=" + String(repeating: "b", count: 71)),
+            (body.replacing("--b--", with: "--b-"), "multipart/mixed; boundary=b"), ("", "multipart/mixed; boundary=b"),
+            (String(repeating: part("a/b", "c"), count: 9) + "--b--", "multipart/mixed; boundary=b"),
+        ] {
+            let error = #expect(throws: CertificateProviderError.self) { try MultipartBody(response(text, type: type)) }
+            #expect(error?.code == .protocolError)
+        }
+    }
+
+    @Test func anEncryptedKeyIsRefusedWithTheReason() throws {
+        let certificates = part("application/pkcs7-mime; smime-type=certs-only", "AAAA")
+        let encrypted = part("application/pkcs7-mime; smime-type=server-generated-key", "AAAA")
+        let error = #expect(throws: CertificateProviderError.self) {
+            try ServerGeneratedKey(response(encrypted + certificates + "--b--"))
+        }
+        #expect(error?.code == .unsupportedAlgorithm)
+        let key = part("application/pkcs8", "AAAA")
+        for parts in [key + key + certificates, key, certificates, key + certificates + certificates] {
+            let error = #expect(throws: CertificateProviderError.self) {
+                try ServerGeneratedKey(response(parts + "--b--"))
+            }
+            #expect(error?.code == .protocolError && error?.message.contains("one of each") == true)
+        }
+    }
+}
+
+/// Keeps every entry that was ever there.
+private final class WatchedStorage: IdentityStorage {
+    private let storage = InMemoryStorage()
+    private let entries = Mutex([StoredIdentity]())
+
+    var written: [StoredIdentity] { entries.withLock(\.self) }
+
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+        entries.withLock { $0.append(identity) }
+        try storage.setEntry(identity, named: name)
+    }
+
+    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+        try storage.entry(named: name)
+    }
+
+    func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
+        try storage.version(ofEntryNamed: name)
+    }
+
+    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: name) }
+
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        try storage.record(named: name)
+    }
+
+    func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError) { try storage.updateRecord(named: name, change) }
+
+    func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim? {
+        try storage.claimRecord(named: name)
+    }
+}
