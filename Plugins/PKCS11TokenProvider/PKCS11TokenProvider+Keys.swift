@@ -49,6 +49,17 @@ extension PKCS11TokenProvider: KeyGenerating {
         }
     }
 
+    public func keyAtHand(for publicKey: PublicKeyInfo) throws(CertificateProviderError) -> (any IdentityKey)? {
+        do throws(CertificateProviderError) {
+            let tokens = try self.tokens()
+            return try tokens.calls.wait("looking for the key") { () throws(CertificateProviderError) in
+                try tokens.keyAtHand(for: publicKey)
+            }
+        } catch {
+            throw error.attributed(to: id)
+        }
+    }
+
     /// Writes the leaf under the key's `CKA_ID` and label, and the intermediates that are not on the token.
     public func store(
         certificateChain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
@@ -161,6 +172,22 @@ extension Tokens {
         }
         try requireLogin(to: present)
         return (token, try tokenToOpen(of: present))
+    }
+
+    fileprivate func keyAtHand(for publicKey: PublicKeyInfo) throws(CertificateProviderError) -> TokenKey? {
+        var failures: [CertificateProviderError] = []
+        let present = try present(&failures)
+        guard !present.isEmpty else { throw failures.first ?? tokenNotPresent() }
+        try requireLogin(to: present)
+        if let login = try tokenToOpen(of: present) {
+            guard login.isUnattended else { return nil }
+            try open(login, nil)
+        }
+        for (token, _) in present where token.isOpen {
+            if let key = try token.key(for: publicKey, id: settings.uri.objectID) { return key }
+        }
+        throw CertificateProviderError(
+            .notFound, "No token that 'uri' leads to has the private key (\(publicKey.displayName)).")
     }
 
     /// What a login would show may be what is looked for.

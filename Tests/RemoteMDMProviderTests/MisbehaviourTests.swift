@@ -22,7 +22,8 @@ import Testing
         do { _ = try await provider.getCertificate(NoUserInteraction()) } catch {
             failure = error as? CertificateProviderError
         }
-        #expect(ContinuousClock.now - start < .seconds(15), "\(fault)")
+        // It has 20 s for each of a few requests; a busy host has its own idea of time.
+        #expect(ContinuousClock.now - start < .seconds(90), "\(fault)")
         if failure != nil {
             #expect(try provider.getStoredCertificate()?.certificate == first.certificate, "\(fault)")
         }

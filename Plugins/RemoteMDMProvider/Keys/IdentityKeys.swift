@@ -49,7 +49,7 @@ struct IdentityKeys: Sendable {
         switch kept {
         case .sealed(let privateKey): return try SoftwareKey(pkcs8: privateKey, location: .store)
         case .token(let uri, let publicKey):
-            if let identity = try tokens.provider(ofKey: uri).getStoredCertificate() { return identity.key }
+            if let key = try tokens.provider(ofKey: uri).keyAtHand(for: publicKey) { return key }
             if let key = tokens.openedKey(for: publicKey) { return key }
             throw CertificateProviderError(
                 .interactionRequired,

@@ -26,6 +26,12 @@ public protocol KeyGenerating: CertificateProvider {
         for publicKey: PublicKeyInfo, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> (any IdentityKey)?
 
+    /// As ``key(for:_:)``, where nobody has to be asked; `nil` where somebody would have to be. Blocks for the key's home,
+    /// for a bounded time.
+    ///
+    /// - Throws: `notFound` where there is no such key, and what the key's home reports.
+    func keyAtHand(for publicKey: PublicKeyInfo) throws(CertificateProviderError) -> (any IdentityKey)?
+
     /// Writes an issued chain beside its key and lets the key sign a probe. What is there already stays, also other
     /// certificates for the same key.
     ///
