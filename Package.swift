@@ -207,7 +207,7 @@ let package = Package(
                 "CertificateProviding", "CP11Kit", "IdentityStore", "PKCS11TokenProvider", "RemoteMDMProvider",
                 "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
-            ]),
+            ], exclude: ["extracting-module.c"]),
         .testTarget(
             name: "PKCS12FileProviderTests",
             dependencies: [

@@ -87,7 +87,7 @@ import Testing
                 + ["p11-kit", "server", "-f", "-n", socket, "-p", TokenTests.library, "pkcs11:token=host"])
         try #require(tokens.readLine() != nil)
         let remote = ["P11_KIT_SERVER_ADDRESS": "unix:path=" + socket]
-        let configuration = try configure(server, module: try Self.client())
+        let configuration = try configure(server, module: try P11KitClient.path())
         let renewal = ["fetch", "--force", "--json"] + configuration
         let start = ContinuousClock.now
         let first = try certprov(renewal, remote)
@@ -113,12 +113,5 @@ import Testing
         let listing = try listing()
         #expect(left.count == 4, "\(listing)")
         withExtendedLifetime(tokens) {}
-    }
-
-    /// p11-kit's module that asks a server.
-    private static func client() throws -> String {
-        let folders = try FileManager.default.contentsOfDirectory(atPath: "/usr/lib").map { "/usr/lib/" + $0 }
-        let paths = folders.map { $0 + "/pkcs11/p11-kit-client.so" }
-        return try #require(paths.first { FileManager.default.fileExists(atPath: $0) })
     }
 }
