@@ -18,7 +18,9 @@ extension Enrolment {
         var client = try makeClient(presenting: current, first, credentials, trust)
         do { try await client.connect() } catch {
             guard error.code == .protocolError, let next = try await trust.trustAfterRollover() else { throw error }
-            client = try makeClient(presenting: current, next, credentials, trust)
+            // The token endpoint may be this server, and is known as it is.
+            let known = settings.oauth == nil ? credentials : try await self.credentials(next)
+            client = try makeClient(presenting: current, next, known, trust)
             try await client.connect()
         }
         let authorities = try await client.authorities()

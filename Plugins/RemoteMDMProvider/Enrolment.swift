@@ -44,18 +44,19 @@ struct Enrolment {
         let early =
             settings.enrolmentProtocol == .scep
             ? try await pendingEnrolment(after: current?.key) { () throws(CertificateProviderError) in .rsa2048 } : nil
-        var begun = early?.0
+        var stage = Stage.before(early?.new)
         do throws(CertificateProviderError) {
             let (client, authorities) = try await connect(presenting: renewed)
-            var (pending, key) =
+            let begun =
                 if let early { early } else {
                     try await pendingEnrolment(after: current?.key) { () async throws(CertificateProviderError) in
                         try await client.preferredKeyType()
                     }
                 }
+            var (pending, key) = (begun.pending, begun.key)
             let end = pace.now() + settings.timeout
             while true {
-                begun = pending
+                stage = .asking(pending, isNew: begun.new != nil)
                 interaction.report(
                     renewed == nil
                         ? "Asking for a certificate for \(settings.names.subjectText)"
@@ -78,12 +79,14 @@ struct Enrolment {
                     try await wait(delay ?? .seconds(60), until: end)
                     continue
                 }
+                stage = .answered(pending)
                 let issued = try await IssuedCertificate(
                     certificates, for: request, from: authorities, at: environment.now())
+                stage = .done
                 return try await store(issued, key, pending, replacing: current?.key)
             }
         } catch {
-            if error.endsEnrolment, let begun { await abandon(begun) }
+            if let pending = stage.abandoned(after: error) { await abandon(pending) }
             throw error
         }
     }
@@ -101,7 +104,7 @@ struct Enrolment {
             environment.logger.warning("the key of the current identity is gone from its token")
         } catch {
             // A token that is wanted no more, and may be lost, is not waited for.
-            guard settings.token == nil else { throw error }
+            if let uri = kept.tokenURI, keys.tokens.isConfigured(forKey: uri) { throw error }
             environment.logger.warning(
                 "the token with the current identity's key cannot be used", metadata: ["reason": "\(error)"])
         }
@@ -111,7 +114,7 @@ struct Enrolment {
     /// The key that is to be certified: that of an enrolment that did not come to its end, or a new one.
     private func pendingEnrolment(
         after current: KeptKey?, _ preferredType: () async throws(CertificateProviderError) -> KeyType?
-    ) async throws(CertificateProviderError) -> (PendingEnrolment, any IdentityKey) {
+    ) async throws(CertificateProviderError) -> Begun {
         let kept = try await blocking { () throws(CertificateProviderError) in
             try storage.record(named: settings.recordName).flatMap { record throws(CertificateProviderError) in
                 try PendingEnrolment(record)
@@ -125,8 +128,12 @@ struct Enrolment {
                     metadata: ["key": "\(kept.replaced?.tokenURI ?? "")", "reason": "\(error)"])
             }
         } else if let kept {
-            if let key = try await keys.find(kept.key, interaction) { return (try await requested(kept, key), key) }
-            environment.logger.warning("the key of a pending enrolment is gone from its token; another one is made")
+            if let key = try await keys.find(kept.key, interaction) {
+                // As it is configured now, which may be why the last one has failed.
+                if fits(kept.key, key) { return Begun(pending: try await requested(kept, key), key: key) }
+            } else {
+                environment.logger.warning("the key of a pending enrolment is gone from its token; another one is made")
+            }
             try await keys.discard(kept.key, interaction)
         }
         let type = if let type = settings.keyType { type } else { try await preferredType() ?? .p256 }
@@ -141,7 +148,22 @@ struct Enrolment {
         guard let kept = made.withLock({ $0 }) else {
             throw CertificateProviderError(.internal, "A key was made and not written down.")
         }
-        return (try await requested(PendingEnrolment(key: kept), key), key)
+        let pending = try await requested(PendingEnrolment(key: kept), key)
+        return Begun(pending: pending, key: key, new: pending)
+    }
+
+    /// What an enrolment goes on with.
+    private struct Begun {
+        let pending: PendingEnrolment
+        let key: any IdentityKey
+        /// The same, where this run has made the key.
+        var new: PendingEnrolment?
+    }
+
+    /// Whether a key is of the kind, and lives where, new ones do.
+    private func fits(_ kept: KeptKey, _ key: any IdentityKey) -> Bool {
+        let isAtHome = kept.tokenURI.map { keys.tokens.isConfigured(forKey: $0) } ?? (settings.token == nil)
+        return isAtHome && settings.keyType.map { $0.fits(key.publicKey) } ?? true
     }
 
     /// With its request, which stays the same from then on.
@@ -169,15 +191,14 @@ struct Enrolment {
         try await keep(nil)
     }
 
-    /// Leaves nothing of a request on a token that the server has refused, or answered with what cannot be used.
+    /// Forgets a request that has found its end without a certificate, and leaves nothing of it on a token.
     private func abandon(_ pending: PendingEnrolment) async {
-        guard pending.key.tokenURI != nil else { return }
         do throws(CertificateProviderError) {
             try await keys.discard(pending.key, interaction)
             try await keep(nil)
         } catch {
             environment.logger.warning(
-                "the key of a refused request is still on the token; the next enrolment uses it",
+                "the key of a refused request is still there; the next enrolment uses it",
                 metadata: ["reason": "\(error)"])
         }
     }
@@ -234,12 +255,5 @@ struct Enrolment {
         _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
     ) async throws(CertificateProviderError) -> T {
         try await environment.executor.run(work)
-    }
-}
-
-extension CertificateProviderError {
-    /// Whether a request has found its end with it: asking again with the same key would not lead further.
-    fileprivate var endsEnrolment: Bool {
-        ![.pending, .timedOut, .unavailable, .userCancelled, .tokenNotPresent, .storeWriteFailed].contains(code)
     }
 }

@@ -3,7 +3,7 @@ import CertificateProviding
 /// A key that a certificate was or is about to be asked for, as it rests in the identity store until there is one:
 ///
 ///     offset  size
-///     0       1     format version, 1
+///     0       1     format version, 2
 ///     1       1     whether the server has said that it has not decided yet
 ///     2       …     six fields, each with its size in 4 octets, big-endian, before it:
 ///                   key, PKCS#8; request, PKCS#10; of a key in a token its URI and its public key, DER;
@@ -18,7 +18,7 @@ struct PendingEnrolment: Sendable {
     /// The key in a token that is to be destroyed once the stored identity is that of ``key``.
     var replaced: KeptKey?
 
-    private static let format: UInt8 = 1
+    private static let format: UInt8 = 2
     private static let fieldCount = 6
 
     init(key: KeptKey) { self.key = key }

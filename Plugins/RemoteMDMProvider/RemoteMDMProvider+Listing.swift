@@ -7,10 +7,14 @@ extension RemoteMDMProvider: IdentityListing {
         do throws(CertificateProviderError) {
             return try await environment.executor.run { [self] () throws(CertificateProviderError) in
                 var list = IdentityList()
-                if let stored = try getStoredCertificate() {
-                    list.identities.append(ListedIdentity(stored, isStored: true))
-                }
                 let settings = try settings()
+                if let entry = try environment.storage.entry(named: settings.entryName) {
+                    list.identities.append(Self.listed(entry))
+                    // Whether its key can be had says the other one; the certificate is here.
+                    do throws(CertificateProviderError) { _ = try getStoredCertificate() } catch {
+                        list.failures.append(error)
+                    }
+                }
                 let record = try environment.storage.record(named: settings.recordName)
                 if let pending = try record.flatMap({ record throws(CertificateProviderError) in
                     try PendingEnrolment(record)
@@ -26,5 +30,12 @@ extension RemoteMDMProvider: IdentityListing {
         } catch {
             return IdentityList(failures: [error.attributed(to: id)])
         }
+    }
+
+    private static func listed(_ entry: StoredIdentity) -> ListedIdentity {
+        ListedIdentity(
+            provider: id, alias: nil, isStored: true, certificateChain: entry.certificateChain,
+            keyLocation: entry.privateKey == nil ? .token : .store, isKeyExportable: entry.privateKey != nil,
+            keyURI: KeptKey(entry)?.tokenURI.map { String($0.prefix { $0 != "?" }) })
     }
 }

@@ -3,6 +3,7 @@ import CertificateTLS
 import FoundationEssentials
 import Logging
 import RemoteMDMParameters
+import ServerTransport
 import Synchronization
 
 /// An identity that a device-management server issues.
@@ -34,7 +35,8 @@ public final class RemoteMDMProvider: CertificateProvider {
         state.withLock { $0 = (settings, keys) }
     }
 
-    /// Enrols, or resumes an enrolment that was begun, with the same key. Suspends for at most `timeout`.
+    /// Enrols, or resumes an enrolment that was begun, with the same key. Suspends for at most `timeout` for
+    /// each request, of which there are a few, and as long again for a decision.
     ///
     /// - Throws: `pending` where the server has not decided: ask again later. `rejected` where it refuses, `unavailable`
     ///   where it does not answer, `protocolError` where what it answers must not be used, `operationNotAllowed` while
@@ -69,7 +71,22 @@ public final class RemoteMDMProvider: CertificateProvider {
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
             let (settings, keys) = try configured()
-            for uri in try keysInTokens() { try keys.tokens.destroyer(ofKey: uri).deleteStoredCertificate() }
+            guard let claim = try environment.storage.claimRecord(named: settings.recordName) else {
+                throw CertificateProviderError(
+                    .operationNotAllowed, "A process is enrolling with \(settings.server.authority); wait for it.")
+            }
+            defer { claim.isInterrupted = false }
+            for uri in try keysInTokens() {
+                do throws(CertificateProviderError) {
+                    try keys.tokens.destroyer(ofKey: uri).deleteStoredCertificate()
+                } catch {
+                    // A token that is configured no more may be lost, and must not keep what is here for ever.
+                    if keys.tokens.isConfigured(forKey: uri) { throw error }
+                    environment.logger.warning(
+                        "a key is left in a token that cannot be used",
+                        metadata: ["key": "\(uri)", "reason": "\(error)"])
+                }
+            }
             try environment.storage.updateRecord(named: settings.recordName) { _ in SecretBytes(copying: []) }
             try AuthorityTrust.forget(settings, in: environment.storage)
             try environment.storage.removeEntry(named: settings.entryName)
@@ -81,9 +98,11 @@ public final class RemoteMDMProvider: CertificateProvider {
     /// The URIs of the keys in tokens that this host remembers.
     private func keysInTokens() throws(CertificateProviderError) -> [String] {
         let (settings, _) = try configured()
-        var keys: [KeptKey?] = [try environment.storage.entry(named: settings.entryName).flatMap { KeptKey($0) }]
-        if let record = try environment.storage.record(named: settings.recordName),
-            let pending = try PendingEnrolment(record)
+        var keys: [KeptKey?] = []
+        // What cannot be read names no key, and is to be deleted all the same.
+        if let entry = try? environment.storage.entry(named: settings.entryName) { keys.append(KeptKey(entry)) }
+        if let record = try? environment.storage.record(named: settings.recordName),
+            let pending = try? PendingEnrolment(record)
         {
             keys += [pending.key, pending.replaced]
         }

@@ -31,7 +31,7 @@ struct Settings: Sendable {
     let keyType: KeyType?
     /// Where new keys live; `nil` for the store.
     let token: TokenLocation?
-    /// For the whole of an enrolment, or for as long as it waits for a decision.
+    /// For each request with its repetitions, and for as long as a decision is waited for.
     let timeout: Duration
     /// The entry in the store. Another server or subject is another identity, and must never be answered from this one.
     let entryName: String
@@ -86,6 +86,11 @@ struct Settings: Sendable {
         bearerSource = try parameters.secretSource(Parameter.bearerSource, provider: provider)
         guard passwordSource == nil || username != nil else {
             throw parameters.invalid(Parameter.passwordSource, "needs a 'username'", provider: provider)
+        }
+        guard username == nil || server.isSecure else {
+            throw parameters.invalid(
+                Parameter.username, "is of no use with an http: server, which no password is sent to",
+                provider: provider)
         }
         guard bearerSource == nil || server.isSecure else {
             throw parameters.invalid(

@@ -129,15 +129,19 @@ public actor AccessTokenSource {
 
     /// By the refresh token, where there is one that is good still; else by the grant.
     private func request() async throws(CertificateProviderError) -> TokenResponse {
-        let deadline = NIODeadline.now() + TimeAmount(endpoint.timeout)
+        var patience = endpoint.timeout
+        // While there is one that is good, that one is to be returned before it is over.
+        if let kept, now() < kept.expiry { patience = min(patience, (kept.expiry - now()) / 2) }
+        let deadline = NIODeadline.now() + TimeAmount(patience)
         if let refreshToken {
             var request = TokenRequest(endpoint: endpoint, client: client, secrets: [refreshToken])
             request.form.append("grant_type", "refresh_token")
             request.form.append("refresh_token", refreshToken)
             do throws(CertificateProviderError) { return try await request.send(before: deadline) } catch {
-                // The last two: it has given a refresh token, and takes none.
-                guard let refusal = error.underlying as? OAuthRefusal,
-                    ["invalid_grant", "unauthorized_client", "unsupported_grant_type"].contains(refusal.error)
+                // Whatever it calls that: servers have many words for a refresh token that is old. Of the client itself it
+                // would say the same again.
+                guard [.rejected, .configurationInvalid].contains(error.code),
+                    (error.underlying as? OAuthRefusal)?.error != "invalid_client"
                 else { throw error }
                 self.refreshToken = nil
             }

@@ -29,7 +29,8 @@ struct TokenResponse: Sendable {
         }
         guard let type = members.tokenType else { throw refuse("it has no 'token_type'") }
         guard type.lowercased() == "bearer" else {
-            throw refuse("its token is of the type '\(String(type.prefix(40)).withVisibleControls)', not 'bearer'")
+            // Without its word: that may be the token.
+            throw refuse("its token is of another type than 'bearer'")
         }
         self.token = SecretBytes(utf8: token)
         lifetime = Self.lifetime(members.expiresIn)

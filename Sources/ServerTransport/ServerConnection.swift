@@ -5,6 +5,7 @@ package import NIOCore
 import NIOHTTP1
 import NIOPosix
 import NIOSSL
+import Synchronization
 
 /// A connection to a server, over which requests go one after the other. Once something has failed, it is closed.
 ///
@@ -59,28 +60,66 @@ package final class ServerConnection: Sendable {
                 try server.isSecure ? TLSHandshake(server, security, on: group.any()) : nil
             }
         } catch { throw Self.failure(error, server, isConnecting: true) }
+        let attempt = Attempt()
         do {
-            let channel = try await ClientBootstrap(group: tls?.eventLoop ?? group).connectTimeout(deadline - .now())
-                .channelInitializer { channel in
-                    channel.eventLoop.makeCompletedFuture {
-                        try tls?.prepare(channel)
-                        let pipeline = channel.pipeline.syncOperations
-                        try pipeline.addHandler(HTTPRequestEncoder())
-                        try pipeline.addHandler(
-                            ByteToMessageHandler(HTTPResponseDecoder(leftOverBytesStrategy: .dropBytes)))
-                        try pipeline.addHandler(ExchangeHandler())
-                    }
-                }
-                .connect(host: server.host, port: server.port).get()
-            do { try await tls?.completion(before: deadline) } catch {
-                channel.close(promise: nil)
-                throw error
+            let channel = try await withTaskCancellationHandler {
+                try await connect(server, tls, attempt, deadline: deadline, on: group)
+            } onCancel: {
+                attempt.cancel()
             }
             return ServerConnection(server: server, binding: tls?.binding, channel: channel)
         } catch {
             tls?.abandon()
+            if Task.isCancelled {
+                throw CertificateProviderError(.userCancelled, "Connecting to \(server.authority) was cancelled.")
+            }
             throw tls?.verdict ?? Self.failure(error, server, isConnecting: true)
         }
+    }
+
+    /// A connection that is being made, and can be given up.
+    private final class Attempt: Sendable {
+        private let state = Mutex<(channel: (any Channel)?, isCancelled: Bool)>((nil, false))
+
+        func begin(_ channel: any Channel) throws {
+            let isCancelled = state.withLock { state in
+                state.channel = channel
+                return state.isCancelled
+            }
+            if isCancelled { throw CancellationError() }
+        }
+
+        func cancel() {
+            let channel = state.withLock { state in
+                state.isCancelled = true
+                return state.channel
+            }
+            channel?.close(promise: nil)
+        }
+    }
+
+    private static func connect(
+        _ server: ServerURL, _ tls: TLSHandshake?, _ attempt: Attempt, deadline: NIODeadline,
+        on group: any EventLoopGroup
+    ) async throws -> any Channel {
+        let channel = try await ClientBootstrap(group: tls?.eventLoop ?? group).connectTimeout(deadline - .now())
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    try attempt.begin(channel)
+                    try tls?.prepare(channel)
+                    let pipeline = channel.pipeline.syncOperations
+                    try pipeline.addHandler(HTTPRequestEncoder())
+                    try pipeline.addHandler(
+                        ByteToMessageHandler(HTTPResponseDecoder(leftOverBytesStrategy: .dropBytes)))
+                    try pipeline.addHandler(ExchangeHandler())
+                }
+            }
+            .connect(host: server.host, port: server.port).get()
+        do { try await tls?.completion(before: deadline) } catch {
+            channel.close(promise: nil)
+            throw error
+        }
+        return channel
     }
 
     package var isOpen: Bool { channel.isActive }

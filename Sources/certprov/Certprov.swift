@@ -53,9 +53,8 @@ enum FullCommand {
         let directory = own.lastIndex(of: "/").map { String(own[..<$0]) } ?? "."
         let candidates = ["\(directory)/../libexec/certprov/\(program)", "\(directory)/\(program)"]
         for path in candidates where access(path, X_OK) == 0 {
-            var words = CommandLine.arguments.map { strdup($0) } + [nil]
-            execv(path, &words)
-            words.forEach { free($0) }
+            // As they came: one that is not text is refused there, with its place.
+            execv(path, CommandLine.unsafeArgv)
         }
         return CertificateProviderError(
             .internal,

@@ -208,10 +208,14 @@ import Testing
 
     /// Read as text it would be the name of another file.
     @Test func anArgumentThatIsNotTextIsRefused() throws {
-        for arguments in [#"list --config "$(printf '/tmp/\351')""#, #"connect a:1 --config "$(printf '\351')""#] {
+        for arguments in [
+            #"list --config "$(printf '/tmp/\351')""#, #"connect a:1 --config "$(printf '\351')""#,
+            #"fetch --provider mdm --out "$(printf '\351')""#,
+        ] {
             let output = try sandbox.shell("\"$CERTPROV\" \(arguments)")
             #expect(output.status == 64 && output.stderr.hasPrefix("certprov: Argument "), "\(output)")
-            let position = arguments.hasPrefix("list") ? "Argument 3 " : "Argument 4 "
+            let position =
+                ["list": "Argument 3 ", "conn": "Argument 4 ", "fetc": "Argument 5 "][arguments.prefix(4)] ?? ""
             #expect(output.stderr.contains(position), "\(output)")
             try sandbox.shell("\"$CERTPROV\" \(arguments) --json").expectFailure("usage", status: 64)
         }

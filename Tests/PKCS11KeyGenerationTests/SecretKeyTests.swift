@@ -81,7 +81,7 @@ import Testing
         defer { window.deallocate() }
         guard let base = window.baseAddress else { return 0 }
         var count = 0
-        for line in try String(contentsOfFile: "/proc/self/maps", encoding: .utf8).split(separator: "\n") {
+        for line in try Self.memoryMap().split(separator: "\n") {
             let fields = line.split(separator: " ")
             let ends = fields[0].split(separator: "-").compactMap { UInt($0, radix: 16) }
             guard ends.count == 2, fields[1].hasPrefix("rw") else { continue }
@@ -102,5 +102,16 @@ import Testing
             }
         }
         return count
+    }
+
+    /// Read to its end, which its size does not tell.
+    private static func memoryMap() throws -> String {
+        let file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC)
+        guard file >= 0 else { throw EmptyTokens.Failure(description: "no memory map") }
+        defer { close(file) }
+        var bytes: [UInt8] = []
+        var buffer = [UInt8](repeating: 0, count: 1 << 16)
+        while case let count = read(file, &buffer, buffer.count), count > 0 { bytes += buffer.prefix(count) }
+        return String(decoding: bytes, as: UTF8.self)
     }
 }

@@ -54,8 +54,10 @@ struct ESTClient: EnrolmentProtocol {
             try response.requireType("application/csrattrs", "wishes for requests")
             return try CSRAttributes(derRepresentation: Base64Body.decode(response.body))
         case 202, 204, 404, 405, 501: return CSRAttributes()
-        // It may know us only when we ask for something.
-        case 401, 403: return CSRAttributes()
+        // It may know us only when we ask for something. What it has refused already is not sent again.
+        case 401, 403:
+            if await !session.session.hasShownPassword { return CSRAttributes() }
+            throw response.refusal(by: session.server, of: "the request for what it wants in requests", at: now())
         default: throw response.refusal(by: session.server, of: "the request for what it wants in requests", at: now())
         }
     }

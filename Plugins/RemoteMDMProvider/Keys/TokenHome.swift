@@ -25,17 +25,21 @@ final class TokenHome: Sendable {
 
     /// Where new keys are made; `nil` where that is the store.
     func provider() throws(CertificateProviderError) -> (any KeyGenerating)? {
-        try location.map { location throws(CertificateProviderError) in try provider(["uri": location.uri]) }
+        try location.map { location throws(CertificateProviderError) in
+            var parameters = ["uri": location.uri]
+            parameters["pin-source"] = location.pinSource
+            return try provider(parameters)
+        }
     }
 
     /// Where one key is.
     func provider(ofKey uri: String) throws(CertificateProviderError) -> any KeyGenerating {
-        try provider(["uri": current(uri)])
+        try provider(parameters(ofKey: uri))
     }
 
     /// As ``provider(ofKey:)``; its deletion destroys the key and the certificates for it.
     func destroyer(ofKey uri: String) throws(CertificateProviderError) -> any KeyGenerating {
-        try provider(["uri": current(uri), "delete-objects": "true"])
+        try provider(parameters(ofKey: uri).merging(["delete-objects": "true"]) { $1 })
     }
 
     /// The URI by which a new key is found again, also when the configuration names its module no more.
@@ -46,11 +50,17 @@ final class TokenHome: Sendable {
         return uri + (location?.query ?? "")
     }
 
-    /// With the module and the PIN's source that are configured now.
-    private func current(_ uri: String) -> String {
-        guard let location else { return uri }
-        return uri.prefix { $0 != "?" } + location.query
+    /// With the module and the PIN's source that are configured now, where these are of that key's token. What is
+    /// configured for one token is not for another.
+    private func parameters(ofKey uri: String) -> [String: String] {
+        guard let location, location.means(tokenOf: uri) else { return ["uri": uri] }
+        var parameters = ["uri": String(uri.prefix { $0 != "?" }) + location.query]
+        parameters["pin-source"] = location.pinSource
+        return parameters
     }
+
+    /// Whether a key is in the token that is configured now.
+    func isConfigured(forKey uri: String) -> Bool { location?.means(tokenOf: uri) ?? false }
 
     func opened(_ key: any IdentityKey) -> any IdentityKey {
         opened.withLock { $0 = key }
@@ -63,8 +73,6 @@ final class TokenHome: Sendable {
     }
 
     private func provider(_ parameters: [String: String]) throws(CertificateProviderError) -> any KeyGenerating {
-        var parameters = parameters
-        parameters["pin-source"] = location?.pinSource
         if let known = made.withLock({ $0[parameters] }) { return known }
         let provider = try make(Self.provider, ProviderParameters(parameters.mapValues { .init($0) }))
         guard let home = provider as? any KeyGenerating else {

@@ -24,7 +24,7 @@ public enum RemoteMDMParameters {
         .init(
             Parameter.trustAnchors, .certificateFile,
             summary:
-                "PEM file with the authority of the server's certificate; without this, ca-fingerprint and pin a person is asked."
+                "PEM file with the authority of the server's certificate; without this, ca-fingerprint and pin a person is asked. SCEP over https: needs this or a pin."
         ),
         .init(
             Parameter.caFingerprint, .string,
@@ -82,7 +82,7 @@ public enum RemoteMDMParameters {
             summary: "Where the private key lives: store, or a token's RFC 7512 URI."),
         .init(
             Parameter.keyPINSource, .secretSource, defaultValue: "the URI's pin-source; else a person is asked",
-            summary: "Where the PIN of the token is."),
+            summary: "Where the PIN of the token is; a service needs it."),
         .init(
             Parameter.serverKeygen, .boolean, defaultValue: "false",
             summary: "EST: whether the server makes the key, which it then knows."),

@@ -29,8 +29,11 @@ struct PatientSession: Sendable {
         let end = pace.now() + timeout
         guard request.isRepeatable else {
             try await connect(until: end)
+            try await session.authenticate()
             return try await session.response(to: request, before: deadline(end), body: bind)
         }
+        // Not with each repetition: secrets are sent for it.
+        try await session.authenticate()
         return try await repeating(until: end) { deadline throws(CertificateProviderError) in
             try await session.response(to: request, before: deadline, body: bind)
         } isTemporary: { response in

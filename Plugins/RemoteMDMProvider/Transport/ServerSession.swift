@@ -13,6 +13,7 @@ actor ServerSession {
     private let timeout: Duration
     private var connection: ServerConnection?
     private var digest: DigestAuthentication?
+    private var token: AccessToken?
     /// Whether the server has asked for Basic.
     private var sendsPassword = false
 
@@ -45,13 +46,13 @@ actor ServerSession {
         var request = request
         var redirections = 0
         var answers = 0
-        var token: AccessToken?
         while true {
-            if case .oauth(let tokens) = credentials, token == nil { token = try await tokens.token() }
+            if token == nil { try await authenticate() }
             let connection = try await connected(deadline)
             if let bind { request.body = try await bind(connection) }
-            authorize(&request, token)
+            authorize(&request)
             let response = try await connection.response(to: request, limit: Self.maximumBody, deadline: deadline)
+                .withoutEcho(of: request.headers.first(name: "Authorization"), credentials)
             switch response.status {
             case 401 where answers < 2 && prepareAnswer(to: response, isFirst: answers == 0):
                 answers += 1
@@ -60,12 +61,22 @@ actor ServerSession {
                 if case .oauth(let tokens) = credentials, let refused = token {
                     token = try await tokens.token(insteadOf: refused)
                 }
-            case 301, 302, 303, 307, 308:
+            // With these a POST might become a GET, or be carried out twice (RFC 9110, section 15.4).
+            case 301, 302,
+                303 where request.method == .get, 307, 308:
                 redirections += 1
                 request.target = try target(of: response, redirections)
             default: return response
             }
         }
+    }
+
+    /// Whether the server has seen what the password makes.
+    var hasShownPassword: Bool { digest != nil || sendsPassword }
+
+    /// Gets a token of OAuth, or the one that is at hand, where that is what the server wants.
+    func authenticate() async throws(CertificateProviderError) {
+        if case .oauth(let tokens) = credentials { token = try await tokens.token() }
     }
 
     /// Connects where there is no connection, and verifies the server. Sends nothing.
@@ -103,7 +114,7 @@ actor ServerSession {
 
     // MARK: - Authentication
 
-    private func authorize(_ request: inout HTTPRequest, _ token: AccessToken?) {
+    private func authorize(_ request: inout HTTPRequest) {
         request.headers.remove(name: "Authorization")
         switch credentials {
         case .none: break
@@ -149,5 +160,21 @@ actor ServerSession {
         }
         sendsPassword = true
         return true
+    }
+}
+
+extension HTTPResponse {
+    /// Without its text, where that repeats what we are known by: it may go into an error.
+    fileprivate func withoutEcho(of authorization: String?, _ credentials: ServerCredentials) -> HTTPResponse {
+        guard status >= 400, let authorization else { return self }
+        var secrets = [authorization.split(separator: " ").last.map(String.init) ?? authorization]
+        if case .password(_, let password) = credentials {
+            secrets.append(password.withUnsafeBytes { String(decoding: $0, as: UTF8.self) })
+        }
+        let text = String(decoding: body, as: UTF8.self)
+        guard secrets.contains(where: { !$0.isEmpty && text.contains($0) }) else { return self }
+        var copy = self
+        copy.body = []
+        return copy
     }
 }

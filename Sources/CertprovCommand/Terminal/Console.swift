@@ -18,6 +18,9 @@ public enum Console {
         try? write(text + "\n", to: streams.withLock(\.notes))
     }
 
+    /// Whether somebody sees notes as they are written.
+    static var areNotesWatched: Bool { isatty(streams.withLock(\.notes)) == 1 }
+
     /// Writes a line of notes anew, where the cursor is still on it.
     static func rewriteNote(_ text: String) {
         try? write("\r\(text)\u{1b}[K", to: streams.withLock(\.notes))

@@ -16,12 +16,12 @@ public struct TerminalInteraction: UserInteraction {
 
     /// Only where somebody watches: a script's log is for what went wrong.
     public func report(_ progress: String) {
-        if isatty(STDERR_FILENO) == 1 { Console.note(progress) }
+        if Console.areNotesWatched { Console.note(progress) }
     }
 
     /// On one line, which is gone at the end.
     public func report(_ progress: String, remaining: Duration) {
-        guard isatty(STDERR_FILENO) == 1 else { return }
+        guard Console.areNotesWatched else { return }
         let (seconds, fraction) = remaining.components
         Console.rewriteNote(remaining > .zero ? "\(progress) (\(seconds + (fraction > 0 ? 1 : 0)) s)" : "")
     }
