@@ -127,6 +127,21 @@ import Testing
             ])
     }
 
+    /// Not all servers say `invalid_grant`.
+    @Test(arguments: ["invalid_token", "invalid_request", "access_denied"])
+    func aRefreshTokenThatIsRefusedInOtherWordsIsGivenUp(word: String) async throws {
+        let server = try await ESTServer.start("--auth", "oauth", "--refresh-tokens", "keep")
+        let clock = Clock()
+        let tokens = try server.tokens(fault: "refresh-error-" + word, clock: clock)
+        _ = try await tokens.token()
+        clock.advance(.seconds(3500))
+        #expect(try server.takes(try await tokens.token()))
+        #expect(
+            try server.grants() == [
+                "client_credentials granted", "refresh_token " + word, "client_credentials granted",
+            ])
+    }
+
     /// That the server cannot now is no reason to send it the secret.
     @Test func aServerInTroubleIsNotAskedWithEachCall() async throws {
         let server = try await ESTServer.start(

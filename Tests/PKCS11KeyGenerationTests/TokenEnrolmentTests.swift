@@ -23,7 +23,8 @@ import Testing
             _ token: EmptyTokens.Name, label: String = "", _ settings: [String: String] = [:]
         ) throws -> RemoteMDMProvider {
             let variables = [
-                "PASSWORD": ESTServer.password, "WRONG": "wrong", "CHALLENGE": "secret", "PIN": EmptyTokens.pin,
+                "PASSWORD": ESTServer.password, "WRONG": "wrong", "CHALLENGE": "secret",
+                "OTHERPIN": EmptyTokens.otherPIN, "PIN": EmptyTokens.pin,
             ]
             var environment = ProviderEnvironment.testing(storage: storage, variables: variables)
             environment.makeProvider = { [tokenStorage] id, parameters throws(CertificateProviderError) in
@@ -153,6 +154,20 @@ import Testing
         #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
         // Another process would have to ask again.
         await expect(code: .interactionRequired) { _ = try host.provider(.estasked, silent).getStoredCertificate() }
+    }
+
+    /// What is configured for one token is not sent to another, whose key is replaced.
+    @Test func aPINIsForItsOwnToken() async throws {
+        let host = try await host()
+        let first = try await host.provider(.pinone).getCertificate(NoUserInteraction())
+        let moved = try host.provider(.otherpin, ["key-pin-source": "env:OTHERPIN"])
+        await expect(code: .interactionRequired) { _ = try moved.getStoredCertificate() }
+        let second = try await moved.getCertificate(NoUserInteraction())
+        #expect(second.key.uri?.contains("token=otherpin") == true)
+        #expect(try moved.getStoredCertificate()?.certificate == second.certificate)
+        let slots = try tokens.run("pkcs11-tool", "--module", EmptyTokens.library, "--list-token-slots")
+        #expect(slots.contains("pinone") && !slots.lowercased().contains("count low"), "\(slots)")
+        try await first.verifyPossession()
     }
 
     /// Debian's scepserver encrypts what it issues for the key in the token. With single DES, for which OpenSSL needs its

@@ -13,8 +13,12 @@ final class EmptyTokens: Sendable {
     /// A token is known by its label.
     enum Name: String, CaseIterable {
         case types, tools, request, enrolment, renewal, samekey, delete, chosen, several, faults, many
-        case esttypes, estrenewal, estrefused, estpending, estmoved, estdelete, estasked, scep, decryption
+        case esttypes, estrenewal, estrefused, estpending, estmoved, estdelete, estasked, pinone, otherpin, scep,
+            decryption
     }
+
+    /// One of them has another PIN.
+    static let otherPIN = "87654321"
 
     private let folder: TemporaryDirectory
     /// A copy of SoftHSM for these tests alone.
@@ -38,12 +42,12 @@ final class EmptyTokens: Sendable {
         setenv(ownVariable, configuration, 1)
         for name in Name.allCases {
             try run(
-                "softhsm2-util", "--init-token", "--free", "--label", name.rawValue, "--pin", Self.pin, "--so-pin",
-                Self.soPIN)
+                "softhsm2-util", "--init-token", "--free", "--label", name.rawValue, "--pin",
+                name == .otherpin ? Self.otherPIN : Self.pin, "--so-pin", Self.soPIN)
         }
     }
 
-    private static let library = "/usr/lib/softhsm/libsofthsm2.so"
+    static let library = "/usr/lib/softhsm/libsofthsm2.so"
     struct Failure: Error, CustomStringConvertible { var description: String }
 
     /// Runs a tool on these tokens.

@@ -1,0 +1,119 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+@testable import RemoteMDMProvider
+
+/// How long the key of a request stays: as long as there may be an answer to it, and no longer.
+@Suite(.timeLimit(.minutes(5))) struct KeptKeyTests {
+    /// In front of the server, or with the password, something is wrong for a moment.
+    @Test(arguments: [
+        ("fault-status-404", [:], CertificateProviderError.Code.configurationInvalid),
+        ("fault-status-403", [:], .rejected), ("fault-wrong-type", [:], .protocolError),
+        ("fault-cut-50", [:], .protocolError), ("", ["password-source": "env:TOKEN"], .rejected),
+        ("", ["trust-anchors": "/nowhere/ca.pem"], .fileNotFound),
+    ])
+    func aPendingRequestOutlastsTrouble(
+        label: String, settings: [String: String], expected: CertificateProviderError.Code
+    ) async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--pending", "1", "--retry-after", "3600")
+        let storage = OneIdentity()
+        let first = try server.provider(storage: storage)
+        #expect(await code { _ = try await first.getCertificate(NoUserInteraction()) } == .pending)
+        let troubled = try server.provider(storage: storage, label: label, settings)
+        let failure = await code { _ = try await troubled.getCertificate(NoUserInteraction()) }
+        #expect(failure == expected || (label.contains("cut") && failure == .unavailable))
+        try server.verify(try await server.provider(storage: storage).getCertificate(NoUserInteraction()))
+        let requests = try server.requests().compactMap { $0["csr_sha256"] as? String }
+        #expect(requests.count >= 2 && Set(requests).count == 1)
+    }
+
+    /// Asking again would have the same answer for ever.
+    @Test func aRequestThatIsRefusedIsMadeAnew() async throws {
+        let storage = InMemoryStorage()
+        let server = try await SCEPHTTPServer(SCEPResponder(.init(pending: 1)))
+        #expect(await code { _ = try await provider(server, storage).getCertificate(NoUserInteraction()) } == .pending)
+        server.replaceResponder(by: try SCEPResponder(.init(failInfo: "2")))
+        #expect(await code { _ = try await provider(server, storage).getCertificate(NoUserInteraction()) } == .rejected)
+        server.replaceResponder(by: try SCEPResponder())
+        _ = try await provider(server, storage).getCertificate(NoUserInteraction())
+    }
+
+    @Test func anotherConfigurationWantsAnotherKey() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--pending", "1", "--retry-after", "3600")
+        let storage = InMemoryStorage()
+        let first = try server.provider(storage: storage, ["key-type": "p256"])
+        #expect(await code { _ = try await first.getCertificate(NoUserInteraction()) } == .pending)
+        // What was asked for with the first key waits for nobody now; the server takes this for another request.
+        let second = try server.provider(storage: storage, ["key-type": "p384"])
+        #expect(await code { _ = try await second.getCertificate(NoUserInteraction()) } == .pending)
+        #expect(try await second.getCertificate(NoUserInteraction()).certificate.publicKey.curve == "P-384")
+    }
+
+    @Test func whatCannotBeReadIsDeletedAllTheSame() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let storage = OneIdentity()
+        let provider = try server.provider(storage: storage)
+        _ = try await provider.getCertificate(NoUserInteraction())
+        try storage.updateRecord(named: "enrolment-") { _ in SecretBytes(copying: [77, 1, 2]) }
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .storeReadFailed)
+        try provider.deleteStoredCertificate()
+        #expect(try provider.getStoredCertificate() == nil)
+        _ = try await provider.getCertificate(NoUserInteraction())
+    }
+
+    @Test func aPasswordIsNotForAServerWithoutTLS() {
+        let parameters = [
+            "protocol": "scep", "url": "http://127.0.0.1:1/scep", "username": "user", "subject": "CN=client",
+        ]
+        let provider = RemoteMDMProvider(environment: .testing())
+        #expect {
+            try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        } throws: {
+            ($0 as? CertificateProviderError)?.code == .configurationInvalid
+        }
+    }
+
+    /// The server takes the connection and says nothing.
+    @Test func aConnectionThatIsBeingMadeCanBeCancelled() async throws {
+        let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+        defer { close(listener) }
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_addr.s_addr = inet_addr("127.0.0.1")
+        var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let port =
+            withUnsafeMutablePointer(to: &address) { pointer in
+                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { raw in
+                    bind(listener, raw, size) == 0 && listen(listener, 8) == 0 && getsockname(listener, raw, &size) == 0
+                }
+            } ? UInt16(bigEndian: address.sin_port) : 0
+        try #require(port != 0)
+        let folder = try TemporaryDirectory()
+        try folder.write(try CertifiedKey.authority.get().certificate.pemRepresentation.utf8, to: "ca.pem")
+        let provider = RemoteMDMProvider(environment: .testing())
+        let parameters = [
+            "protocol": "est", "url": "https://127.0.0.1:\(port)", "trust-anchors": folder["ca.pem"],
+            "subject": "CN=client", "timeout": "3600",
+        ]
+        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        let task = Task { await code { _ = try await provider.getCertificate(NoUserInteraction()) } }
+        // The connection is there when the kernel has it.
+        var waiting = pollfd(fd: listener, events: Int16(POLLIN), revents: 0)
+        while poll(&waiting, 1, 0) == 0 { await Task.yield() }
+        task.cancel()
+        #expect(await task.value == .userCancelled)
+    }
+
+    private func provider(_ server: SCEPHTTPServer, _ storage: any IdentityStorage) throws -> RemoteMDMProvider {
+        let provider = RemoteMDMProvider(environment: .testing(storage: storage))
+        let parameters = [
+            "protocol": "scep", "url": server.url, "subject": "CN=client,O=Example", "timeout": "20",
+            "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
+        ]
+        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        return provider
+    }
+}
