@@ -7,7 +7,13 @@ struct Exchange: Sendable {
     let authority: String
     let limit: Int
     let deadline: NIODeadline
-    let answer: EventLoopPromise<HTTPResponse>
+    let answer: EventLoopPromise<Answer>
+
+    struct Answer: Sendable {
+        let response: HTTPResponse
+        /// Whether the connection ends with it.
+        let isLast: Bool
+    }
 }
 
 enum ExchangeFailure: Error {
@@ -69,12 +75,9 @@ final class ExchangeHandler: ChannelDuplexHandler {
             let response = HTTPResponse(status: Int(head.status.code), headers: head.headers, body: body)
             let isLast = !head.isKeepAlive
             reset()
-            if isLast {
-                // Closed first, so that nobody sends another request over it.
-                context.close().whenComplete { _ in exchange.answer.succeed(response) }
-            } else {
-                exchange.answer.succeed(response)
-            }
+            exchange.answer.succeed(Exchange.Answer(response: response, isLast: isLast))
+            // TLS waits for the peer's farewell, which is nobody's concern.
+            if isLast { context.close(promise: nil) }
         }
     }
 

@@ -16,6 +16,8 @@ package final class ServerConnection: Sendable {
     /// What binds requests to it; `nil` where it is not a TLS connection.
     package let binding: ChannelBinding?
     private let channel: any Channel
+    /// Whether the server has said that this was the last answer.
+    private let hasEnded = Mutex(false)
 
     private init(server: ServerURL, binding: ChannelBinding?, channel: any Channel) {
         self.server = server
@@ -122,7 +124,7 @@ package final class ServerConnection: Sendable {
         return channel
     }
 
-    package var isOpen: Bool { channel.isActive }
+    package var isOpen: Bool { channel.isActive && !hasEnded.withLock { $0 } }
 
     package func close() { channel.close(promise: nil) }
 
@@ -140,7 +142,9 @@ package final class ServerConnection: Sendable {
         do {
             return try await withTaskCancellationHandler {
                 channel.writeAndFlush(exchange).cascadeFailure(to: exchange.answer)
-                return try await exchange.answer.futureResult.get()
+                let answer = try await exchange.answer.futureResult.get()
+                if answer.isLast { hasEnded.withLock { $0 = true } }
+                return answer.response
             } onCancel: {
                 channel.close(promise: nil)
             }
