@@ -48,7 +48,7 @@ final class SCEPServer: Sendable {
             }
             let security = ServerConnection.Security(
                 trust: ServerTrust(trustAnchors: .system), credentials: nil, now: { Date() })
-            let session = ServerSession(url, security, .none, timeout: .seconds(30))
+            let session = ServerSession(url, security, .none, timeout: .seconds(120))
             let response = try await session.response(to: request)
             await session.close()
             return response
