@@ -7,7 +7,7 @@ import Testing
 @testable import PKCS11TokenProvider
 
 /// Enrolment into a token, with the tests' EST server.
-@Suite(.timeLimit(.minutes(5))) struct TokenEnrolmentTests {
+@Suite(.serialized, .timeLimit(.minutes(5))) struct TokenEnrolmentTests {
     private let tokens: EmptyTokens
 
     init() throws { tokens = try EmptyTokens.shared.get() }
