@@ -22,7 +22,9 @@ BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time softhsm2 opensc gnutls-
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
 # library it finds, and in this directory there is only the static one.
 STATIC := .build/static
-RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC)
+# Symbols of a program are nobody else's: a token's library must not take its C++ runtime for its own, and each costs time
+# at each start.
+RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC) -Xlinker --no-export-dynamic
 
 .PHONY: help demo smoke example test lint build install uninstall fuzz bench simulation clean toolchain
 
