@@ -68,21 +68,28 @@ extension GlobalOptions {
     /// anything else, for the parser to read or to refuse.
     ///
     /// The parser looks at its types by reflection, which takes a tenth of the time of listing a file.
-    init?(plain arguments: some Sequence<String>) {
+    ///
+    /// - Parameter takeOwn: Takes an option of the subcommand, of which it is given the name and, to be asked for it once, the
+    ///   value. Returns whether it was one, with all that it needs.
+    init?(
+        plain arguments: some Sequence<String>,
+        takeOwn: (_ word: String, _ value: () -> String?) -> Bool = { _, _ in false }
+    ) {
         (config, provider, parameters, uri, json, verbose) = (nil, nil, [], nil, false, 0)
         var words = arguments.makeIterator()
         while let word = words.next() {
-            if word == "--json" {
-                json = true
-                continue
-            }
-            guard let value = words.next(), !value.hasPrefix("-") else { return nil }
+            let nextValue = { words.next().flatMap { $0.hasPrefix("-") ? nil : $0 } }
             switch word {
-            case "--config": config = value
-            case "--provider": provider = value
-            case "--set": parameters.append(value)
-            case "--uri": uri = value
-            default: return nil
+            case "--json": json = true
+            case "--config", "--provider", "--set", "--uri":
+                guard let value = nextValue() else { return nil }
+                switch word {
+                case "--config": config = value
+                case "--provider": provider = value
+                case "--set": parameters.append(value)
+                default: uri = value
+                }
+            default: guard takeOwn(word, nextValue) else { return nil }
             }
         }
         guard (try? validate()) != nil else { return nil }

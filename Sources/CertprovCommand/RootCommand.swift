@@ -69,12 +69,7 @@ public enum RootCommand {
     private static func parse<Root: AsyncParsableCommand>(
         _ root: Root.Type, _ arguments: [String]
     ) throws -> any ParsableCommand {
-        if arguments.first == List.configuration.commandName, let options = GlobalOptions(plain: arguments.dropFirst())
-        {
-            var list = List()
-            list.options = options
-            return list
-        }
+        if let command = plainCommand(arguments) { return command }
         if arguments.first == "help", arguments.count == 2 {
             // The subcommand's own words: that of `certprov` for `connect` has them from `certprov-full`.
             return try parse(root, [arguments[1], "--help"])
@@ -82,5 +77,16 @@ public enum RootCommand {
         let subcommand = root.configuration.subcommands.first { $0.configuration.commandName == arguments.first }
         if let command = try? subcommand?.parse(Array(arguments.dropFirst())) { return command }
         return try root.parseAsRoot(arguments)
+    }
+
+    /// The subcommands that run often, without the parser.
+    private static func plainCommand(_ arguments: [String]) -> (any ParsableCommand)? {
+        let options = arguments.dropFirst()
+        return switch arguments.first {
+        case "list": List.plain(options)
+        case "fetch": Fetch.plain(options)
+        case "renew": Renew.plain(options)
+        default: nil
+        }
     }
 }

@@ -62,6 +62,30 @@ struct Fetch: AsyncParsableCommand {
     }
 }
 
+extension Fetch {
+    /// - Returns: `nil` for what the parser has to look at.
+    static func plain(_ arguments: some Sequence<String>) -> Fetch? {
+        var fetch = Fetch()
+        fetch.force = false
+        fetch.out = nil
+        fetch.exportKey = false
+        let options = GlobalOptions(plain: arguments) { word, value in
+            switch word {
+            case "--force": fetch.force = true
+            case "--export-key": fetch.exportKey = true
+            case "--out":
+                guard let directory = value() else { return false }
+                fetch.out = directory
+            default: return false
+            }
+            return true
+        }
+        guard let options, (try? fetch.validate()) != nil else { return nil }
+        fetch.options = options
+        return fetch
+    }
+}
+
 /// The result of `fetch`.
 private struct FetchDocument: Document {
     static let kind = "Identity"

@@ -57,6 +57,16 @@ struct List: AsyncParsableCommand {
     }
 }
 
+extension List {
+    /// - Returns: `nil` for what the parser has to look at.
+    static func plain(_ arguments: some Sequence<String>) -> List? {
+        guard let options = GlobalOptions(plain: arguments) else { return nil }
+        var list = List()
+        list.options = options
+        return list
+    }
+}
+
 /// The result of `list`.
 struct IdentityListDocument: Document {
     static let kind = "IdentityList"

@@ -55,6 +55,22 @@ struct Renew: AsyncParsableCommand {
     }
 }
 
+extension Renew {
+    /// - Returns: `nil` for what the parser has to look at.
+    static func plain(_ arguments: some Sequence<String>) -> Renew? {
+        var renew = Renew()
+        renew.dryRun = false
+        let options = GlobalOptions(plain: arguments) { word, _ in
+            guard word == "--dry-run" else { return false }
+            renew.dryRun = true
+            return true
+        }
+        guard let options else { return nil }
+        renew.options = options
+        return renew
+    }
+}
+
 /// The result of `renew`.
 private struct RenewalDocument: Document {
     static let kind = "Renewal"
