@@ -171,14 +171,14 @@ let package = Package(
         .executableTarget(
             name: "certprov",
             dependencies: [
-                "CertificateProviding", "CertprovCommand", "LogonCore", "RemoteMDMParameters",
+                "CertificateProviding", "CertprovCommand", "RemoteMDMParameters",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ]
         ),
         .executableTarget(
             name: "certprov-full",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "CertprovCommand", "Logon", "LogonCore", "RemoteMDMProvider",
+                "CertificateProviding", "CertificateTLS", "CertprovCommand", "LogonCore", "RemoteMDMProvider",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ]

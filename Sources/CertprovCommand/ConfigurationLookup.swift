@@ -39,8 +39,7 @@ package struct ConfigurationLookup {
                 "There is no property file. Looked for \(paths). Name one with --config, or drive a provider with --provider "
                     + "and --set.")
         }
-        return try LogonConfiguration.load(
-            path: path, registry: registry, propertyLists: CommandContext.abilities.propertyLists)
+        return try LogonConfiguration.load(path: path, registry: registry)
     }
 
     private func requestedProvider() throws(CertificateProviderError) -> ProviderID? {

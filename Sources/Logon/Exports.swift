@@ -1,3 +1,3 @@
-// The manager, and what a configuration says. Apart from this room only so that a program which starts often, and reads
-// its settings from a Java properties file, need not carry swift-configuration and Foundation for that.
+// The manager, and what a configuration says. Apart from this room only so that a program which starts often need not
+// carry swift-configuration, and with it all of Foundation.
 @_exported public import LogonCore

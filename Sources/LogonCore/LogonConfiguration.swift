@@ -64,24 +64,20 @@ public struct LogonConfiguration: Sendable {
         self.warnings = []
     }
 
-    /// Reads a property file, or a property list by means of `propertyLists`; see the public form in `Logon`.
-    package static func load(
-        path: String, registry: ProviderRegistry, propertyLists: PropertyListFormat
+    /// Reads a property file or property list. Blocks on the file system, for at most 1 MiB; no network.
+    ///
+    /// - Parameter registry: The installed providers. A file that names any other, or a parameter that a provider does
+    ///   not document, is refused whatever the policy is.
+    /// - Throws: `configurationMissing` when there is no such file; `configurationInvalid`, with the file, and the line
+    ///   and key where there is one, for everything else. Messages never show a value.
+    public static func load(
+        path: String, registry: ProviderRegistry
     ) throws(CertificateProviderError) -> LogonConfiguration {
-        let settings = try ConfigurationFile(path: path).settings(propertyLists: propertyLists)
-        var configuration = try SettingsReader(settings, registry: registry).configuration()
+        var configuration = try SettingsReader(ConfigurationFile(path: path).settings(), registry: registry)
+            .configuration()
         configuration.path = path
         return configuration
     }
-}
-
-/// A way to read property lists, which takes libraries that not every program wants.
-package struct PropertyListFormat: Sendable {
-    /// Returns the settings in the bytes of a file; the text is what errors call the file.
-    package typealias Reader = @Sendable ([UInt8], String) throws(CertificateProviderError) -> Settings
-    package let settings: Reader
-
-    package init(settings: @escaping Reader) { self.settings = settings }
 }
 
 extension LogonConfiguration: Equatable {

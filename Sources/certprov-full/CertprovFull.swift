@@ -1,14 +1,12 @@
 import ArgumentParser
 import CertprovCommand
-import Logon
 import RemoteMDMProvider
 
-/// `certprov` with the network stack and with property lists: what the installed command hands over to.
+/// `certprov` with the network stack: what the installed command hands over to.
 @main
 enum Main {
     static func main() {
-        let abilities = ProgramAbilities(
-            propertyLists: .swiftConfiguration, makeRemoteMDMProvider: { RemoteMDMProvider(environment: $0) })
+        let abilities = ProgramAbilities(makeRemoteMDMProvider: { RemoteMDMProvider(environment: $0) })
         CommandContext.$abilities.withValue(abilities) { RootCommand.run(CertprovFull.self) }
     }
 }

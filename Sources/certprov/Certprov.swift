@@ -2,18 +2,16 @@ import ArgumentParser
 import CertificateProviding
 import CertprovCommand
 import Glibc
-import LogonCore
 import RemoteMDMParameters
 
-/// The command as it is installed. It starts often and should start fast, so it carries neither the network stack nor
-/// Foundation; what needs them it hands over to `certprov-full`, with the same arguments.
+/// The command as it is installed. It starts often and should start fast, so it does not carry the network stack; what
+/// needs that it hands over to `certprov-full`, with the same arguments.
 @main
 enum Main {
     static func main() {
         // Returns only where there is no such program: then all goes its usual way, and says so if that matters.
         if FullCommand.isForeseen { _ = FullCommand.takeOver() }
         let abilities = ProgramAbilities(
-            propertyLists: PropertyListFormat { _, _ throws(CertificateProviderError) in throw FullCommand.takeOver() },
             makeRemoteMDMProvider: { _ in
                 AbsentProvider(id: RemoteMDMParameters.id, error: FullCommand.takeOver())
             })

@@ -57,8 +57,7 @@ import Testing
             let seed = try #require(Self.seeds[form]?.randomElement(using: &generator))
             let bytes = Self.mutate(Array(seed.utf8), &generator)
             do throws(CertificateProviderError) {
-                let settings = try ConfigurationFile(path: form.fileName, bytes: bytes).settings(
-                    propertyLists: .swiftConfiguration)
+                let settings = try ConfigurationFile(path: form.fileName, bytes: bytes).settings()
                 _ = try SettingsReader(settings, registry: registry).configuration()
                 accepted += 1
             } catch {

@@ -53,10 +53,10 @@ extension ConfigurationFile {
     }
 
     /// - Throws: `configurationInvalid`, with file and line, and the key where there is one.
-    func settings(propertyLists: PropertyListFormat) throws(CertificateProviderError) -> Settings {
+    func settings() throws(CertificateProviderError) -> Settings {
         switch form {
         case .properties: try PropertiesParser.settings(in: bytes, file: path)
-        case .propertyList: try propertyLists.settings(bytes, path)
+        case .propertyList: try PropertyListReader.settings(in: bytes, file: path)
         }
     }
 }

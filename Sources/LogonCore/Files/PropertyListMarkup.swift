@@ -1,5 +1,4 @@
 import CertificateProviding
-import LogonCore
 
 /// Reads the markup of an XML property list piece by piece, and keeps count of the lines.
 ///

@@ -1,11 +1,9 @@
 import CertificateProviding
-import LogonCore
 
 /// Finds the keys of an XML property list, with their lines and the kinds of their values.
 ///
-/// Reading the values is swift-configuration's job. It neither enumerates keys nor notices one given twice, and
-/// Foundation's parser beneath it recurses as deep as the text says; so this scanner goes first and lets through only
-/// what is bounded and unmistakable: UTF-8, one dictionary, no internal DTD subset, no entities but XML's own five and
+/// Reading the values is Foundation's job. Its decoder does not notice a key given twice, and recurses as deep as the text
+/// says; so this scanner goes first and lets through only what is bounded and unmistakable: UTF-8, one dictionary, no internal DTD subset, no entities but XML's own five and
 /// characters by number.
 struct PropertyListScanner {
     enum Kind { case string, integer, boolean, other }
@@ -19,8 +17,8 @@ struct PropertyListScanner {
     /// What a file holds.
     struct Contents {
         var entries: [Entry]
-        /// The file, with empty strings for the values of kind `other`: swift-configuration refuses a whole file for
-        /// one that it does not read, such as a date, wherever it stands.
+        /// The file, with empty strings for the values of kind `other`: Foundation refuses a whole file for one that it
+        /// does not read, such as a date, wherever it stands.
         var text: [UInt8]
     }
 
@@ -96,8 +94,7 @@ extension PropertyListScanner {
         if let first = lines.updateValue(start.line, forKey: key) {
             throw start.invalid("The key '\(key.forDisplay)' is in line \(first) already; remove one of them.")
         }
-        // Bounded here and not only by Settings: what swift-configuration does next grows with the product of both,
-        // its time even with the square of the number.
+        // Bounded here and not only by Settings: what is done next grows with the product of both.
         guard key.utf8.count <= Settings.maximumKeyLength else { throw start.keyTooLong }
         guard lines.count <= Settings.maximumCount else {
             throw start.invalid("The file has more than \(Settings.maximumCount) keys.")
