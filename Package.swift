@@ -78,15 +78,24 @@ let package = Package(
             ]
         ),
         .target(
-            name: "CertificateTLS",
+            name: "CertificateTLSCore",
             dependencies: [
                 "CertificateProviding",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOTLS", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            ],
+            path: "Sources/CertificateTLS", exclude: ["HTTPClient"]
+        ),
+        .target(
+            name: "CertificateTLS",
+            dependencies: [
+                "CertificateProviding", "CertificateTLSCore",
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
-            ]
+            ],
+            path: "Sources/CertificateTLS/HTTPClient"
         ),
         .systemLibrary(name: "COpenSSL", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
         .target(
@@ -122,7 +131,7 @@ let package = Package(
         .target(
             name: "ServerTransport",
             dependencies: [
-                "CertificateProviding", "CertificateTLS",
+                "CertificateProviding", "CertificateTLSCore",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
@@ -134,7 +143,7 @@ let package = Package(
         .target(
             name: "OAuth",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "ServerTransport",
+                "CertificateProviding", "CertificateTLSCore", "ServerTransport",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
             ]
@@ -146,7 +155,7 @@ let package = Package(
         .target(
             name: "RemoteMDMProvider",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "OAuth", "OpenSSLSupport", "RemoteMDMParameters",
+                "CertificateProviding", "CertificateTLSCore", "OAuth", "OpenSSLSupport", "RemoteMDMParameters",
                 "ServerTransport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
@@ -178,7 +187,7 @@ let package = Package(
         .executableTarget(
             name: "certprov-full",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "CertprovCommand", "LogonCore", "RemoteMDMProvider",
+                "CertificateProviding", "CertificateTLSCore", "CertprovCommand", "LogonCore", "RemoteMDMProvider",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ]
@@ -292,7 +301,7 @@ let package = Package(
         .testTarget(
             name: "CertificateTLSTests",
             dependencies: [
-                "CertificateTLS", "TestSupport",
+                "CertificateTLS", "CertificateTLSCore", "TestSupport",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),

@@ -1,5 +1,5 @@
 import CertificateProviding
-import CertificateTLS
+import CertificateTLSCore
 import OAuth
 import ServerTransport
 

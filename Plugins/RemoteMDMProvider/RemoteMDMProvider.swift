@@ -1,5 +1,5 @@
 public import CertificateProviding
-import CertificateTLS
+import CertificateTLSCore
 import FoundationEssentials
 import Logging
 import RemoteMDMParameters

@@ -1,5 +1,5 @@
 public import CertificateProviding
-public import CertificateTLS
+public import CertificateTLSCore
 public import FoundationEssentials
 import ServerTransport
 

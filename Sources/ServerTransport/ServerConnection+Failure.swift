@@ -1,5 +1,5 @@
 import CertificateProviding
-import CertificateTLS
+import CertificateTLSCore
 import Glibc
 import NIOCore
 import NIOHTTP1

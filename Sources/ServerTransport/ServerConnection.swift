@@ -1,5 +1,5 @@
 package import CertificateProviding
-package import CertificateTLS
+package import CertificateTLSCore
 package import FoundationEssentials
 package import NIOCore
 import NIOHTTP1

@@ -1,6 +1,6 @@
 import ArgumentParser
 import CertificateProviding
-import CertificateTLS
+import CertificateTLSCore
 import CertprovCommand
 import FoundationEssentials
 import LogonCore

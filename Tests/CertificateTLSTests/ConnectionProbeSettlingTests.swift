@@ -6,7 +6,7 @@ import NIOTLS
 import TestSupport
 import Testing
 
-@testable import CertificateTLS
+@testable import CertificateTLSCore
 
 /// What the probe makes of a TLS 1.3 server after the handshake.
 @Suite(.timeLimit(.minutes(5))) struct ConnectionProbeSettlingTests {

@@ -7,7 +7,7 @@ import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLS
+@testable import CertificateTLSCore
 
 @Suite(.timeLimit(.minutes(5))) struct ConnectionProbeTests {
     @Test(arguments: Version.allCases) func reportsAnAcceptedCertificate(version: Version) async throws {

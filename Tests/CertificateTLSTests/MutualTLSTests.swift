@@ -3,7 +3,7 @@ import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLS
+@testable import CertificateTLSCore
 
 @Suite(.timeLimit(.minutes(5))) struct MutualTLSTests {
     struct Case: Sendable, CustomTestStringConvertible {

@@ -1,5 +1,6 @@
 import AsyncHTTPClient
 import CertificateProviding
+import CertificateTLS
 import NIOCore
 import NIOHTTP1
 import NIOPosix
@@ -8,7 +9,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@testable import CertificateTLS
+@testable import CertificateTLSCore
 
 @Suite(.timeLimit(.minutes(5))) struct RotatingTLSCredentialsTests {
     /// How often the identity changes while handshakes go on.

@@ -3,7 +3,7 @@ import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLS
+@testable import CertificateTLSCore
 
 /// Which certificates are for the name that was asked for.
 @Suite(.timeLimit(.minutes(5))) struct ServerNameTests {

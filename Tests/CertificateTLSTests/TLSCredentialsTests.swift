@@ -1,10 +1,11 @@
 import AsyncHTTPClient
 import CertificateProviding
+import CertificateTLS
 import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLS
+@testable import CertificateTLSCore
 
 @Suite(.timeLimit(.minutes(5))) struct TLSCredentialsTests {
     @Test(arguments: TestAuthority.KeyKind.allCases, KeyHome.allCases)

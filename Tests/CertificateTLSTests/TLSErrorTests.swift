@@ -4,7 +4,7 @@ import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLS
+@testable import CertificateTLSCore
 
 /// What a service learns from its own handshakes.
 @Suite(.timeLimit(.minutes(5))) struct TLSErrorTests {

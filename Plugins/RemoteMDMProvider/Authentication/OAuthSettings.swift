@@ -1,5 +1,5 @@
 import CertificateProviding
-import CertificateTLS
+import CertificateTLSCore
 import FoundationEssentials
 import OAuth
 import RemoteMDMParameters

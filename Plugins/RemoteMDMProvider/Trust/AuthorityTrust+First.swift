@@ -1,5 +1,5 @@
 import CertificateProviding
-import CertificateTLS
+import CertificateTLSCore
 import ServerTransport
 
 /// The first connection to a server of which no authority is known (RFC 7030, section 4.1.1).

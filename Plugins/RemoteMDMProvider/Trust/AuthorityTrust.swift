@@ -1,5 +1,5 @@
 import CertificateProviding
-import CertificateTLS
+import CertificateTLSCore
 import Crypto
 import FoundationEssentials
 import Logging

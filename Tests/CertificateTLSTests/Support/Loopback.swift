@@ -5,7 +5,7 @@ import NIOSSL
 import NIOTLS
 import TestSupport
 
-@testable import CertificateTLS
+@testable import CertificateTLSCore
 
 /// An authority for everybody in the tests that trust each other.
 let authority = Result { try TestAuthority() }

@@ -1,5 +1,6 @@
 public import AsyncHTTPClient
 public import CertificateProviding
+public import CertificateTLSCore
 import NIOSSL
 
 extension HTTPClient.Configuration {
