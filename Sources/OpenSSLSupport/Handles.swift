@@ -1,12 +1,14 @@
 internal import COpenSSL
 internal import CertificateProviding
 
-/// Owns an `X509`.
+/// Owns an `X509`. Keeps the library, which must not go before it.
 final class CertificateHandle {
     let pointer: OpaquePointer
+    private let library: OpenSSLLibrary
 
     /// Reads a DER certificate, and nothing behind it.
     init(_ der: [UInt8], in library: OpenSSLLibrary) throws(OpenSSLError) {
+        self.library = library
         OpenSSLError.clear()
         var certificate = X509_new_ex(library.context, nil)
         let isWhole = der.withUnsafeBufferPointer { bytes in
@@ -23,11 +25,13 @@ final class CertificateHandle {
     deinit { X509_free(pointer) }
 }
 
-/// Owns an `EVP_PKEY`.
+/// Owns an `EVP_PKEY`. Keeps the library, which must not go before it.
 final class PrivateKeyHandle {
     let pointer: OpaquePointer
+    private let library: OpenSSLLibrary
 
     init(pkcs8: SecretBytes, in library: OpenSSLLibrary) throws(OpenSSLError) {
+        self.library = library
         OpenSSLError.clear()
         let info = pkcs8.withUnsafeBytes { der in
             var position = der.bindMemory(to: UInt8.self).baseAddress

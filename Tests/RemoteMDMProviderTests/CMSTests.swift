@@ -23,10 +23,8 @@ import Testing
     }
 
     private func sign(_ content: [UInt8]?, digest: String = "SHA256") throws -> [UInt8] {
-        let signer = try signer.get()
-        return try library.signedData(
-            content, attributes: [attribute], certificate: signer.certificate.derRepresentation,
-            key: signer.key.pkcs8Representation(), digest: digest)
+        try library.signedData(
+            content, attributes: [attribute], signer: signer.get().cmsIdentity(in: library), digest: digest)
     }
 
     @Test(arguments: ["SHA256", "SHA512"]) func opensslVerifiesOurs(digest: String) throws {
@@ -55,16 +53,14 @@ import Testing
         try Subprocess.openssl(
             "cms", "-encrypt", "-in", "content", "-\(cipher)", "-outform", "DER", "-binary", "-out", "message",
             "signer.pem", in: folder.path)
-        let signer = try signer.get()
+        let signer = try signer.get().cmsIdentity(in: library)
         let message = try folder.read("message")
         let (plain, used) = try library.decryptEnvelopedData(
-            message, certificate: signer.certificate.derRepresentation, key: signer.key.pkcs8Representation(),
-            accepting: [.aes128CBC, .aes256CBC, .tripleDESCBC])
+            message, recipient: signer, accepting: [.aes128CBC, .aes256CBC, .tripleDESCBC])
         #expect(plain == content)
         #expect(throws: OpenSSLError.self) {
             try library.decryptEnvelopedData(
-                message, certificate: signer.certificate.derRepresentation, key: signer.key.pkcs8Representation(),
-                accepting: Set([.aes128CBC, .aes256CBC, .tripleDESCBC]).subtracting([used]))
+                message, recipient: signer, accepting: Set([.aes128CBC, .aes256CBC, .tripleDESCBC]).subtracting([used]))
         }
     }
 
@@ -131,11 +127,10 @@ import Testing
 
     @Test func messagesOfOneKindAreNotTakenForAnother() throws {
         let signer = try signer.get()
+        let identity = try signer.cmsIdentity(in: library)
         let signed = try sign(content)
         #expect(throws: OpenSSLError.self) {
-            try library.decryptEnvelopedData(
-                signed, certificate: signer.certificate.derRepresentation, key: signer.key.pkcs8Representation(),
-                accepting: [.aes128CBC])
+            try library.decryptEnvelopedData(signed, recipient: identity, accepting: [.aes128CBC])
         }
         let enveloped = try library.envelopedData(
             content, recipient: signer.certificate.derRepresentation, cipher: .aes128CBC)

@@ -25,7 +25,7 @@ import X509
             let csr = try await CertificateRequest(request.names, key: request.key)
             let parsed = try CertificateSigningRequest(derEncoded: csr.derRepresentation)
             let signer = try SCEPSigner(for: request, now: client.now())
-            requester = try await SCEPRequester(signer, csr: parsed, now: client.now())
+            requester = try await SCEPRequester(signer, csr: parsed, now: client.now(), in: client.library)
             message = SCEPMessage(.pkcsReq, csr.derRepresentation, key: request.key.publicKey)
             let encoded = try await message.encoded(
                 by: requester, for: authority, digest: "SHA256", cipher: .aes128CBC, with: client.library)
@@ -44,10 +44,8 @@ import X509
                 bytes, for: requester.certificate, accepting: [.aes128CBC], with: client.library)
             let key = SecretBytes(copying: [UInt8](repeating: 7, count: 16))
             _ = try? envelope?.content(key: key, with: client.library)
-            let own = try #require(requester.key as? any ExportableIdentityKey).pkcs8Representation()
             return try client.library.decryptEnvelopedData(
-                bytes, certificate: requester.certificate, key: own,
-                accepting: [.aes128CBC, .desCBC, .tripleDESCBC]
+                bytes, recipient: #require(requester.identity), accepting: [.aes128CBC, .desCBC, .tripleDESCBC]
             ).content
         }
     }

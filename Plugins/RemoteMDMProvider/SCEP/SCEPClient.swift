@@ -86,7 +86,7 @@ struct SCEPClient: EnrolmentProtocol {
         let cipher = try capabilities.cipher(permittingTripleDES: configuration.permitsTripleDES)
 
         let csr = try await makeCSR(request)
-        let requester = try await SCEPRequester(signer, csr: csr.parsed, now: now)
+        let requester = try await SCEPRequester(signer, csr: csr.parsed, now: now, in: library)
         let message: SCEPMessage
         if request.isPending {
             let names = try SCEPMessage.issuerAndSubject(
@@ -144,11 +144,9 @@ struct SCEPClient: EnrolmentProtocol {
     private func decrypt(
         _ message: [UInt8], for requester: SCEPRequester
     ) async throws(CertificateProviderError) -> (content: [UInt8], cipher: CMSCipher) {
-        let exported = try (requester.key as? any ExportableIdentityKey)?.pkcs8Representation()
         do {
-            if let exported {
-                return try library.decryptEnvelopedData(
-                    message, certificate: requester.certificate, key: exported, accepting: Self.ciphers)
+            if let identity = requester.identity {
+                return try library.decryptEnvelopedData(message, recipient: identity, accepting: Self.ciphers)
             }
             let envelope = try CMSEnvelope(
                 message, for: requester.certificate, accepting: Self.ciphers, with: library)

@@ -49,13 +49,11 @@ struct SCEPMessage: Sendable {
             CMSAttribute(SCEPAttribute.transactionID, .printableString(transactionID)),
             CMSAttribute(SCEPAttribute.senderNonce, .octetString(nonce)),
         ]
-        let exported = try (requester.key as? any ExportableIdentityKey)?.pkcs8Representation()
         let envelope: [UInt8]
         do throws(OpenSSLError) {
             envelope = try library.envelopedData(content, recipient: recipient.derRepresentation, cipher: cipher)
-            if let exported {
-                return try library.signedData(
-                    envelope, attributes: attributes, certificate: requester.certificate, key: exported, digest: digest)
+            if let identity = requester.identity {
+                return try library.signedData(envelope, attributes: attributes, signer: identity, digest: digest)
             }
         } catch {
             throw CertificateProviderError(.internal, "The SCEP message cannot be written.", underlying: error)

@@ -1,6 +1,7 @@
 import CertificateProviding
 import Crypto
 import FoundationEssentials
+import OpenSSLSupport
 import SwiftASN1
 import X509
 
@@ -41,14 +42,28 @@ struct SCEPRequester: Sendable {
     /// The certificate that is renewed, or where there is none, one that the key signs itself; DER.
     let certificate: [UInt8]
     let key: any IdentityKey
+    /// Both, as OpenSSL has them; nil for a key that does not leave its home.
+    let identity: CMSIdentity?
 
     /// - Parameter csr: What the transaction is about.
-    init(_ signer: SCEPSigner, csr: CertificateSigningRequest, now: Date) async throws(CertificateProviderError) {
+    init(
+        _ signer: SCEPSigner, csr: CertificateSigningRequest, now: Date, in library: OpenSSLLibrary
+    ) async throws(CertificateProviderError) {
         key = signer.key
         if let current = signer.current {
             certificate = current.derRepresentation
         } else {
             certificate = try await Self.selfSigned(signer.key, csr: csr, now: now)
+        }
+        guard let exported = try (key as? any ExportableIdentityKey)?.pkcs8Representation() else {
+            identity = nil
+            return
+        }
+        do throws(OpenSSLError) {
+            identity = try CMSIdentity(certificate: certificate, key: exported, in: library)
+        } catch {
+            throw CertificateProviderError(
+                .internal, "The key that signs the request cannot be used.", underlying: error)
         }
     }
 

@@ -39,13 +39,10 @@ extension OpenSSLLibrary {
 
     /// Decrypts an EnvelopedData.
     ///
-    /// - Parameters:
-    ///   - certificate: Names the recipient, DER.
-    ///   - key: PKCS#8, the key of `certificate`.
-    ///   - ciphers: Those that are accepted.
+    /// - Parameter ciphers: Those that are accepted.
     /// - Returns: The content and what it was encrypted with.
     public func decryptEnvelopedData(
-        _ message: [UInt8], certificate: [UInt8], key: SecretBytes, accepting ciphers: Set<CMSCipher>
+        _ message: [UInt8], recipient: CMSIdentity, accepting ciphers: Set<CMSCipher>
     ) throws(OpenSSLError) -> (content: [UInt8], cipher: CMSCipher) {
         defer { releaseThreadState() }
         let message = try CMSMessage(message, in: self)
@@ -58,13 +55,12 @@ extension OpenSSLLibrary {
             throw OpenSSLError(
                 "OSSL_PROVIDER_load", refusing: "\(cipher) needs OpenSSL's legacy provider", isAlgorithm: true)
         }
-        let certificate = try CertificateHandle(certificate, in: self)
-        let key = try PrivateKeyHandle(pkcs8: key, in: self)
         let output = try MemoryBIO()
         OpenSSLError.clear()
         guard
             CMS_decrypt(
-                message.pointer, key.pointer, certificate.pointer, nil, output.pointer, UInt32(CMS_BINARY)) == 1
+                message.pointer, recipient.key.pointer, recipient.certificate.pointer, nil, output.pointer,
+                UInt32(CMS_BINARY)) == 1
         else { throw OpenSSLError("CMS_decrypt") }
         return (output.content, cipher)
     }

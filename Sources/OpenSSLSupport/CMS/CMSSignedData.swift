@@ -36,14 +36,11 @@ extension OpenSSLLibrary {
     ///
     /// - Parameters:
     ///   - content: nil is a message about its attributes only.
-    ///   - key: PKCS#8, the key of `certificate`.
     ///   - digest: As OpenSSL calls it.
     public func signedData(
-        _ content: [UInt8]?, attributes: [CMSAttribute], certificate: [UInt8], key: SecretBytes, digest: String
+        _ content: [UInt8]?, attributes: [CMSAttribute], signer identity: CMSIdentity, digest: String
     ) throws(OpenSSLError) -> [UInt8] {
         defer { releaseThreadState() }
-        let certificate = try CertificateHandle(certificate, in: self)
-        let key = try PrivateKeyHandle(pkcs8: key, in: self)
         let data = try MemoryBIO(content ?? [])
         let flags = Self.flags | (content == nil ? UInt32(CMS_DETACHED) : 0)
         OpenSSLError.clear()
@@ -53,7 +50,8 @@ extension OpenSSLLibrary {
             throw OpenSSLError("CMS_sign_ex")
         }
         let message = CMSMessage(adopting: content)
-        guard let signer = CMS_add1_signer(content, certificate.pointer, key.pointer, digest, flags) else {
+        guard let signer = CMS_add1_signer(content, identity.certificate.pointer, identity.key.pointer, digest, flags)
+        else {
             throw OpenSSLError("CMS_add1_signer")
         }
         for attribute in attributes { try Self.add(attribute, to: signer) }

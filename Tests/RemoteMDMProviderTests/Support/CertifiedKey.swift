@@ -1,5 +1,6 @@
 import CertificateProviding
 import Foundation
+import OpenSSLSupport
 import SwiftASN1
 import X509
 
@@ -7,6 +8,10 @@ import X509
 struct CertifiedKey: Sendable {
     let certificate: X509Certificate
     let key: SoftwareKey
+
+    func cmsIdentity(in library: OpenSSLLibrary) throws -> CMSIdentity {
+        try CMSIdentity(certificate: certificate.derRepresentation, key: key.pkcs8Representation(), in: library)
+    }
 
     /// - Parameter issuer: nil for a self-signed one.
     init(

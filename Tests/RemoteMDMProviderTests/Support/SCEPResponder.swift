@@ -131,8 +131,7 @@ final class SCEPResponder: Sendable {
     private func sign(_ content: [UInt8]?, _ attributes: [CMSAttribute], _ behaviour: Behaviour) throws -> [UInt8] {
         let signer = behaviour.signer ?? authority
         return try library.signedData(
-            content, attributes: attributes, certificate: signer.certificate.derRepresentation,
-            key: signer.key.pkcs8Representation(), digest: behaviour.digest)
+            content, attributes: attributes, signer: signer.cmsIdentity(in: library), digest: behaviour.digest)
     }
 
     private func read(_ message: [UInt8]) throws -> Received {
@@ -143,8 +142,8 @@ final class SCEPResponder: Sendable {
             if case .printableString(let text) = values[type] { text } else { "" }
         }
         let (content, cipher) = try library.decryptEnvelopedData(
-            signed.content, certificate: reader.certificate.derRepresentation,
-            key: reader.key.pkcs8Representation(), accepting: [.aes128CBC, .tripleDESCBC, .desCBC])
+            signed.content, recipient: reader.cmsIdentity(in: library),
+            accepting: [.aes128CBC, .tripleDESCBC, .desCBC])
         return Received(
             type: text(SCEPAttribute.messageType), transactionID: text(SCEPAttribute.transactionID),
             nonce: values[SCEPAttribute.senderNonce], digest: signed.digest, cipher: cipher, content: content,
