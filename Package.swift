@@ -189,6 +189,7 @@ let package = Package(
             dependencies: [
                 "CertificateProviding", "CertificateTLSCore", "CertprovCommand", "LogonCore", "RemoteMDMProvider",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ]
         ),
