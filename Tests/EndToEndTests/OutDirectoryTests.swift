@@ -54,6 +54,26 @@ import Testing
         #expect(output.status == 0, "\(output)")
     }
 
+    /// In its plainest form the command line is not the parser's to read.
+    @Test func theFormOfTheOptionsMakesNoDifference() throws {
+        let plain = try sandbox.certprov(
+            ["fetch", "--json", "--force", "--export-key", "--out", out] + adHoc(Fixtures.path("ec.p12")))
+        let parsed = try sandbox.certprov(
+            ["fetch", "--json", "--force", "--export-key", "--out=\(out)"] + adHoc(Fixtures.path("ec.p12")))
+        #expect(plain.status == 0 && plain.stdout.contains("key.pem"), "\(plain)")
+        #expect(parsed.status == 0 && parsed.stdout == plain.stdout, "\(parsed)")
+    }
+
+    @Test(arguments: [
+        ["--out"], ["--out", ""], ["--out", "--force"], ["--export-key"], ["--force", "--no-such-option"],
+        ["--dry-run"],
+    ])
+    func refusesOptionsThatAreWrong(words: [String]) throws {
+        let output = try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12")) + words)
+        #expect(output.status == 64 && output.stderr.contains("Usage: certprov fetch"), "\(output)")
+        #expect(!FileManager.default.fileExists(atPath: sandbox.store))
+    }
+
     @Test func writesNoKeyUnlessAsked() throws {
         let output = try fetch("ec.p12")
         #expect(try output.document("Identity")["files"].keys == ["certificate", "chain"])
