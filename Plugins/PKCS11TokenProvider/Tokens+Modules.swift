@@ -159,8 +159,10 @@ extension Tokens {
                 ?? PINSupply(
                     source: settings.pinSource, value: settings.pinValue, secrets: environment.secrets, policy: policy,
                     isPermitted: settings.login != .never)
+            let calls = state.modules?.first { $0.isStarted(as: slot.module) }?.calls ?? calls
             let token = Token(
-                slot, pins: supply, pending: PendingKeys(storage: environment.storage, logger: environment.logger),
+                slot, calls: calls, pins: supply,
+                pending: PendingKeys(storage: environment.storage, logger: environment.logger),
                 logsInAlways: settings.login == .always)
             state.tokens[slot.identity] = token
             return token

@@ -39,7 +39,7 @@ enum Faults {
     private static let real = Mutex<[CK_FUNCTION_LIST]>([])
     private static var functions: CK_FUNCTION_LIST? { real.withLock { $0.first } }
 
-    static func module(_ path: String, timeout: Duration) throws -> Module {
+    static func module(_ path: String) throws -> Module {
         guard let loaded = p11_kit_module_load(path, 0) else { throw EmptyTokens.Failure(description: path) }
         // Initialised as p11-kit knows it; the copy of the library's own functions never leaves the test.
         let initialised = p11_kit_module_initialize(loaded)
@@ -121,8 +121,7 @@ enum Faults {
             if let code = Faults.plan.withLock({ Faults.next(&$0.destruction) }) { return code }
             return Faults.functions?.C_DestroyObject?(session, object) ?? CKR_GENERAL_ERROR
         }
-        return try Module(
-            copy, name: "faulty", owner: ModuleHandles(.single(loaded)), calls: ModuleCalls(timeout: timeout))
+        return try Module(copy, name: "faulty", owner: ModuleHandles(.single(loaded)), place: ModulePlace())
     }
 
     /// The code of a call that is to fail.
@@ -141,7 +140,7 @@ extension Faults {
     static func token(
         _ path: String, _ storage: any IdentityStorage, timeout: Duration = .seconds(20), _ label: String = "faults"
     ) throws -> Token {
-        let module = try module(path, timeout: timeout)
+        let module = try module(path)
         guard let slot = try Slot.all(of: module, matching: try TokenURI("pkcs11:token=\(label)")).first else {
             throw EmptyTokens.Failure(description: "no token")
         }
@@ -150,7 +149,9 @@ extension Faults {
         let supply = PINSupply(
             source: .environment("PIN"), value: nil, secrets: SecretReader { _ in EmptyTokens.pin },
             policy: PINPolicy(tried: tried, logger: logger), isPermitted: true)
-        return Token(slot, pins: supply, pending: PendingKeys(storage: storage, logger: logger))
+        return Token(
+            slot, calls: ModuleCalls(timeout: timeout), pins: supply,
+            pending: PendingKeys(storage: storage, logger: logger))
     }
 }
 

@@ -21,15 +21,20 @@ struct Library: Sendable {
     ///
     /// - Parameter name: What tells it from others where p11-kit knows no file.
     init(starting functions: Functions, name: String) throws(CryptokiError) {
-        let path = p11_kit_module_get_filename(functions)
-        defer { free(path) }
         self.functions = functions
-        self.file = path.map { String(cString: $0) } ?? name
+        self.file = Self.file(of: functions) ?? name
         do throws(CryptokiError) { (lock, info) = try Self.start(functions, file) } catch {
             // Another part of the process has finalised it in this moment, which p11-kit does not always notice.
             guard error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
             (lock, info) = try Self.start(functions, file)
         }
+    }
+
+    /// The library's file; `nil` where p11-kit knows none.
+    static func file(of functions: Functions) -> String? {
+        guard let path = p11_kit_module_get_filename(functions) else { return nil }
+        defer { free(path) }
+        return String(cString: path)
     }
 
     /// Starts the module after ``finalize()``.

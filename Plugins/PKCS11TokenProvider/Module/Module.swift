@@ -5,20 +5,20 @@ import Synchronization
 
 /// A PKCS#11 module that p11-kit has loaded: one vendor's library, or one that runs in another process (`remote:`).
 ///
-/// p11-kit counts who uses a module. Finalising it here therefore takes nothing from another part of the process. After a
-/// fork the child makes no call: some modules share a device's connection with the parent, which would break.
+/// There is one for all providers of the process that load the library: see ``ModulePlace``. p11-kit counts who else uses it,
+/// so that finalising it here takes nothing from another part of the process. After a fork the child makes no call: some
+/// modules share a device's connection with the parent, which would break.
 final class Module: Sendable {
     /// What p11-kit calls it, or its path.
     let name: String
     /// Valid as long as `owner`.
     private let library: Library
     private let owner: ModuleHandles
-    /// Where its tokens are used.
-    let calls: ModuleCalls
+    private let place: ModulePlace
     /// Held while a session is opened: some modules hand out the same handle twice when two threads open sessions at once.
     let opening = Mutex(())
-    /// The session that got each handle last: one from before the token was away may have had the same.
-    let holders = Mutex<[CK_SESSION_HANDLE: ObjectIdentifier]>([:])
+    /// Who has got each session handle last, of all providers.
+    let holders = SessionHolders()
     private let process = getpid()
     private let starts = Atomic(0)
     /// The calls that are inside the module, and ``isClosed`` while none may begin.
@@ -27,20 +27,30 @@ final class Module: Sendable {
     private let starting = Mutex<ContinuousClock.Instant?>(nil)
     private let logins = Atomic(0)
 
+    /// Returns the one module of this process for a library, started where it does not run. Blocks.
+    ///
     /// - Throws: When the module does not initialise.
+    static func shared(
+        _ functions: Library.Functions, name: String, owner: ModuleHandles
+    ) throws(CryptokiError) -> Module {
+        let place = ModulePlace.of(Library.file(of: functions) ?? name)
+        let module = try place.module { () throws(CryptokiError) in
+            try Module(functions, name: name, owner: owner, place: place)
+        }
+        owner.releases.awaitAtExit()
+        return module
+    }
+
     init(
-        _ functions: Library.Functions, name: String, owner: ModuleHandles, calls: ModuleCalls
+        _ functions: Library.Functions, name: String, owner: ModuleHandles, place: ModulePlace
     ) throws(CryptokiError) {
         self.library = try Library(starting: functions, name: name)
         self.name = name
         self.owner = owner
-        self.calls = calls
-        owner.releases.awaitAtExit()
+        self.place = place
     }
 
-    deinit {
-        owner.releases.run { [library, owner] in withExtendedLifetime(owner) { library.finalize() } }
-    }
+    deinit { place.leave(library, owner) }
 
     /// What the module says of itself.
     var info: CK_INFO { library.info }

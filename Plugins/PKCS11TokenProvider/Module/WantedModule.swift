@@ -13,8 +13,8 @@ final class WantedModule: Sendable {
     /// Held for as long as the start takes.
     private let starting = Mutex(())
     private let visits: ModuleCalls
-    /// For the module's tokens.
-    private let calls: ModuleCalls
+    /// Where its tokens are used by this provider.
+    let calls: ModuleCalls
     private let overdue = Mutex<[Visit]>([])
 
     private enum Start {
@@ -47,7 +47,7 @@ final class WantedModule: Sendable {
                 case .unwanted: return nil
                 case .done(let module): return module
                 case .none:
-                    let module = try Module(functions, name: name, owner: owner, calls: calls)
+                    let module = try Module.shared(functions, name: name, owner: owner)
                     let isWanted = uri.matches(module.info)
                     start.withLock { $0 = isWanted ? .done(module) : .unwanted }
                     return isWanted ? module : nil

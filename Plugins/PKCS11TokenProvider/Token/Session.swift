@@ -6,7 +6,8 @@ import Synchronization
 /// An open session with a token, which its pool closes.
 ///
 /// Goes from thread to thread but is used by one at a time, which its pool sees to: modules crash when two share one.
-/// Once it has been retired no call is made with it: its handle may be another session's by then.
+/// Once it has been retired no call is made with it: its handle may be another session's by then. The same once the module
+/// has given its handle to another, of whichever provider: the token was away, or reset.
 final class Session: Sendable {
     let module: Module
     let handle: CK_SESSION_HANDLE
@@ -20,13 +21,15 @@ final class Session: Sendable {
         case leaving
         /// As long as nobody waits for that call: its own thread closes the session.
         case late
+        /// In the middle of a call, and the handle is another session's.
+        case replaced
         /// Not closed yet.
         case retired
         case closed
     }
 
-    /// Opens a session. Blocks.
-    init(slot: Slot, readWrite: Bool = false) throws(CryptokiError) {
+    /// Called with the module's `opening` locked.
+    private init(slot: Slot, readWrite: Bool) throws(CryptokiError) {
         var handle: CK_SESSION_HANDLE = 0
         let generation = slot.module.generation
         let flags = CK_FLAGS(CKF_SERIAL_SESSION) | (readWrite ? CK_FLAGS(CKF_RW_SESSION) : 0)
@@ -34,10 +37,15 @@ final class Session: Sendable {
         self.module = slot.module
         self.generation = generation
         self.handle = handle
-        module.holders.withLock { $0[handle] = ObjectIdentifier(self) }
     }
 
-    deinit { module.holders.withLock { if $0[handle] == ObjectIdentifier(self) { $0[handle] = nil } } }
+    /// Takes the handle from the session that had it before: it is gone, whatever its owner knows. Called with the
+    /// module's `opening` locked.
+    ///
+    /// - Returns: Whether no call of that one can have met this one.
+    private func takesHandle() -> Bool { module.holders.replace(with: self, for: handle)?.giveUpHandle() ?? true }
+
+    deinit { module.holders.remove(ObjectIdentifier(self), from: handle) }
 
     /// Whether the module that has given the handle is still the one that runs.
     var isOfThisModule: Bool { module.generation == generation }
@@ -58,22 +66,40 @@ final class Session: Sendable {
     /// - Parameter isThere: Whether the session was still there when the call worked.
     private func leave(_ isThere: Bool) {
         if moves(from: .calling, to: .idle) { return }
-        if moves(from: .leaving, to: .retired) {
+        if moves(from: .leaving, to: .retired) || moves(from: .replaced, to: .closed) {
             left.signal()
-        } else if isThere, moves(from: .late, to: .closed) {
-            // The token may have been away since. Nobody gets the handle anew in between.
-            module.opening.withLock { _ in
-                guard module.holders.withLock({ $0[handle] == ObjectIdentifier(self) }) else { return }
-                try? module.call("C_CloseSession", in: generation) { $0.C_CloseSession?(handle) }
-            }
+        } else if isThere {
+            // The token may have been away since.
+            close(from: .late)
         }
     }
 
     /// Closes the session, once. Blocks.
     func close() {
         guard module.isOfThisProcess else { return }
-        try? call("C_CloseSession") { $0.C_CloseSession?(handle) }
-        abandon()
+        close(from: .idle)
+    }
+
+    /// Nobody gets the handle anew between the look at who has it and the call.
+    private func close(from phase: Phase) { module.opening.withLock { _ in closeNow(from: phase) } }
+
+    /// Called with the module's `opening` locked.
+    private func closeNow(from phase: Phase) {
+        guard moves(from: phase, to: .closed) else { return }
+        try? module.call("C_CloseSession", in: generation) { $0.C_CloseSession?(handle) }
+    }
+
+    /// Opens a session whose handle nobody else uses. Blocks.
+    static func open(_ slot: Slot, readWrite: Bool) throws(CryptokiError) -> Session {
+        try slot.module.opening.withLock { _ throws(CryptokiError) in
+            for _ in 0..<3 {
+                let session = try Session(slot: slot, readWrite: readWrite)
+                if session.takesHandle() { return session }
+                // Somebody may have begun or ended something in it.
+                session.closeNow(from: .idle)
+            }
+            throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED, origin: .notMade)
+        }
     }
 
     /// Leaves the session as it is: it is gone, and its handle may already be another session's.
@@ -88,96 +114,38 @@ final class Session: Sendable {
 
     /// Closes a retired session when the call that is going on has ended. To one that takes longer it is left.
     func closeRetired(by deadline: DispatchTime) {
-        if phase.load(ordering: .acquiring) == .leaving, left.wait(timeout: deadline) == .timedOut,
-            moves(from: .leaving, to: .late)
-        {
-            return
-        }
-        guard moves(from: .retired, to: .closed) else { return }
-        try? module.call("C_CloseSession", in: generation) { $0.C_CloseSession?(handle) }
+        guard hasLeft(by: deadline) || !moves(from: .leaving, to: .late) else { return }
+        close(from: .retired)
     }
+
+    /// Waits for the end of a call after which no other can begin.
+    private func hasLeft(by deadline: DispatchTime) -> Bool {
+        let phase = phase.load(ordering: .acquiring)
+        guard phase == .leaving || phase == .replaced else { return true }
+        guard left.wait(timeout: deadline) == .success else { return false }
+        // Others may wait for the same.
+        left.signal()
+        return true
+    }
+
+    /// Lets no further call begin, and waits for the one that is going on, for a while.
+    private func giveUpHandle() -> Bool {
+        while true {
+            let phase = phase.load(ordering: .acquiring)
+            switch phase {
+            case .idle, .retired: if moves(from: phase, to: .closed) { return true }
+            case .calling, .leaving:
+                // One that does not end has met its own session, or hangs before it meets any.
+                if moves(from: phase, to: .replaced) { return !hasLeft(by: .now() + Self.patience) }
+            case .late: if moves(from: .late, to: .replaced) { return true }
+            case .replaced, .closed: return true
+            }
+        }
+    }
+
+    private static let patience = DispatchTimeInterval.seconds(2)
 
     private func moves(from old: Phase, to new: Phase) -> Bool {
         phase.compareExchange(expected: old, desired: new, ordering: .acquiringAndReleasing).exchanged
-    }
-
-    /// Returns the handles of the objects that have all of `attributes`. Only handles: a token may hold more objects
-    /// than anybody wants in memory.
-    func objects(with attributes: [Attribute]) throws(CryptokiError) -> [CK_OBJECT_HANDLE] {
-        try Attribute.withTemplate(attributes) { template, count throws(CryptokiError) in
-            try call("C_FindObjectsInit") { $0.C_FindObjectsInit?(handle, template, count) }
-        }
-        defer { try? call("C_FindObjectsFinal") { $0.C_FindObjectsFinal?(handle) } }
-        var found: [CK_OBJECT_HANDLE] = []
-        var seen = Set<CK_OBJECT_HANDLE>()
-        var batch = [CK_OBJECT_HANDLE](repeating: 0, count: 256)
-        while found.count < Self.maximumObjects {
-            var count: CK_ULONG = 0
-            try call("C_FindObjects") { $0.C_FindObjects?(handle, &batch, CK_ULONG(batch.count), &count) }
-            let new = batch.prefix(min(Int(clamping: count), batch.count)).filter { seen.insert($0).inserted }
-            // Some begin anew at the end.
-            guard !new.isEmpty else { break }
-            found += new
-        }
-        return found
-    }
-
-    /// A module that goes on for ever is not followed there.
-    private static let maximumObjects = 1_000_000
-
-    /// The largest attribute that is read. Certificates with everything in them stay far below.
-    private static let maximumAttributeSize = 1 << 20
-
-    /// `CK_UNAVAILABLE_INFORMATION`, a macro that Swift does not see.
-    private static let unavailable = CK_ULONG.max
-
-    /// Reads one attribute; `nil` when the object has none or it may not be seen.
-    ///
-    /// - Throws: Also when the module reports a length and then returns another, larger one.
-    func attribute(_ type: CK_ATTRIBUTE_TYPE, of object: CK_OBJECT_HANDLE) throws(CryptokiError) -> [UInt8]? {
-        // It may have grown meanwhile: asked for again, once.
-        for _ in 0..<2 {
-            var template = CK_ATTRIBUTE(type: type, pValue: nil, ulValueLen: 0)
-            do throws(CryptokiError) {
-                try call("C_GetAttributeValue") { $0.C_GetAttributeValue?(handle, object, &template, 1) }
-            } catch {
-                if error.code == CKR_ATTRIBUTE_TYPE_INVALID || error.code == CKR_ATTRIBUTE_SENSITIVE { return nil }
-                throw error
-            }
-            guard template.ulValueLen != Self.unavailable else { return nil }
-            let size = Int(clamping: template.ulValueLen)
-            guard size > 0 else { return [] }
-            guard size <= Self.maximumAttributeSize else {
-                throw CryptokiError(function: "C_GetAttributeValue", code: CKR_ATTRIBUTE_VALUE_INVALID)
-            }
-            let value = UnsafeMutableRawBufferPointer.allocate(byteCount: size, alignment: 1)
-            defer { value.deallocate() }
-            template.pValue = value.baseAddress
-            do throws(CryptokiError) {
-                try call("C_GetAttributeValue") { $0.C_GetAttributeValue?(handle, object, &template, 1) }
-            } catch {
-                if error.code == CKR_BUFFER_TOO_SMALL { continue }
-                throw error
-            }
-            guard template.ulValueLen != Self.unavailable else { return nil }
-            guard template.ulValueLen <= CK_ULONG(size) else {
-                throw CryptokiError(function: "C_GetAttributeValue", code: CKR_ATTRIBUTE_VALUE_INVALID)
-            }
-            return Array(value.prefix(Int(template.ulValueLen)))
-        }
-        throw CryptokiError(function: "C_GetAttributeValue", code: CKR_BUFFER_TOO_SMALL)
-    }
-
-    /// Reads a number, such as `CKA_KEY_TYPE`; `nil` when there is none or it is no number.
-    func number(_ type: CK_ATTRIBUTE_TYPE, of object: CK_OBJECT_HANDLE) throws(CryptokiError) -> CK_ULONG? {
-        guard let bytes = try attribute(type, of: object), bytes.count == MemoryLayout<CK_ULONG>.size else {
-            return nil
-        }
-        return bytes.withUnsafeBytes { $0.loadUnaligned(as: CK_ULONG.self) }
-    }
-
-    /// Reads a truth value; `nil` when there is none.
-    func flag(_ type: CK_ATTRIBUTE_TYPE, of object: CK_OBJECT_HANDLE) throws(CryptokiError) -> Bool? {
-        try attribute(type, of: object).flatMap { $0.count == 1 ? $0[0] != 0 : nil }
     }
 }

@@ -37,16 +37,12 @@ final class SessionPool: Sendable {
         slot.module.releases.run { sessions.forEach { $0.close() } }
     }
 
-    private static func openOne(_ slot: Slot, writing: Bool = false) throws(CryptokiError) -> Session {
-        try slot.module.opening.withLock { _ throws(CryptokiError) in try Session(slot: slot, readWrite: writing) }
-    }
-
     /// - Parameter isOnly: Whether the token has no other session: then it is for everything that the token permits.
     private static func openKeeper(_ slot: Slot, isOnly: Bool) throws(CryptokiError) -> Session {
         let end = ContinuousClock.now + patienceForKeeper
         var isForWriting = isOnly
         while true {
-            do throws(CryptokiError) { return try openOne(slot, writing: isForWriting) } catch {
+            do throws(CryptokiError) { return try Session.open(slot, readWrite: isForWriting) } catch {
                 if isForWriting, error.code == CKR_TOKEN_WRITE_PROTECTED {
                     isForWriting = false
                 } else {
@@ -140,7 +136,7 @@ final class SessionPool: Sendable {
     /// for now.
     private func open(writing: Bool) throws(CryptokiError) -> Session? {
         let session: Session
-        do throws(CryptokiError) { session = try Self.openOne(slot, writing: writing) } catch {
+        do throws(CryptokiError) { session = try Session.open(slot, readWrite: writing) } catch {
             let remaining = state.withLock { state in
                 state.open -= 1
                 if error.code == CKR_SESSION_COUNT {

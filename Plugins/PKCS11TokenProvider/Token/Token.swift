@@ -10,6 +10,8 @@ final class Token: Sendable {
     let identity: Slot.Identity
     let displayName: String
     let module: Module
+    /// Where all of this belongs.
+    let calls: ModuleCalls
     let pins: PINSupply
     let pending: PendingKeys
     let pace = SigningPace()
@@ -19,16 +21,15 @@ final class Token: Sendable {
     private let connecting = Mutex(())
 
     /// - Parameter logsInAlways: Also where the token does not demand it.
-    init(_ slot: Slot, pins: PINSupply, pending: PendingKeys, logsInAlways: Bool = false) {
+    init(_ slot: Slot, calls: ModuleCalls, pins: PINSupply, pending: PendingKeys, logsInAlways: Bool = false) {
         self.logsInAlways = logsInAlways
         self.identity = slot.identity
         self.displayName = slot.displayName
         self.module = slot.module
+        self.calls = calls
         self.pins = pins
         self.pending = pending
     }
-
-    var calls: ModuleCalls { module.calls }
 
     /// Lends the connection to `body`. Where the token was removed or reset, connects again and calls `body` once more.
     ///

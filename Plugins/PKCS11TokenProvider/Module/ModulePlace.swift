@@ -1,0 +1,66 @@
+import Glibc
+import Synchronization
+
+/// Where all providers of a process find the one ``Module`` of a library.
+///
+/// A library has its sessions, handles and logins once in a process, whoever loads it. Only who knows all of its users can
+/// tell whose a handle is, and start it again when none of them needs it. So what is known of it is the process's too.
+final class ModulePlace: Sendable {
+    private struct Current {
+        weak var module: Module?
+    }
+
+    /// What nobody uses any more and is not finalised yet.
+    private struct Remains {
+        let library: Library
+        /// What the library is valid as long as.
+        let owner: ModuleHandles
+    }
+
+    private struct Name: Hashable {
+        /// A forked child has modules of its own.
+        let process: pid_t
+        let library: String
+    }
+
+    private static let all = Mutex<[Name: ModulePlace]>([:])
+
+    /// Held for as long as a start takes, or an end.
+    private let current = Mutex(Current())
+    private let remains = Mutex<[Remains]>([])
+
+    static func of(_ library: String) -> ModulePlace {
+        all.withLock { all in
+            let name = Name(process: getpid(), library: library)
+            let place = all[name] ?? ModulePlace()
+            all[name] = place
+            return place
+        }
+    }
+
+    /// Returns the module, started where it does not run. Blocks.
+    func module(start: () throws(CryptokiError) -> Module) throws(CryptokiError) -> Module {
+        try current.withLock { current throws(CryptokiError) in
+            if let module = current.module { return module }
+            // First, since p11-kit then closes what it takes for open, by handles that the next one may get.
+            finalizeRemains()
+            let module = try start()
+            current.module = module
+            return module
+        }
+    }
+
+    /// Takes over from a module that nobody uses any more. Does not block.
+    func leave(_ library: Library, _ owner: ModuleHandles) {
+        remains.withLock { $0.append(Remains(library: library, owner: owner)) }
+        owner.releases.run { [self] in current.withLock { _ in finalizeRemains() } }
+    }
+
+    private func finalizeRemains() {
+        let all = remains.withLock { remains in
+            defer { remains = [] }
+            return remains
+        }
+        for one in all { one.library.finalize() }
+    }
+}

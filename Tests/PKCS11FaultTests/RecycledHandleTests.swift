@@ -1,0 +1,94 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// Two providers of one process use a module, which gives the handles of sessions away again that have ended with a token.
+@Suite(.timeLimit(.minutes(5))) struct RecycledHandleTests {
+    private let module: FaultyModule
+
+    init() throws { module = try FaultyModule.withIdentity() }
+
+    private func replug() {
+        module.control.insert(0, -1)
+        module.control.insert(0, 0)
+    }
+
+    /// One of them has connected anew, and is in the middle of a signature in a session whose number the other one had.
+    @Test func aSignatureMeetsNoOtherProvidersSession() async throws {
+        let stale = try await module.provider().getCertificate(NoUserInteraction())
+        let other = try await module.provider().getCertificate(NoUserInteraction())
+        replug()
+        #expect(try await other.key.signsValidly())
+        module.control.hold("C_Sign")
+        async let first = other.key.signsValidly()
+        try await module.waitUntilHeld(1)
+        let sessions = module.control.open_sessions()
+        async let second = stale.key.signsValidly()
+        try await module.waitUntilHeld(2)
+        #expect(module.control.open_sessions() == sessions + 2)
+        module.control.release()
+        #expect(try await first)
+        #expect(try await second)
+        #expect(module.control.shared_uses() == 0)
+    }
+
+    @Test func aLogoutIsNoOtherProviders() async throws {
+        let stale = try module.provider()
+        _ = try await stale.getCertificate(NoUserInteraction())
+        let other = try await module.provider().getCertificate(NoUserInteraction())
+        replug()
+        #expect(try await other.key.signsValidly())
+        let (sessions, logins) = (module.control.open_sessions(), module.calls("C_Login"))
+        try stale.deleteStoredCertificate()
+        #expect(module.calls("C_Logout") == 0 && module.control.open_sessions() == sessions)
+        #expect(try await other.key.signsValidly())
+        #expect(module.calls("C_Login") == logins)
+    }
+
+    /// The token is back where it was, and the number of its session is that of one with another token by now.
+    @Test func aPINIsSentToNoOtherToken() async throws {
+        module.control.set_token(1, "beta", "0002", "5678")
+        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
+        let stale = try module.provider(pin: nil, ["uri": "pkcs11:token=alpha"])
+        _ = await stale.listIdentities()
+        replug()
+        module.control.insert(1, 1)
+        let other = try module.provider(pin: "5678", ["uri": "pkcs11:token=beta"])
+        let identity = try await other.getCertificate(NoUserInteraction())
+        _ = await code { _ = try await stale.getCertificate(Person(FaultyModule.pin)) }
+        #expect(try await stale.getCertificate(Person(FaultyModule.pin)).key.signsValidly())
+        #expect(module.control.tries_left(0) == 3 && module.control.tries_left(1) == 3)
+        #expect(try await identity.key.signsValidly())
+    }
+
+    /// The token is reset while many sign for both.
+    @Test(arguments: 0..<5) func pulledOutUnderLoad(_: Int) async throws {
+        var keys: [any IdentityKey] = []
+        for _ in 0..<2 { keys.append(try await module.provider().getCertificate(NoUserInteraction()).key) }
+        let errors = try await withThrowingTaskGroup(of: [CertificateProviderError].self) { [keys] tasks in
+            for number in 0..<40 {
+                tasks.addTask {
+                    var errors: [CertificateProviderError] = []
+                    for _ in 0..<10 {
+                        do { #expect(try await keys[number % 2].signsValidly()) } catch {
+                            errors.append(try #require(error as? CertificateProviderError))
+                        }
+                    }
+                    return errors
+                }
+            }
+            for round in 0..<20 {
+                module.control.insert(0, round % 2 == 0 ? -1 : 0)
+                await Task.yield()
+            }
+            return try await tasks.reduce(into: []) { $0 += $1 }
+        }
+        let others = errors.filter { $0.code != .tokenNotPresent }
+        #expect(others.isEmpty, "\(others.count) of \(errors.count): \(others.map(\.message))")
+        for key in keys { #expect(try await key.signsValidly()) }
+        #expect(module.control.tries_left(0) == 3 && module.control.shared_uses() == 0)
+    }
+}
