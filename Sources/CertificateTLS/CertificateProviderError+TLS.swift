@@ -21,6 +21,9 @@ extension CertificateProviderError {
             // handshake_failure is about a certificate only when one was demanded, which is not known here.
             if alert.refusesCertificate && alert != .handshakeFailure {
                 self = Self(.rejected, "\(peer) refused the certificate with the alert \(alert).", underlying: error)
+            } else if alert == .protocolVersion {
+                self = problem(
+                    "permits no TLS version that is offered here (alert \(alert)). \(Self.versionAdvice)")
             } else {
                 self = problem("ended the TLS handshake with the alert \(alert)")
             }
@@ -44,6 +47,16 @@ extension CertificateProviderError {
                 RSASSA-PSS (RFC 8446, section 4.2.3), which not every token can; such a key works with TLS 1.2.
                 """,
                 underlying: error)
+        } else if BoringSSLReason.reasons(in: error).contains(.unsupportedProtocol) {
+            self = problem("speaks no TLS version that is permitted here. \(Self.versionAdvice)")
+        } else if BoringSSLReason.reasons(in: error).contains(.noSupportedVersionsEnabled) {
+            self = Self(
+                .unsupportedAlgorithm,
+                """
+                The TLS configuration for \(peer) demands a version above the highest that it permits. \
+                \(Self.versionAdvice)
+                """,
+                underlying: error)
         } else {
             switch error {
             case NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])):
@@ -54,4 +67,8 @@ extension CertificateProviderError {
             }
         }
     }
+    private static let versionAdvice = """
+        An RSA key that cannot sign with RSASSA-PSS works with TLS 1.2 only (RFC 8446, section 4.2.3); permit that, or use \
+        another key.
+        """
 }

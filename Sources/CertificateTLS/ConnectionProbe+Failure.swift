@@ -53,6 +53,17 @@ extension ConnectionProbe {
     private func failure(
         _ alert: TLSAlert, from peer: String, certificateRequested: Bool, underlying: any Error
     ) -> CertificateProviderError {
+        if alert == .protocolVersion, let credentials, !credentials.signsInTLS13 {
+            let identity = credentials.identity
+            return CertificateProviderError(
+                .unsupportedAlgorithm,
+                """
+                \(peer) demands TLS 1.3, in which the key of '\(identity.certificate.subject)' cannot sign: an RSA key \
+                must do so with RSASSA-PSS (RFC 8446, section 4.2.3). Such a key works with TLS 1.2; permit that on the \
+                server, or have an identity issued for another kind of key.
+                """,
+                provider: identity.provenance.provider, nativeCode: Int(alert.rawValue), underlying: underlying)
+        }
         guard certificateRequested && alert.refusesCertificate else {
             return CertificateProviderError(
                 .protocolError, "\(peer) ended the TLS handshake with the alert \(alert).",

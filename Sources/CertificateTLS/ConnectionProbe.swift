@@ -103,6 +103,7 @@ public struct ConnectionProbe: Sendable {
         let override = credentials?.override ?? nothing
         var configuration = try TLSConfiguration.makeClientConfiguration(trusting: trustAnchors)
         configuration.signingSignatureAlgorithms = credentials?.signatureAlgorithms
+        if credentials?.signsInTLS13 == false { configuration.excludeTLS13() }
         // BoringSSL calls back when, and only when, the server asks for a certificate.
         configuration.sslContextCallback = { _, promise in
             request.note()

@@ -22,13 +22,16 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
     private let state: Mutex<State>
     /// One list for all identities to come: BoringSSL takes it from the context, not from the credentials.
     private let preferences: [SignatureAlgorithm]
+    /// Of the first one, as the preferences are.
+    private let signsInTLS13: Bool
 
     /// Begins with `credentials`, whose key is not asked for a probe: it is known to sign only once a handshake needs it.
     ///
     /// Their signature schemes stay the most preferred ones in every configuration that presents this object, whatever
-    /// identities follow.
+    /// identities follow; and where their key cannot sign in TLS 1.3, TLS 1.2 stays the highest version.
     public init(_ credentials: TLSCredentials) {
         self.state = Mutex(State(credentials: credentials))
+        self.signsInTLS13 = credentials.signsInTLS13
         let first = credentials.signatureAlgorithms
         self.preferences = first + SignatureAlgorithm.usable.filter { !first.contains($0) }
     }
@@ -69,6 +72,7 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
         configuration.certificateChain = []
         configuration.privateKey = nil
         configuration.signingSignatureAlgorithms = preferences
+        if !signsInTLS13 { configuration.excludeTLS13() }
         configuration.sslContextCallback = { [self] _, promise in promise.succeed(current.override) }
     }
 

@@ -15,6 +15,9 @@ extension SignatureAlgorithm {
         .ecdsaSecp521R1Sha512, .rsaPssRsaeSha512, .rsaPkcs1Sha256, .rsaPkcs1Sha384, .rsaPkcs1Sha512,
     ]
 
+    /// What signs no handshake of TLS 1.3 (RFC 8446, section 4.2.3).
+    static let onlyInTLS12: Set<SignatureAlgorithm> = [.rsaPkcs1Sha256, .rsaPkcs1Sha384, .rsaPkcs1Sha512]
+
     /// Whether TLS 1.2 lets a key of this kind use the algorithm. There, unlike in TLS 1.3, the ECDSA algorithms do not
     /// name a curve but only a hash (RFC 8422, section 5.4), and BoringSSL chooses accordingly.
     func fits(_ algorithm: PublicKeyInfo.Algorithm) -> Bool {

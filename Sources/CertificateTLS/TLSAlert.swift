@@ -23,6 +23,8 @@ public struct TLSAlert: RawRepresentable, Hashable, Sendable {
     public static let accessDenied = Self(rawValue: 49)
     /// A signature, in the handshake or in a certificate, does not verify.
     public static let decryptError = Self(rawValue: 51)
+    /// No version of TLS that both permit.
+    public static let protocolVersion = Self(rawValue: 70)
     /// The client has shown no certificate (TLS 1.3).
     public static let certificateRequired = Self(rawValue: 116)
 
@@ -75,6 +77,10 @@ struct BoringSSLReason: Hashable {
     static let peerDidNotReturnACertificate = Self(rawValue: 192)
     /// SSL_R_NO_COMMON_SIGNATURE_ALGORITHMS
     static let noCommonSignatureAlgorithms = Self(rawValue: 253)
+    /// SSL_R_UNSUPPORTED_PROTOCOL
+    static let unsupportedProtocol = Self(rawValue: 240)
+    /// SSL_R_NO_SUPPORTED_VERSIONS_ENABLED
+    static let noSupportedVersionsEnabled = Self(rawValue: 280)
 
     static func reasons(in error: any Error) -> [BoringSSLReason] {
         let boringSSLError: BoringSSLError

@@ -53,6 +53,12 @@ extension TLSConfiguration {
         return configuration
     }
 
+    /// Offers no TLS 1.3, where it is not demanded.
+    mutating func excludeTLS13() {
+        guard minimumTLSVersion != .tlsv13, maximumTLSVersion ?? .tlsv13 == .tlsv13 else { return }
+        maximumTLSVersion = .tlsv12
+    }
+
     private static func hardened(
         trusting trustAnchors: TrustAnchors
     ) throws(CertificateProviderError) -> TLSConfiguration {

@@ -5,8 +5,10 @@ public import NIOSSL
 
 /// Something that a TLS configuration can present: ``TLSCredentials``, which stay, or ``RotatingTLSCredentials``.
 public protocol TLSCredentialSource: Sendable {
-    /// Sets what `configuration` presents to its peers, and the signature schemes that go with it. Everything else in
-    /// the configuration stays as it is. Does not block.
+    /// Sets what `configuration` presents to its peers, and the signature schemes that go with it. For a key that cannot
+    /// sign in TLS 1.3, TLS 1.2 becomes the highest version, unless the configuration demands TLS 1.3: then its handshakes
+    /// fail as soon as the key is asked for, and ``CertificateProviding/CertificateProviderError/init(tlsError:from:)``
+    /// says why. Everything else in the configuration stays as it is. Does not block.
     func present(in configuration: inout TLSConfiguration)
 }
 
@@ -23,6 +25,10 @@ public struct TLSCredentials: TLSCredentialSource {
     let signatureAlgorithms: [SignatureAlgorithm]
     /// Whether BoringSSL itself holds the key.
     let isKeyNative: Bool
+
+    /// Whether the key can sign in TLS 1.3. There an RSA key must do so with RSASSA-PSS (RFC 8446, section 4.2.3), which not
+    /// every token can.
+    var signsInTLS13: Bool { signatureAlgorithms.contains { !SignatureAlgorithm.onlyInTLS12.contains($0) } }
 
     /// Converts an identity. What BoringSSL would refuse in the handshake is refused here.
     ///
@@ -70,6 +76,7 @@ public struct TLSCredentials: TLSCredentialSource {
 
     public func present(in configuration: inout TLSConfiguration) {
         configuration.signingSignatureAlgorithms = signatureAlgorithms
+        if !signsInTLS13 { configuration.excludeTLS13() }
         if isKeyNative && identity.certificate.publicKey.algorithm == .ed25519 {
             // AsyncHTTPClient hashes configurations, and NIOSSLPrivateKey.hash(into:) traps on an Ed25519 key, since
             // i2d_PrivateKey knows only RSA, EC and DSA. Given per connection, the key is never hashed.

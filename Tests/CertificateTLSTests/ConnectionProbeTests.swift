@@ -38,7 +38,9 @@ import Testing
             try await withServer(configuration, on: group) { port in
                 let probe = try makeProbe(port: port, presenting: identity)
                 if version == .tls13 {
-                    await expect(.unsupportedAlgorithm, "works with TLS 1.2") { try await probe.run(on: group) }
+                    await expect(.unsupportedAlgorithm, "works with TLS 1.2", nativeCode: 70) {
+                        try await probe.run(on: group)
+                    }
                 } else {
                     #expect(try await probe.run(on: group).clientAuthentication == .accepted)
                 }
