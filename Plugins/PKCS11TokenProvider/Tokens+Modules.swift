@@ -134,7 +134,7 @@ extension Tokens {
             token.module === module && !slots.contains { $0.identity == identity }
         }
         missing.values.forEach { $0.lose() }
-        guard !missing.isEmpty, try module.startAgainToFind() else { return slots }
+        guard !missing.isEmpty, try module.startAgainToFind(beside: Slot.all(of: module)) else { return slots }
         return try Slot.all(of: module, matching: settings.uri)
     }
 

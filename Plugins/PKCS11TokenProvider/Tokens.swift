@@ -96,7 +96,10 @@ final class Tokens: Sendable {
     func logout() { state.withLock { $0.tokens.values }.forEach { $0.logout() } }
 
     func tokenNotPresent() -> CertificateProviderError {
-        CertificateProviderError(
-            .tokenNotPresent, "There is no token that matches '\(settings.uri.text.withVisibleControls)'; insert it.")
+        let modules = state.withLock { state in state.tokens.values.map(\.module) }
+        let others = modules.first.flatMap { module in (try? Slot.all(of: module)).map(module.tokensInUse) } ?? []
+        return CertificateProviderError(
+            .tokenNotPresent, "There is no token that matches '\(settings.uri.text.withVisibleControls)'; insert it."
+        ).naming(others)
     }
 }

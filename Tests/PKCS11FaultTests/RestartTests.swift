@@ -34,8 +34,8 @@ import Testing
         #expect(module.calls("C_Initialize") == starts && module.control.pins() == 1)
     }
 
-    /// p11-kit counts who uses a module.
-    @Test func notForAnotherPartOfTheProcess() async throws {
+    /// That is the other provider's, which is named.
+    @Test func notForAnotherProvidersToken() async throws {
         let module = try FaultyModule.withIdentity()
         module.control.set_token(1, "beta", "0002", FaultyModule.pin)
         try module.add(FaultyModule.authority.get().issue("other"), to: 1)
@@ -44,9 +44,33 @@ import Testing
         let second = try await module.provider(["uri": "pkcs11:token=beta"]).getCertificate(NoUserInteraction())
         let starts = module.calls("C_Initialize")
         module.control.insert(0, -1)
-        #expect(await code { _ = try await first.key.signsValidly() } == .tokenNotPresent)
+        for _ in 0..<2 {
+            await #expect {
+                _ = try await first.key.signsValidly()
+            } throws: { error in
+                let error = error as? CertificateProviderError
+                return error?.code == .tokenNotPresent && error?.message.contains("logged in to 'beta'") == true
+            }
+        }
+        let lookingAgain = try module.provider(["uri": "pkcs11:token=alpha"])
+        #expect(await code { _ = try await lookingAgain.getCertificate(NoUserInteraction()) } == .tokenNotPresent)
         #expect(try await second.key.signsValidly())
         #expect(module.calls("C_Initialize") == starts && module.control.pins() == 2)
+    }
+
+    /// It has a login to the token that is away, and has not noticed.
+    @Test func alsoWhereAnotherProviderUsedTheSameToken() async throws {
+        let module = try FaultyModule.withIdentity()
+        let first = try await module.provider().getCertificate(NoUserInteraction())
+        let second = try await module.provider().getCertificate(NoUserInteraction())
+        let starts = module.calls("C_Initialize")
+        module.control.insert(0, -1)
+        #expect(await code { _ = try await first.key.signsValidly() } == .tokenNotPresent)
+        #expect(module.calls("C_Initialize") == starts + 1 && module.calls("C_Finalize") == 1)
+        module.control.insert(0, 0)
+        #expect(try await first.key.signsValidly())
+        #expect(try await second.key.signsValidly())
+        #expect(module.control.tries_left(0) == 3)
     }
 
     /// A call that hangs in the module may be using what a start would take from it.

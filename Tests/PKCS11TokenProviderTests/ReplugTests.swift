@@ -7,8 +7,8 @@ import Testing
 
 /// Tokens of SoftHSM whose directory is moved away and back.
 ///
-/// SoftHSM sees them again only after it was finalised, which p11-kit does not do as long as anybody else in the process
-/// uses it. So this runs again in a process of its own.
+/// SoftHSM sees them again only after it was finalised, which is not done while somebody is logged in to another token,
+/// and which p11-kit does not do as long as anybody but certprov uses it. So this runs again in a process of its own.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct ReplugTests {
     /// Where the tokens are, in the process within.
     private static let directory = ProcessInfo.processInfo.environment["CERTPROV_TEST_REPLUG"]
@@ -38,7 +38,8 @@ import Testing
             ])
         }
         try await Subprocess.runTests(
-            ["underLoad", "whileItIsLookedFor"], of: "ReplugTests",
+            ["underLoad", "whileItIsLookedFor", "whileAnotherProviderHasItToo", "notWhileAnotherTokenIsInUse"],
+            of: "ReplugTests",
             with: [environment, "CERTPROV_TEST_REPLUG=" + directory.path])
     }
 
@@ -85,6 +86,37 @@ import Testing
         await successful { () throws(CertificateProviderError) in
             try await sign(with: provider.getCertificate(NoUserInteraction()).key)
         }
+    }
+
+    /// The other one does nothing meanwhile, and goes on afterwards.
+    @Test(.enabled(if: directory != nil), arguments: [false, true])
+    func whileAnotherProviderHasItToo(all: Bool) async throws {
+        let directory = try #require(Self.directory)
+        let providers = try (0..<2).map { _ in try provider("pkcs11:token=alpha", in: directory) }
+        var keys: [any IdentityKey] = []
+        for provider in providers { keys.append(try await provider.getCertificate(NoUserInteraction()).key) }
+        let putBack = try takeAway(all ? nil : "alpha", in: directory)
+        await tokenNotPresent { [keys] () throws(CertificateProviderError) in try await sign(with: keys[0]) }
+        putBack()
+        for key in keys { await successful { () throws(CertificateProviderError) in try await sign(with: key) } }
+    }
+
+    /// The error says whose use is in the way, and when that is over, the token is found.
+    @Test(.enabled(if: directory != nil)) func notWhileAnotherTokenIsInUse() async throws {
+        let directory = try #require(Self.directory)
+        let key = try await provider("pkcs11:token=alpha", in: directory).getCertificate(NoUserInteraction()).key
+        let other = try provider("pkcs11:token=beta", in: directory)
+        let otherKey = try await other.getCertificate(NoUserInteraction()).key
+        let putBack = try takeAway("alpha", in: directory)
+        await tokenNotPresent { () throws(CertificateProviderError) in try await sign(with: key) }
+        putBack()
+        await #expect {
+            try await sign(with: key)
+        } throws: { ($0 as? CertificateProviderError)?.message.contains("logged in to 'beta'") == true }
+        try await sign(with: otherKey)
+        try other.deleteStoredCertificate()
+        await successful { () throws(CertificateProviderError) in try await sign(with: key) }
+        try await sign(with: otherKey)
     }
 
     private func provider(_ uri: String, in directory: String) throws -> PKCS11TokenProvider {

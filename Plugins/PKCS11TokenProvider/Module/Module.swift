@@ -25,7 +25,8 @@ final class Module: Sendable {
     private let inside = Atomic(0)
     /// When it was last started again to find a token.
     private let starting = Mutex<ContinuousClock.Instant?>(nil)
-    private let logins = Atomic(0)
+    /// How many have logged in to each token, of all providers.
+    private let logins = Mutex<[Slot.Identity: Int]>([:])
 
     /// Returns the one module of this process for a library, started where it does not run. Blocks.
     ///
@@ -85,17 +86,25 @@ final class Module: Sendable {
     /// module, p11-kit keeps it as it is.
     ///
     /// Not while somebody is logged in to another of its tokens, nor while a call goes on inside it, and at most once a
-    /// second: for most modules this is nothing but slow.
+    /// second: for most modules this is nothing but slow. A login to a token that is away counts for nothing, whichever
+    /// provider has not noticed yet: it is over.
     ///
+    /// - Parameter present: The tokens that it sees.
     /// - Returns: Whether it was started again.
     /// - Throws: When it does not start.
-    func startAgainToFind() throws(CryptokiError) -> Bool {
-        guard logins.load(ordering: .relaxed) == 0 else { return false }
+    func startAgainToFind(beside present: [Slot]) throws(CryptokiError) -> Bool {
+        guard tokensInUse(of: present).isEmpty else { return false }
         return try starting.withLock { last throws(CryptokiError) in
             if let last, ContinuousClock.now - last < .seconds(1) { return false }
             defer { last = .now }
             return try startAgain(patience: .milliseconds(100))
         }
+    }
+
+    /// Those of the tokens that somebody is logged in to.
+    func tokensInUse(of present: [Slot]) -> [Slot] {
+        let logins = logins.withLock { $0 }
+        return present.filter { logins[$0.identity] != nil }
     }
 
     /// For how long calls that are inside the module are waited for before it is started again.
@@ -130,13 +139,19 @@ final class Module: Sendable {
     /// Somebody is logged in to a token of the module for as long as this is kept.
     final class Login: Sendable {
         private let module: Module
+        private let token: Slot.Identity
 
-        init(_ module: Module) {
-            self.module = module
-            module.logins.add(1, ordering: .relaxed)
+        init(_ slot: Slot) {
+            (module, token) = (slot.module, slot.identity)
+            module.logins.withLock { [token] in $0[token, default: 0] += 1 }
         }
 
-        deinit { module.logins.subtract(1, ordering: .relaxed) }
+        deinit {
+            module.logins.withLock { [token] logins in
+                let remaining = (logins[token] ?? 0) - 1
+                logins[token] = remaining > 0 ? remaining : nil
+            }
+        }
     }
 
     /// Calls a function of the module. Blocks for as long as the module likes.

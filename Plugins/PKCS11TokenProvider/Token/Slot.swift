@@ -94,3 +94,16 @@ private func text<Field>(_ field: Field) -> String {
         return String(decoding: bytes[..<end].prefix { $0 != 0 }, as: UTF8.self)
     }
 }
+
+extension CertificateProviderError {
+    /// Says of a token that is away what may keep its module from seeing it: one that is not started again, since others
+    /// are in use.
+    func naming(_ others: [Slot]) -> Self {
+        guard !others.isEmpty else { return self }
+        var copy = self
+        copy.message +=
+            " If it is there, its module may see it only after a new start, which is not made while somebody is logged in to "
+            + others.map { "'\($0.displayName)'" }.joined(separator: ", ") + ": log out there, or restart this program."
+        return copy
+    }
+}

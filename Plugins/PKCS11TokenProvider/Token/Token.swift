@@ -124,17 +124,20 @@ final class Token: Sendable {
     /// - Throws: `tokenNotPresent` while it is in none.
     private func present(mayStartModule: Bool = false) throws(CertificateProviderError) -> Slot {
         let slots: [Slot]
+        var others: [Slot] = []
         do throws(CryptokiError) {
-            let found = try Slot.all(of: module).filter { $0.identity == identity }
-            let isStarted = found.isEmpty && mayStartModule ? try module.startAgainToFind() : false
+            let all = try Slot.all(of: module)
+            let found = all.filter { $0.identity == identity }
+            let isStarted = found.isEmpty && mayStartModule ? try module.startAgainToFind(beside: all) : false
             slots = isStarted ? try Slot.all(of: module).filter { $0.identity == identity } : found
+            if slots.isEmpty { others = module.tokensInUse(of: all) }
         } catch {
             // A module that starts without its tokens may not start at all.
             if error.function == "C_Initialize" { throw away() }
             // Not described by looking whether the token is there, which is what has just failed.
             throw CertificateProviderError(error, token: displayName)
         }
-        guard let slot = slots.first else { throw away() }
+        guard let slot = slots.first else { throw away().naming(others) }
         guard slots.count == 1 else {
             throw CertificateProviderError(
                 .configurationInvalid,

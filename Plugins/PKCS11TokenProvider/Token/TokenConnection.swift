@@ -58,7 +58,7 @@ final class TokenConnection: Sendable {
             }
         }
         state.withLock { state in
-            state.login = state.login ?? Module.Login(slot.module)
+            state.login = state.login ?? Module.Login(slot)
             state.isLoginOwn = state.isLoginOwn || isProven
         }
         return isProven
