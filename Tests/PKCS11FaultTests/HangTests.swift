@@ -23,6 +23,57 @@ import Testing
         #expect(try await other.provider().getCertificate(NoUserInteraction()).key.signsValidly())
     }
 
+    enum Entry: CaseIterable {
+        case list, storedCertificate, certificate, announceDeletions, delete, generateKey, findKey, keyAtHand,
+            storeCertificate, removeReplaced, discard, removeRemains
+
+        /// Of those in which it begins; who has a key need not look for its token.
+        var functions: [String] {
+            let hasToken = [Entry.storeCertificate, .removeReplaced, .discard].contains(self)
+            return hasToken ? ["C_GetTokenInfo"] : ["C_GetSlotList", "C_GetTokenInfo"]
+        }
+
+        /// What the caller hears of it.
+        func call(_ provider: PKCS11TokenProvider, _ identity: Identity) async -> CertificateProviderError.Code? {
+            let (key, nobody) = (identity.key, NoUserInteraction())
+            if self == .list { return await provider.listIdentities().failures.first?.code }
+            return await code {
+                switch self {
+                case .list: break
+                case .storedCertificate: _ = try provider.getStoredCertificate()
+                case .certificate: _ = try await provider.getCertificate(nobody)
+                case .announceDeletions: _ = try await provider.announcedDeletions()
+                case .delete: try provider.deleteStoredCertificate()
+                case .generateKey: _ = try await provider.generateKey(.p256, label: "x", nobody)
+                case .findKey: _ = try await provider.key(for: key.publicKey, nobody)
+                case .keyAtHand: _ = try provider.keyAtHand(for: key.publicKey)
+                case .storeCertificate:
+                    _ = try await provider.store(certificateChain: identity.certificateChain, for: key, nobody)
+                case .removeReplaced: try await provider.removeReplacedCertificates(of: identity, nobody)
+                case .discard: try await provider.discard(key, nobody)
+                case .removeRemains: try await provider.removeRemains(of: key.publicKey, nobody)
+                }
+            }
+        }
+    }
+
+    /// Whether the provider has used the token before, or is to look for it.
+    @Test(arguments: Entry.allCases.flatMap { entry in entry.functions.map { (entry, $0) } })
+    func everyEntryHasADeadline(entry: Entry, function: String) async throws {
+        let module = try FaultyModule.withIdentity()
+        let settings = ["timeout": "2", "uri": "pkcs11:token=alpha", "delete-objects": "true"]
+        let (used, fresh) = try (module.provider(settings), module.provider(settings))
+        let identity = try await used.getCertificate(NoUserInteraction())
+        module.control.hold(function)
+        defer { module.control.release() }
+        for provider in [used, fresh] {
+            let start = ContinuousClock.now
+            #expect(await entry.call(provider, identity) == .timedOut)
+            // It takes two seconds; the rest is room for a machine that has other things to do.
+            #expect(ContinuousClock.now - start < .seconds(25))
+        }
+    }
+
     @Test func whatHungGoesOnWithoutARestart() async throws {
         let module = try FaultyModule.withIdentity()
         let identity = try await module.provider(["timeout": "15"]).getCertificate(NoUserInteraction())
