@@ -43,6 +43,9 @@ public final class InMemoryStorage: IdentityStorage {
         try access(writing: false) { $0.entries[name] }
     }
 
+    /// The names of what is stored.
+    public var entryNames: [String] { state.withLock { Array($0.entries.keys) } }
+
     public func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
         try access(writing: false) { state in
             state.entries[name] == nil ? nil : EntryVersion(SIMD8(state.generation, 0, 0, 0, 0, 0, 0, 0))

@@ -1,0 +1,45 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// The choice is forgotten first, then the user is logged out: a module may hang in the middle of a logout.
+@Suite(.timeLimit(.minutes(5))) struct DeletionTests {
+    private let module: FaultyModule
+    private let storage = InMemoryStorage()
+
+    init() throws { module = try FaultyModule.withIdentity() }
+
+    @Test func aLogoutThatHangsBringsNothingBack() async throws {
+        let provider = try module.provider(storage: storage, ["timeout": "2"])
+        _ = try await provider.getCertificate(NoUserInteraction())
+        #expect(storage.entryNames.count == 1)
+        module.control.hold("C_Logout")
+        defer { module.control.release() }
+        #expect(await code { try provider.deleteStoredCertificate() } == .timedOut)
+        #expect(storage.entryNames.isEmpty)
+    }
+
+    /// What the module says of it helps nobody, since the sessions are closed anyway.
+    @Test func aLogoutThatFailsIsNone() async throws {
+        let provider = try module.provider(storage: storage)
+        _ = try await provider.getCertificate(NoUserInteraction())
+        module.fail("C_Logout", CKR_GENERAL_ERROR)
+        try provider.deleteStoredCertificate()
+        #expect(storage.entryNames.isEmpty && module.control.open_sessions() == 0)
+    }
+
+    @Test func aChoiceThatCannotBeForgottenIsAnError() async throws {
+        let provider = try module.provider(storage: storage)
+        _ = try await provider.getCertificate(NoUserInteraction())
+        storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        #expect(await code { try provider.deleteStoredCertificate() } == .storeWriteFailed)
+        #expect(module.calls("C_Logout") == 0)
+        storage.fail(with: nil)
+        #expect(try storage.entryNames.count == 1 && provider.getStoredCertificate() != nil)
+        try provider.deleteStoredCertificate()
+        #expect(storage.entryNames.isEmpty && module.calls("C_Logout") == 1)
+    }
+}
