@@ -162,7 +162,8 @@ extension Tokens {
             let calls = state.modules?.first { $0.isStarted(as: slot.module) }?.calls ?? calls
             let token = Token(
                 slot, calls: calls, pins: supply,
-                pending: PendingKeys(storage: environment.storage, logger: environment.logger),
+                pending: PendingKeys(
+                    storage: environment.storage, logger: environment.logger, now: environment.now),
                 logsInAlways: settings.login == .always)
             state.tokens[slot.identity] = token
             return token

@@ -1,6 +1,7 @@
 import CP11Kit
 import CertificateProviding
 import Dispatch
+import Foundation
 import Glibc
 import Logging
 import Synchronization
@@ -138,7 +139,8 @@ enum Faults {
 extension Faults {
     /// A token in the module at `path`, which fails as the plan says.
     static func token(
-        _ path: String, _ storage: any IdentityStorage, timeout: Duration = .seconds(20), _ label: String = "faults"
+        _ path: String, _ storage: any IdentityStorage, timeout: Duration = .seconds(20), _ label: String = "faults",
+        now: @escaping @Sendable () -> Date = { Date() }
     ) throws -> Token {
         let module = try module(path)
         guard let slot = try Slot.all(of: module, matching: try TokenURI("pkcs11:token=\(label)")).first else {
@@ -151,7 +153,7 @@ extension Faults {
             policy: PINPolicy(tried: tried, logger: logger), isPermitted: true)
         return Token(
             slot, calls: ModuleCalls(timeout: timeout), pins: supply,
-            pending: PendingKeys(storage: storage, logger: logger))
+            pending: PendingKeys(storage: storage, logger: logger, now: now))
     }
 }
 

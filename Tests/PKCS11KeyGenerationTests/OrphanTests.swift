@@ -1,3 +1,4 @@
+import CP11Kit
 import CertificateProviding
 import Dispatch
 import Foundation
@@ -27,6 +28,67 @@ extension FaultTests {
         #expect(try tokens.count(.faults) == 2)
         try token.discard(key)
         #expect(try tokens.count(.faults) == 0)
+    }
+
+    /// A token that is elsewhere goes on with what its client has asked for that was killed.
+    @Test func whatComesAfterItWasLookedForIsDestroyed() throws {
+        let id = [UInt8](repeating: 7, count: 16)
+        let (storage, identity) = try killed(in: InMemoryStorage(), making: id)
+        let token = try token(storage)
+        for part in [[], [CKO_PRIVATE_KEY], [CKO_PUBLIC_KEY], [CKO_PRIVATE_KEY, CKO_PUBLIC_KEY]] {
+            #expect(token.pending.orphans(on: identity).map(\.id) == [id])
+            try makeLate(part, of: id, on: token)
+            #expect(try tokens.count(.faults) == part.count)
+            try token.discard(token.generateKey())
+            #expect(try tokens.count(.faults) == 0)
+        }
+        #expect(token.pending.orphans(on: identity).isEmpty)
+    }
+
+    @Test func whatDoesNotComeIsNotLookedForEver() throws {
+        let (storage, identity) = try killed(in: InMemoryStorage(), making: [7, 7])
+        let time = Mutex(Date())
+        let token = try Faults.token(tokens.module, storage) { time.withLock { $0 } }
+        for later in [0, 300, 299, -3600, 300] as [TimeInterval] {
+            time.withLock { $0 += later }
+            try token.discard(token.generateKey())
+            #expect(token.pending.orphans(on: identity).count == 1, "\(later)")
+        }
+        time.withLock { $0 += 301 }
+        try token.discard(token.generateKey())
+        #expect(token.pending.orphans(on: identity).isEmpty)
+    }
+
+    /// Nobody has to wait for those that do not come.
+    @Test func manyThatDoNotComeAreInNobodysWay() throws {
+        var storage = InMemoryStorage()
+        for number in 0..<20 as Range<UInt8> {
+            storage = try killed(in: storage, making: [7, number]).storage
+            let token = try token(storage)
+            try token.discard(token.generateKey())
+        }
+    }
+
+    /// What a process leaves that is killed when it has asked for a pair.
+    private func killed(
+        in storage: InMemoryStorage, making id: [UInt8]
+    ) throws -> (storage: InMemoryStorage, token: Slot.Identity) {
+        let token = try token(storage)
+        let entry = try token.pending.begin(id, on: token.identity)
+        return withExtendedLifetime(entry) { (storage.afterCrash(), token.identity) }
+    }
+
+    /// - Parameter part: The classes of what is there of the pair.
+    private func makeLate(_ part: [CK_OBJECT_CLASS], of id: [UInt8], on token: Token) throws {
+        let template = try #require(KeyPairTemplate.all(.p256, id: id, label: "late", for: .signing).first)
+        try token.withOpenConnection { connection throws(CryptokiError) in
+            try connection.sessions.withSession(writing: true) { session throws(CryptokiError) in
+                let pair = try session.generate(
+                    template.mechanism, publicKey: template.publicKey, privateKey: template.privateKey)
+                if !part.contains(CKO_PRIVATE_KEY) { try session.destroy(pair.privateKey) }
+                if !part.contains(CKO_PUBLIC_KEY) { try session.destroy(pair.publicKey) }
+            }
+        }
     }
 
     /// Another process, or another provider in this one, makes a key meanwhile.

@@ -1,4 +1,5 @@
 import CertificateProviding
+import FoundationEssentials
 import Logging
 
 /// The key pairs that are being made on tokens, as they rest in the identity store: nobody else would ever find what a
@@ -8,12 +9,20 @@ import Logging
 /// destroyed. For that a token has a few records, and whoever makes a key has the claim of one until then. So what stands
 /// in a record that nobody has the claim of is of a process that has ended.
 ///
-/// A record is the format's version, 1, and behind it the id; nothing where there is none.
+/// A token that is elsewhere goes on with what its client has asked for when that was killed. So a pair that was not found
+/// whole is looked for again, for a while.
+///
+/// A record is the format's version and behind it the id; nothing where there is none. Version 2 has the time of the first
+/// look in between: 8 bytes, big-endian, seconds since 1970.
 struct PendingKeys: Sendable {
     let storage: any IdentityStorage
     let logger: Logger
+    let now: @Sendable () -> Date
 
     private static let format: UInt8 = 1
+    private static let formatAfterLook: UInt8 = 2
+    /// How long after the first look a pair may still come: longer than any card takes for one.
+    private static let patience: TimeInterval = 600
     /// As many are made at a time on one token, by all processes.
     private static let maximum = 16
 
@@ -23,15 +32,31 @@ struct PendingKeys: Sendable {
         fileprivate let name: String
         fileprivate let claim: RecordClaim
         fileprivate let storage: any IdentityStorage
+        fileprivate var firstLook: Date?
 
         /// Crosses it out.
         func end() throws(CertificateProviderError) {
-            try write([])
+            try write([PendingKeys.format])
             claim.isInterrupted = false
         }
 
-        fileprivate func write(_ id: [UInt8]) throws(CertificateProviderError) {
-            try storage.updateRecord(named: name) { _ in SecretBytes(copying: [PendingKeys.format] + id) }
+        /// Crosses it out where nothing of it can come any more.
+        /// - Parameter wasWhole: Whether both halves were there, and are destroyed.
+        func hasBeenLookedFor(wasWhole: Bool, at now: Date) throws(CertificateProviderError) {
+            // The clock may have been set back.
+            if let firstLook, firstLook <= now {
+                if wasWhole || now.timeIntervalSince(firstLook) > PendingKeys.patience { try end() }
+            } else if wasWhole {
+                try end()
+            } else {
+                let seconds = UInt64(max(0, now.timeIntervalSince1970))
+                try write(
+                    [PendingKeys.formatAfterLook] + withUnsafeBytes(of: seconds.bigEndian) { Array($0) } + id)
+            }
+        }
+
+        fileprivate func write(_ record: [UInt8]) throws(CertificateProviderError) {
+            try storage.updateRecord(named: name) { _ in SecretBytes(copying: record) }
         }
     }
 
@@ -39,10 +64,20 @@ struct PendingKeys: Sendable {
     /// - Throws: What the store says, and `unavailable` where too many are being made.
     func begin(_ id: [UInt8], on token: Slot.Identity) throws(CertificateProviderError) -> Entry {
         do throws(CertificateProviderError) {
+            var place: (name: String, claim: RecordClaim, firstLook: Date)?
             for name in names(for: token) {
-                guard let claim = try storage.claimRecord(named: name), try self.id(in: name) == nil else { continue }
-                let entry = Entry(id: id, name: name, claim: claim, storage: storage)
-                try entry.write(id)
+                guard let claim = try storage.claimRecord(named: name) else { continue }
+                let known = try content(of: name)
+                // Where there is no other, that of a pair that was looked for longest.
+                guard let firstLook = known == nil ? .distantPast : known?.firstLook,
+                    firstLook < place?.firstLook ?? .distantFuture
+                else { continue }
+                place = (name, claim, firstLook)
+                if known == nil { break }
+            }
+            if let place {
+                let entry = Entry(id: id, name: place.name, claim: place.claim, storage: storage)
+                try entry.write([Self.format] + id)
                 return entry
             }
         } catch {
@@ -62,10 +97,12 @@ struct PendingKeys: Sendable {
         for name in names(for: token) {
             do throws(CertificateProviderError) {
                 // Read again under the claim: whoever had it may just have come to the end.
-                guard try id(in: name) != nil, let claim = try storage.claimRecord(named: name),
-                    let id = try id(in: name)
+                guard try content(of: name) != nil, let claim = try storage.claimRecord(named: name),
+                    let content = try content(of: name)
                 else { continue }
-                orphans.append(Entry(id: id, name: name, claim: claim, storage: storage))
+                orphans.append(
+                    Entry(
+                        id: content.id, name: name, claim: claim, storage: storage, firstLook: content.firstLook))
             } catch {
                 logger.warning(
                     "whether a key pair was left on the token is not known", metadata: ["reason": "\(error)"])
@@ -83,13 +120,19 @@ struct PendingKeys: Sendable {
         (0..<Self.maximum).map { "\(token.recordName("keys"))-\($0)" }
     }
 
-    private func id(in name: String) throws(CertificateProviderError) -> [UInt8]? {
+    private func content(
+        of name: String
+    ) throws(CertificateProviderError) -> (id: [UInt8], firstLook: Date?)? {
         guard let record = try storage.record(named: name).map({ $0.withUnsafeBytes { Array($0) } }) else { return nil }
-        guard record.first == Self.format else {
+        switch record.first {
+        case Self.format: return record.count > 1 ? (Array(record.dropFirst()), nil) : nil
+        case Self.formatAfterLook where record.count > 9:
+            let seconds = record[1..<9].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+            return (Array(record.dropFirst(9)), Date(timeIntervalSince1970: TimeInterval(seconds)))
+        default:
             throw CertificateProviderError(
                 .storeReadFailed, "What is remembered of key pairs was written by a newer certprov; update this one.")
         }
-        return record.count > 1 ? Array(record.dropFirst()) : nil
     }
 }
 
@@ -99,8 +142,8 @@ extension Token {
     func destroyOrphans(in session: Session) {
         for orphan in pending.orphans(on: identity) {
             do {
-                try session.destroyOrphan(id: orphan.id)
-                try orphan.end()
+                let wasWhole = try session.destroyOrphan(id: orphan.id)
+                try orphan.hasBeenLookedFor(wasWhole: wasWhole, at: pending.now())
             } catch {
                 pending.logger.warning(
                     "a key pair is left on the token",

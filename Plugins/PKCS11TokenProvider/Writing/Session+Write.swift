@@ -39,9 +39,15 @@ extension Session {
 
     /// Destroys a key pair that nobody has got. One that has a certificate was handed over, whatever is remembered of it:
     /// the store may be an older copy of itself.
-    func destroyOrphan(id: [UInt8]) throws(CryptokiError) {
-        for object in try objects(id: id) where try number(CKA_CLASS, of: object) == CKO_CERTIFICATE { return }
-        try destroyAll(id: id)
+    ///
+    /// - Returns: Whether it was there as a whole, so that nothing more of it can come.
+    func destroyOrphan(id: [UInt8]) throws(CryptokiError) -> Bool {
+        let objects = try objects(id: id)
+        var kinds: Set<CK_OBJECT_CLASS> = []
+        for object in objects { if let kind = try number(CKA_CLASS, of: object) { kinds.insert(kind) } }
+        if kinds.contains(CKO_CERTIFICATE) { return true }
+        for object in objects { try destroy(object) }
+        return kinds.isSuperset(of: [CKO_PRIVATE_KEY, CKO_PUBLIC_KEY])
     }
 
     /// The objects that have a `CKA_ID` when they are asked: to a module that does not search by it, every object has any.
