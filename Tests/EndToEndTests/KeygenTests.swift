@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 /// Keys made on a token, from the command line.
@@ -120,6 +121,57 @@ import Testing
             options[5],
             "--label", "x", with: variables)
         #expect(try output.status == 73 && count() == 0, "\(output)")
+    }
+
+    /// At any moment, and in the one when the key is there and its request is not: no key is left that nobody knows of.
+    ///
+    /// The token is elsewhere, as a network's would be: behind p11-kit's server. SoftHSM itself does not bear to be killed
+    /// while it writes.
+    @Test func killedItLeavesNoKeyWithoutARequest() throws {
+        let socket = sandbox.path + "/p11-kit"
+        let configuration = try #require(variables["SOFTHSM2_CONF"])
+        let server = try SpawnedProcess([
+            "SOFTHSM2_CONF=" + configuration, "p11-kit", "server", "-f", "-n", socket, "-p", TokenTests.library,
+            "pkcs11:token=demo",
+        ])
+        try #require(server.readLine() != nil)
+        let remote = variables.merging(["P11_KIT_SERVER_ADDRESS": "unix:path=" + socket]) { $1 }
+        let arguments = [
+            "keygen", "--uri", "pkcs11:token=demo", "--set", "module-path=\(try P11KitClient.path())", "--set",
+            "pin-source=env:PIN", "--label", "x",
+        ]
+        func request(_ name: String) -> [String] { arguments + ["--out", "\(sandbox.path)/\(name).csr"] }
+
+        let start = ContinuousClock.now
+        let first = try sandbox.certprov(request("first"), with: remote)
+        try #require(first.status == 0, "\(first)")
+        let microseconds = (ContinuousClock.now - start).components.attoseconds / 1_000_000_000_000
+        var killed = 0
+        for round in 0..<40 {
+            let process = try sandbox.start([BuiltCommand.path] + request("\(round)"), with: remote)
+            // Not a wait for anything: where the kill lands is the point.
+            usleep(UInt32(Int64.random(in: 0...microseconds)))
+            process.kill()
+            if process.wait().signal == SIGKILL { killed += 1 }
+        }
+        #expect(killed > 10)
+        // Nobody reads what it has to say.
+        let script = #"""
+            cd "$HOME"; mkfifo full; exec 3<>full; head -c 65536 /dev/zero >&3
+            "$CERTPROV" "$@" >&3 2>errors 3>&- & keygen=$!
+            until grep -q pkcs11: errors; do kill -0 $keygen || exit 1; sleep 0.01; done
+            kill -9 $keygen; wait $keygen; [ $? = 137 ]
+            """#
+        let blocked = try sandbox.run(["/bin/sh", "-c", script, "sh"] + arguments, with: remote)
+        #expect(blocked.status == 0, "\(blocked)")
+
+        let last = try sandbox.certprov(request("last"), with: remote)
+        #expect(last.status == 0, "\(last)")
+        let files = try FileManager.default.contentsOfDirectory(atPath: sandbox.path).count { $0.hasSuffix(".csr") }
+        let objects = try count()
+        #expect(objects.isMultiple(of: 2) && objects / 2 <= files, "\(objects) objects, \(files) requests")
+        #expect(objects / 2 >= 42 - killed, "\(objects) objects, \(killed) killed")
+        withExtendedLifetime(server) {}
     }
 
     @Test func certificatesOfOthersAreRefused() throws {

@@ -1,6 +1,8 @@
 public import ArgumentParser
 public import CertificateProviding
+import Dispatch
 import LogonCore
+import Synchronization
 
 struct Keygen: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -63,40 +65,29 @@ struct Keygen: AsyncParsableCommand {
             try file?.check()
             let interaction = TerminalInteraction()
             let label = label ?? names.commonName ?? subject ?? ""
-            let key = try await provider.generateKey(keyType, label: label, interaction)
-            let document: KeyPairDocument
-            do throws(CertificateProviderError) {
-                let request = try await CertificateRequest(names, key: key)
-                document = KeyPairDocument(key, provider.id, request, file: out)
+            let written = Mutex<CertificateRequest?>(nil)
+            // A key whose request nobody has got is destroyed, now or, where this process is killed, later.
+            let key = try await provider.generateKey(keyType, label: label, for: .signing, interaction) {
+                key throws(CertificateProviderError) in
+                let request = try waiting { () async throws(CertificateProviderError) in
+                    try await CertificateRequest(names, key: key)
+                }
                 if let file {
                     try file.write(request.pemRepresentation)
+                    written.withLock { $0 = request }
                 } else {
-                    if !options.json { context.remark("the private key is \(key.uri ?? "on the token")") }
-                    try context.show(document) { request.pemRepresentation }
+                    if !context.options.json { context.remark("the private key is \(key.uri ?? "on the token")") }
+                    try context.show(KeyPairDocument(key, provider.id, request, file: nil)) {
+                        request.pemRepresentation
+                    }
                 }
-            } catch {
-                throw await Self.withdraw(key, from: provider, after: error, interaction)
             }
-            if file != nil {
-                try context.show(document) { (key.uri ?? "the key has no URI") + "\n" }
+            if let request = written.withLock({ $0 }) {
+                try context.show(KeyPairDocument(key, provider.id, request, file: out)) {
+                    (key.uri ?? "the key has no URI") + "\n"
+                }
             }
             return .done
-        }
-    }
-
-    /// Destroys a key whose request nobody got: it would stay on the token for ever.
-    /// - Returns: The error to report.
-    private static func withdraw(
-        _ key: any IdentityKey, from provider: any KeyGenerating, after error: CertificateProviderError,
-        _ interaction: any UserInteraction
-    ) async -> CertificateProviderError {
-        do throws(CertificateProviderError) {
-            try await provider.discard(key, interaction)
-            return error
-        } catch let second {
-            var error = error
-            error.message += " The new key \(key.uri ?? "") is still on the token: \(second.message)"
-            return error
         }
     }
 }
@@ -134,4 +125,22 @@ private struct KeyPairDocument: Document {
         self.certificateRequest = request.pemRepresentation
         self.file = Nullable(file)
     }
+}
+
+/// Waits on this thread, which is one that may block, for what tasks do.
+private func waiting<T: Sendable>(
+    for body: @escaping @Sendable () async throws(CertificateProviderError) -> T
+) throws(CertificateProviderError) -> T {
+    let end = DispatchSemaphore(value: 0)
+    // Until there is another one.
+    let outcome = Mutex(
+        Result<T, CertificateProviderError>.failure(CertificateProviderError(.internal, "There is no result.")))
+    Task {
+        let result: Result<T, CertificateProviderError>
+        do throws(CertificateProviderError) { result = .success(try await body()) } catch { result = .failure(error) }
+        outcome.withLock { $0 = result }
+        end.signal()
+    }
+    end.wait()
+    return try outcome.withLock { $0 }.get()
 }
