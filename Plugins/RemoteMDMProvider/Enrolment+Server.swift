@@ -10,7 +10,7 @@ extension Enrolment {
         presenting current: Identity?
     ) async throws(CertificateProviderError) -> (any EnrolmentProtocol, [X509Certificate]) {
         let trust = try await blocking { () throws(CertificateProviderError) in
-            try AuthorityTrust(settings, environment, interaction, pace)
+            try AuthorityTrust(settings, environment, interaction, access)
         }
         interaction.report("Asking \(settings.server.authority) for its authorities")
         let first = try await trust.serverTrust()
@@ -38,9 +38,7 @@ extension Enrolment {
                 identity throws(CertificateProviderError) in
                 try TLSCredentials(identity)
             }, now: environment.now)
-        let session = PatientSession(
-            session: ServerSession(settings.server, security, credentials, timeout: settings.timeout),
-            timeout: settings.timeout, pace: pace, now: environment.now)
+        let session = access.session(security, credentials)
         switch settings.enrolmentProtocol {
         case .est:
             return ESTClient(

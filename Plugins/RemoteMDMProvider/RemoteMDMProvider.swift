@@ -35,11 +35,12 @@ public final class RemoteMDMProvider: CertificateProvider {
         state.withLock { $0 = (settings, keys) }
     }
 
-    /// Enrols, or resumes an enrolment that was begun, with the same key. Suspends for at most `timeout` for
-    /// each request, of which there are a few, and as long again for a decision.
+    /// Enrols, or resumes an enrolment that was begun, with the same key. Waits for the server for at most `timeout`, over
+    /// all connections and requests together, and as long again for a decision that it has not made. What a person takes
+    /// for an answer, and a token for a key, comes on top.
     ///
     /// - Throws: `pending` where the server has not decided: ask again later. `rejected` where it refuses, `unavailable`
-    ///   where it does not answer, `protocolError` where what it answers must not be used, `operationNotAllowed` while
+    ///   where it does not answer, `timedOut` where it does not in time, `protocolError` where what it answers must not be used, `operationNotAllowed` while
     ///   another process is enrolling.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {

@@ -31,7 +31,7 @@ struct Settings: Sendable {
     let keyType: KeyType?
     /// Where new keys live; `nil` for the store.
     let token: TokenLocation?
-    /// For each request with its repetitions, and for as long as a decision is waited for.
+    /// What the server may take for all that it is asked in a run, and how long a decision is waited for besides.
     let timeout: Duration
     /// The entry in the store. Another server or subject is another identity, and must never be answered from this one.
     let entryName: String

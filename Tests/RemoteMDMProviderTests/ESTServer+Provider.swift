@@ -11,12 +11,12 @@ extension ESTServer {
     /// Makes a provider that trusts the server and has the password.
     func provider(
         storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:],
-        clock: TurnedClock = TurnedClock()
+        clock: TurnedClock = TurnedClock(), pace: Pace? = nil
     ) throws -> RemoteMDMProvider {
         var environment = ProviderEnvironment.testing(
             storage: storage, variables: ["PASSWORD": Self.password, "TOKEN": "esttoken", "SECRET": "estsecret"])
         environment.executor = executor
-        let provider = RemoteMDMProvider(environment: environment, pace: clock.pace)
+        let provider = RemoteMDMProvider(environment: environment, pace: pace ?? clock.pace)
         var parameters = [
             "protocol": "est", "url": "https://localhost:\(port)/\(label)", "trust-anchors": directory["ca.pem"],
             "username": Self.user, "password-source": "env:PASSWORD", "subject": "CN=client,O=Example", "timeout": "20",

@@ -131,7 +131,9 @@ import Testing
         let person = Administrator(answering: true)
         let authorities = try (1...5).map { try CertifiedKey("Root \($0)", key: TestKeys.makeP256()).certificate }
         let environment = ProviderEnvironment.testing()
-        let trust = try AuthorityTrust(try provider.settings(), environment, person, TurnedClock().pace)
+        let trust = try AuthorityTrust(
+            try provider.settings(), environment, person,
+            ServerAccess(try provider.settings(), environment, TurnedClock().pace))
         try await trust.confirm(Array(authorities.prefix(2)))
         let question = try #require(person.questions.first)
         #expect(authorities.prefix(2).allSatisfy { question.contains(CAFingerprint.text(of: $0)) })

@@ -88,7 +88,9 @@ public enum RemoteMDMParameters {
             summary: "EST: whether the server makes the key, which it then knows."),
         .init(
             Parameter.timeout, .string, defaultValue: String(defaultTimeout),
-            summary: "How long to wait for the server, in seconds."),
+            summary:
+                "How long the server may take for a whole enrolment, in seconds; and as long again for its decision, where it has none yet."
+        ),
     ]
 }
 

@@ -3,14 +3,14 @@ import FoundationEssentials
 import NIOCore
 import ServerTransport
 
-/// Requests to one server that are made again where that does no harm, within the time that one request has.
+/// Requests to one server that are made again where that does no harm, within the time that the run has.
 ///
 /// A connection may be tried again, since nothing was sent yet. Once something was, only a request that says so of
 /// itself: a server that was asked for a certificate and has failed to answer may have issued.
 struct PatientSession: Sendable {
     let session: ServerSession
-    /// For a request with its repetitions.
-    let timeout: Duration
+    /// For all requests of the run, with their repetitions.
+    let allowance: Allowance
     let pace: Pace
     let now: @Sendable () -> Date
 
@@ -19,14 +19,24 @@ struct PatientSession: Sendable {
     /// Connects, and verifies the server.
     ///
     /// - Throws: As ``ServerConnection/open(_:_:deadline:on:)``.
-    func connect() async throws(CertificateProviderError) { try await connect(until: pace.now() + timeout) }
+    func connect() async throws(CertificateProviderError) {
+        try await allowance.spend { end throws(CertificateProviderError) in try await connect(until: end) }
+    }
 
     /// Sends a request, as ``ServerSession/response(to:before:body:)`` does.
     func response(
         to request: HTTPRequest,
         body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
     ) async throws(CertificateProviderError) -> HTTPResponse {
-        let end = pace.now() + timeout
+        try await allowance.spend { end throws(CertificateProviderError) in
+            try await response(to: request, until: end, body: bind)
+        }
+    }
+
+    private func response(
+        to request: HTTPRequest, until end: ContinuousClock.Instant,
+        body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])?
+    ) async throws(CertificateProviderError) -> HTTPResponse {
         guard request.isRepeatable else {
             try await connect(until: end)
             try await session.authenticate()

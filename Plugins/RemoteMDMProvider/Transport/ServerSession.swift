@@ -9,8 +9,6 @@ actor ServerSession {
     let server: ServerURL
     private let security: ServerConnection.Security
     private let credentials: ServerCredentials
-    /// How long one request may take, its connection and its repetitions included.
-    private let timeout: Duration
     private var connection: ServerConnection?
     private var digest: DigestAuthentication?
     private var token: AccessToken?
@@ -21,28 +19,24 @@ actor ServerSession {
     /// Certificates have some kilobytes.
     static let maximumBody = 1 << 20
 
-    init(
-        _ server: ServerURL, _ security: ServerConnection.Security, _ credentials: ServerCredentials, timeout: Duration
-    ) {
+    init(_ server: ServerURL, _ security: ServerConnection.Security, _ credentials: ServerCredentials) {
         self.server = server
         self.security = security
         self.credentials = credentials
-        self.timeout = timeout
     }
 
     /// Sends a request, and returns the answer of whatever status but a redirection or a demand that was met.
     ///
     /// - Parameters:
-    ///   - deadline: When to give up; `nil` is the session's timeout from now.
+    ///   - deadline: When to give up.
     ///   - bind: Makes the body for the connection that the request is about to go over. Called again for another
     ///     connection.
     /// - Throws: `configurationInvalid` for a redirection to another server, which gets nothing of this one's; what the
     ///   connection reports.
     func response(
-        to request: HTTPRequest, before deadline: NIODeadline? = nil,
+        to request: HTTPRequest, before deadline: NIODeadline,
         body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
     ) async throws(CertificateProviderError) -> HTTPResponse {
-        let deadline = deadline ?? .now() + TimeAmount(timeout)
         var request = request
         var redirections = 0
         var answers = 0

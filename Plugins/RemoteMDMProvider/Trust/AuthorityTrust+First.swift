@@ -39,9 +39,7 @@ extension AuthorityTrust {
         let security = ServerConnection.Security(
             trust: ServerTrust(trustAnchors: .system, pins: pins), credentials: nil, now: environment.now,
             isAnybodyTrusted: true)
-        let session = PatientSession(
-            session: ServerSession(settings.server, security, .none, timeout: settings.timeout),
-            timeout: settings.timeout, pace: pace, now: environment.now)
+        let session = access.session(security, .none)
         return try await ESTClient(settings.server, session: session, now: environment.now).authorities()
     }
 

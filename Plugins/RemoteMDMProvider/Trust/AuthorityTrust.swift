@@ -10,7 +10,7 @@ struct AuthorityTrust: Sendable {
     let settings: Settings
     let environment: ProviderEnvironment
     let interaction: any UserInteraction
-    let pace: Pace
+    let access: ServerAccess
     /// Configured.
     let anchors: [X509Certificate]
     /// Configured.
@@ -22,12 +22,13 @@ struct AuthorityTrust: Sendable {
 
     /// Blocks on the trust anchors' file and the store.
     init(
-        _ settings: Settings, _ environment: ProviderEnvironment, _ interaction: any UserInteraction, _ pace: Pace
+        _ settings: Settings, _ environment: ProviderEnvironment, _ interaction: any UserInteraction,
+        _ access: ServerAccess
     ) throws(CertificateProviderError) {
         self.settings = settings
         self.environment = environment
         self.interaction = interaction
-        self.pace = pace
+        self.access = access
         let anchors =
             try settings.trustAnchors.map { path throws(CertificateProviderError) in
                 try CertificateFile.read(path)

@@ -1,6 +1,7 @@
 import CertificateProviding
 import CertificateTLS
 import Foundation
+import NIOCore
 import ServerTransport
 import TestSupport
 
@@ -48,8 +49,8 @@ final class SCEPServer: Sendable {
             }
             let security = ServerConnection.Security(
                 trust: ServerTrust(trustAnchors: .system), credentials: nil, now: { Date() })
-            let session = ServerSession(url, security, .none, timeout: .seconds(120))
-            let response = try await session.response(to: request)
+            let session = ServerSession(url, security, .none)
+            let response = try await session.response(to: request, before: .now() + .seconds(120))
             await session.close()
             return response
         }

@@ -1,0 +1,35 @@
+import CertificateProviding
+import Synchronization
+
+/// The time that a server may take for a whole run, however many requests that has. What a person takes for an answer, and
+/// the wait between two questions for a decision, are not its time.
+final class Allowance: Sendable {
+    private let left: Mutex<Duration>
+    private let now: @Sendable () -> ContinuousClock.Instant
+
+    init(_ whole: Duration, _ pace: Pace) {
+        left = Mutex(whole)
+        now = pace.now
+    }
+
+    /// Does what the server is waited for with, until the given instant at the latest. One at a time.
+    ///
+    /// - Throws: `timedOut` where no time is left: nothing is sent whose answer nobody would wait for.
+    func spend<Answer>(
+        _ work: (_ end: ContinuousClock.Instant) async throws(CertificateProviderError) -> Answer
+    ) async throws(CertificateProviderError) -> Answer {
+        let left = left.withLock(\.self)
+        guard left > .zero else {
+            throw CertificateProviderError(
+                .timedOut,
+                "The server has used up the time that it has for an enrolment; see whether it is overloaded, or allow more with "
+                    + "'timeout'.")
+        }
+        let start = now()
+        defer {
+            let spent = start.duration(to: now())
+            self.left.withLock { $0 -= spent }
+        }
+        return try await work(start + left)
+    }
+}

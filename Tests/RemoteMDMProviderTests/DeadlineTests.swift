@@ -1,0 +1,57 @@
+import CertificateProviding
+import TestSupport
+import Testing
+
+@testable import RemoteMDMProvider
+
+/// That `timeout` holds for a whole enrolment, and for nothing but what the server takes.
+@Suite(.timeLimit(.minutes(5))) struct DeadlineTests {
+    /// Each answer would do by itself.
+    @Test func answersThatAreSlowTogetherAreGivenUp() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--csrattrs", "hash:sha384")
+        let fault = "fault-cacerts-slow-body-4000+csrattrs-slow-body-4000+slow-body-4000"
+        let provider = try server.provider(label: fault, ["timeout": "8"], pace: Pace())
+        let start = ContinuousClock.now
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .timedOut)
+        // A busy host has its own idea of time.
+        #expect(ContinuousClock.now - start < .seconds(30))
+        // The first answer was there in time.
+        #expect(try server.requests().count > 1)
+    }
+
+    @Test func whatAPersonTakesIsNotCounted() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let clock = TurnedClock()
+        let provider = try server.provider(["password-source": "prompt"], clock: clock)
+        _ = try await provider.getCertificate(SlowPerson(clock: clock))
+        #expect(clock.waits == [.seconds(1000)])
+    }
+
+    @Test func aServerThatHasUsedUpItsTimeIsAskedNothingMore() async throws {
+        let clock = TurnedClock()
+        let allowance = Allowance(.seconds(10), clock.pace)
+        for left in [10, 6, 2] {
+            let end = try await allowance.spend { end throws(CertificateProviderError) in
+                try? await clock.pace.sleep(.seconds(4))
+                return end
+            }
+            #expect(end == clock.pace.now() + .seconds(left - 4))
+        }
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await allowance.spend { _ throws(CertificateProviderError) in Issue.record("asked") }
+        }
+        #expect(error?.code == .timedOut)
+    }
+}
+
+/// Somebody who has to look for the password first.
+private struct SlowPerson: UserInteraction {
+    let clock: TurnedClock
+
+    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+        try? await clock.pace.sleep(.seconds(1000))
+        return SecretBytes(utf8: ESTServer.password)
+    }
+
+    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { false }
+}
