@@ -9,17 +9,19 @@ extension Enrolment {
     func connect(
         presenting current: Identity?
     ) async throws(CertificateProviderError) -> (any EnrolmentProtocol, [X509Certificate]) {
+        let proxies = try await settings.proxy.choice(environment, interaction)
+        let access = try ServerAccess(settings, environment, pace, through: proxies)
         let trust = try await blocking { () throws(CertificateProviderError) in
             try AuthorityTrust(settings, environment, interaction, access)
         }
         interaction.report("Asking \(settings.server.authority) for its authorities")
         let first = try await trust.serverTrust()
-        let credentials = try await credentials(first)
+        let credentials = try await credentials(first, proxies)
         var client = try makeClient(presenting: current, first, credentials, trust)
         do { try await client.connect() } catch {
             guard error.code == .protocolError, let next = try await trust.trustAfterRollover() else { throw error }
             // The token endpoint may be this server, and is known as it is.
-            let known = settings.oauth == nil ? credentials : try await self.credentials(next)
+            let known = settings.oauth == nil ? credentials : try await self.credentials(next, proxies)
             client = try makeClient(presenting: current, next, known, trust)
             try await client.connect()
         }
@@ -38,7 +40,7 @@ extension Enrolment {
                 identity throws(CertificateProviderError) in
                 try TLSCredentials(identity)
             }, now: environment.now)
-        let session = access.session(security, credentials)
+        let session = authorities.access.session(security, credentials)
         switch settings.enrolmentProtocol {
         case .est:
             return ESTClient(
@@ -64,8 +66,10 @@ extension Enrolment {
         ) { request async throws(CertificateProviderError) in try await session.response(to: request) }
     }
 
-    private func credentials(_ trust: ServerTrust) async throws(CertificateProviderError) -> ServerCredentials {
-        if let oauth = settings.oauth { return .oauth(try await tokens(oauth, trust)) }
+    private func credentials(
+        _ trust: ServerTrust, _ proxies: ProxyChoice
+    ) async throws(CertificateProviderError) -> ServerCredentials {
+        if let oauth = settings.oauth { return .oauth(try await tokens(oauth, trust, proxies)) }
         if let source = settings.bearerSource {
             return .bearer(
                 try await environment.secret(
@@ -84,10 +88,11 @@ extension Enrolment {
     }
 
     private func tokens(
-        _ oauth: OAuthSettings, _ trust: ServerTrust
+        _ oauth: OAuthSettings, _ trust: ServerTrust, _ proxies: ProxyChoice
     ) async throws(CertificateProviderError) -> AccessTokenSource {
         let endpoint = try await blocking { [settings, environment] () throws(CertificateProviderError) in
-            try oauth.endpoint(trustLike: trust, timeout: settings.timeout, date: environment.now)
+            try oauth.endpoint(
+                trustLike: trust, through: proxies, timeout: settings.timeout, date: environment.now)
         }
         var secret: SecretBytes?
         if let source = oauth.secretSource {

@@ -14,7 +14,6 @@ struct Enrolment {
     let storage: any IdentityStorage
     let keys: IdentityKeys
     let pace: Pace
-    let access: ServerAccess
 
     init(
         _ settings: Settings, _ keys: IdentityKeys, _ environment: ProviderEnvironment,
@@ -23,7 +22,6 @@ struct Enrolment {
         self.settings = settings
         self.keys = keys
         self.pace = pace
-        access = ServerAccess(settings, environment, pace)
         self.environment = environment
         self.interaction = interaction
         self.storage = environment.storage

@@ -31,6 +31,7 @@ struct Settings: Sendable {
     let keyType: KeyType?
     /// Where new keys live; `nil` for the store.
     let token: TokenLocation?
+    let proxy: ProxySettings
     /// What the server may take for all that it is asked in a run, and how long a decision is waited for besides.
     let timeout: Duration
     /// The entry in the store. Another server or subject is another identity, and must never be answered from this one.
@@ -120,6 +121,7 @@ struct Settings: Sendable {
                 "SCEP needs an RSA key, which its answers are encrypted for (RFC 8894, section 2.2); set 'key-type' to rsa2048 "
                     + "or larger, or use EST.", provider: provider)
         }
+        proxy = try ProxySettings(parameters, provider: provider)
         token = try TokenLocation(parameters, provider)
         asksForKey = try parameters.flag(Parameter.serverKeygen, provider: provider)
         guard !asksForKey || enrolmentProtocol == .est else {

@@ -1,14 +1,16 @@
 public import CertificateProviding
 public import CertificateTLSCore
 public import FoundationEssentials
-import ServerTransport
+package import ServerTransport
 
 /// Where an authorisation server issues tokens (RFC 6749, section 3.2), and how it is known.
 public struct TokenEndpoint: Sendable {
-    let server: ServerURL
+    package let server: ServerURL
     let trust: ServerTrust
     let timeout: Duration
     let date: @Sendable () -> Date
+    /// What the requests go through.
+    package var proxy: HTTPProxy?
 
     /// - Parameters:
     ///   - url: `https://…`, with a path and perhaps a query. Never plain HTTP, since secrets go there.

@@ -23,7 +23,8 @@ struct TokenRequest: Sendable {
         ]
         client.authenticate(&form, &headers)
         let connection = try await ServerConnection.open(
-            server, .init(trust: endpoint.trust, credentials: nil, now: endpoint.date), deadline: deadline)
+            server, .init(trust: endpoint.trust, credentials: nil, now: endpoint.date), through: endpoint.proxy,
+            deadline: deadline)
         defer { connection.close() }
         let response = try await connection.response(
             to: HTTPRequest(method: .post, target: server.target, headers: headers, body: form.bytes),

@@ -15,13 +15,16 @@ package final class ServerConnection: Sendable {
     package let server: ServerURL
     /// What binds requests to it; `nil` where it is not a TLS connection.
     package let binding: ChannelBinding?
+    /// Passes plain requests on; `nil` where they get to the server as they are, if only through a tunnel.
+    private let gateway: HTTPProxy?
     private let channel: any Channel
     /// Whether the server has said that this was the last answer.
     private let hasEnded = Mutex(false)
 
-    private init(server: ServerURL, binding: ChannelBinding?, channel: any Channel) {
+    private init(server: ServerURL, binding: ChannelBinding?, gateway: HTTPProxy?, channel: any Channel) {
         self.server = server
         self.binding = binding
+        self.gateway = gateway
         self.channel = channel
     }
 
@@ -47,12 +50,13 @@ package final class ServerConnection: Sendable {
         }
     }
 
-    /// Connects, and verifies the server before a single byte of HTTP is sent.
+    /// Connects, and verifies the server before a single byte of HTTP is sent to it.
     ///
+    /// - Parameter proxy: What the connection goes through.
     /// - Throws: `unavailable` where nobody answers, `timedOut`, `protocolError` where the server is not trusted, `rejected`
-    ///   where it does not accept our certificate.
+    ///   where it does not accept our certificate; what the proxy answers with, ``HTTPProxy/refusal(_:of:)``.
     package static func open(
-        _ server: ServerURL, _ security: Security, deadline: NIODeadline,
+        _ server: ServerURL, _ security: Security, through proxy: HTTPProxy? = nil, deadline: NIODeadline,
         on group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
     ) async throws(CertificateProviderError) -> ServerConnection {
         let tls: TLSHandshake?
@@ -65,11 +69,12 @@ package final class ServerConnection: Sendable {
         let attempt = Attempt()
         do {
             let channel = try await withTaskCancellationHandler {
-                try await connect(server, tls, attempt, deadline: deadline, on: group)
+                try await connect(server, tls, proxy, attempt, deadline: deadline, on: group)
             } onCancel: {
                 attempt.cancel()
             }
-            return ServerConnection(server: server, binding: tls?.binding, channel: channel)
+            return ServerConnection(
+                server: server, binding: tls?.binding, gateway: tls == nil ? proxy : nil, channel: channel)
         } catch {
             tls?.abandon()
             if Task.isCancelled {
@@ -101,27 +106,44 @@ package final class ServerConnection: Sendable {
     }
 
     private static func connect(
-        _ server: ServerURL, _ tls: TLSHandshake?, _ attempt: Attempt, deadline: NIODeadline,
+        _ server: ServerURL, _ tls: TLSHandshake?, _ proxy: HTTPProxy?, _ attempt: Attempt, deadline: NIODeadline,
         on group: any EventLoopGroup
     ) async throws -> any Channel {
-        let channel = try await ClientBootstrap(group: tls?.eventLoop ?? group).connectTimeout(deadline - .now())
+        let next = proxy?.server ?? server
+        let tunnelled = tls == nil ? nil : proxy
+        let bootstrap = ClientBootstrap(group: tls?.eventLoop ?? group).connectTimeout(deadline - .now())
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     try attempt.begin(channel)
-                    try tls?.prepare(channel)
-                    let pipeline = channel.pipeline.syncOperations
-                    try pipeline.addHandler(HTTPRequestEncoder())
-                    try pipeline.addHandler(
-                        ByteToMessageHandler(HTTPResponseDecoder(leftOverBytesStrategy: .dropBytes)))
-                    try pipeline.addHandler(ExchangeHandler())
+                    if tunnelled == nil { try prepare(channel, tls) }
                 }
             }
-            .connect(host: server.host, port: server.port).get()
-        do { try await tls?.completion(before: deadline) } catch {
+        let channel: any Channel
+        do { channel = try await bootstrap.connect(host: next.host, port: next.port).get() } catch {
+            throw failure(error, next, isConnecting: true)
+        }
+        do {
+            if let tunnelled {
+                try await channel.eventLoop.flatSubmit {
+                    ProxyTunnel.open(through: tunnelled, to: server, on: channel, before: deadline) { channel in
+                        try prepare(channel, tls)
+                    }
+                }.get()
+            }
+            try await tls?.completion(before: deadline)
+        } catch {
             channel.close(promise: nil)
             throw error
         }
         return channel
+    }
+
+    private static func prepare(_ channel: any Channel, _ tls: TLSHandshake?) throws {
+        try tls?.prepare(channel)
+        let pipeline = channel.pipeline.syncOperations
+        try pipeline.addHandler(HTTPRequestEncoder())
+        try pipeline.addHandler(ByteToMessageHandler(HTTPResponseDecoder(leftOverBytesStrategy: .dropBytes)))
+        try pipeline.addHandler(ExchangeHandler())
     }
 
     package var isOpen: Bool { channel.isActive && !hasEnded.withLock { $0 } }
@@ -135,6 +157,17 @@ package final class ServerConnection: Sendable {
     ///   breaks, `userCancelled`.
     package func response(
         to request: HTTPRequest, limit: Int, deadline: NIODeadline
+    ) async throws(CertificateProviderError) -> HTTPResponse {
+        let response = try await answer(to: gateway?.passingOn(request, to: server) ?? request, limit, deadline)
+        if let gateway, response.status == 407 {
+            close()
+            throw gateway.refusal(response.status, of: server)
+        }
+        return response
+    }
+
+    private func answer(
+        to request: HTTPRequest, _ limit: Int, _ deadline: NIODeadline
     ) async throws(CertificateProviderError) -> HTTPResponse {
         let exchange = Exchange(
             request: request, authority: server.authority, limit: limit, deadline: deadline,

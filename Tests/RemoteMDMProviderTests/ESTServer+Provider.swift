@@ -11,10 +11,12 @@ extension ESTServer {
     /// Makes a provider that trusts the server and has the password.
     func provider(
         storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:],
-        clock: TurnedClock = TurnedClock(), pace: Pace? = nil
+        clock: TurnedClock = TurnedClock(), pace: Pace? = nil, variables: [String: String] = [:]
     ) throws -> RemoteMDMProvider {
         var environment = ProviderEnvironment.testing(
-            storage: storage, variables: ["PASSWORD": Self.password, "TOKEN": "esttoken", "SECRET": "estsecret"])
+            storage: storage,
+            variables: ["PASSWORD": Self.password, "TOKEN": "esttoken", "SECRET": "estsecret"].merging(variables) { $1 }
+        )
         environment.executor = executor
         let provider = RemoteMDMProvider(environment: environment, pace: pace ?? clock.pace)
         var parameters = [

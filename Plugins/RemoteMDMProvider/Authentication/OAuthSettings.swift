@@ -84,7 +84,8 @@ struct OAuthSettings: Sendable {
     ///
     /// - Parameter trust: Whom to take for the server that the tokens are for.
     func endpoint(
-        trustLike trust: ServerTrust, timeout: Duration, date: @escaping @Sendable () -> Date
+        trustLike trust: ServerTrust, through proxies: ProxyChoice, timeout: Duration,
+        date: @escaping @Sendable () -> Date
     ) throws(CertificateProviderError) -> TokenEndpoint {
         var trust = isOnSameServer ? trust : ServerTrust(trustAnchors: .system)
         if trustAnchors != nil || !pins.isEmpty {
@@ -95,6 +96,8 @@ struct OAuthSettings: Sendable {
                     .certificates(try CertificateFile.read(path))
                 } ?? .system, pins: known)
         }
-        return try TokenEndpoint(url, trust: trust, timeout: timeout, date: date)
+        var endpoint = try TokenEndpoint(url, trust: trust, timeout: timeout, date: date)
+        endpoint.proxy = try proxies.proxy(for: endpoint.server)
+        return endpoint
     }
 }

@@ -87,6 +87,13 @@ public enum RemoteMDMParameters {
             Parameter.serverKeygen, .boolean, defaultValue: "false",
             summary: "EST: whether the server makes the key, which it then knows."),
         .init(
+            Parameter.proxy, .string, defaultValue: "what https_proxy or http_proxy, and no_proxy, say",
+            summary: "http://HOST:PORT of a proxy for all that is sent, or none."),
+        .init(Parameter.proxyUsername, .string, summary: "For HTTP Basic, where the proxy wants that."),
+        .init(
+            Parameter.proxyPasswordSource, .secretSource, defaultValue: "prompt, where there is a proxy-username",
+            summary: "Where the password for the proxy is."),
+        .init(
             Parameter.timeout, .string, defaultValue: String(defaultTimeout),
             summary:
                 "How long the server may take for a whole enrolment, in seconds; and as long again for its decision, where it has none yet."
@@ -122,5 +129,8 @@ package enum Parameter {
     package static let key = "key"
     package static let keyPINSource = "key-pin-source"
     package static let serverKeygen = "server-keygen"
+    package static let proxy = "proxy"
+    package static let proxyUsername = "proxy-username"
+    package static let proxyPasswordSource = "proxy-password-source"
     package static let timeout = "timeout"
 }

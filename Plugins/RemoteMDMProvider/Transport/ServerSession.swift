@@ -9,6 +9,7 @@ actor ServerSession {
     let server: ServerURL
     private let security: ServerConnection.Security
     private let credentials: ServerCredentials
+    private let proxy: HTTPProxy?
     private var connection: ServerConnection?
     private var digest: DigestAuthentication?
     private var token: AccessToken?
@@ -19,10 +20,14 @@ actor ServerSession {
     /// Certificates have some kilobytes.
     static let maximumBody = 1 << 20
 
-    init(_ server: ServerURL, _ security: ServerConnection.Security, _ credentials: ServerCredentials) {
+    init(
+        _ server: ServerURL, _ security: ServerConnection.Security, _ credentials: ServerCredentials,
+        through proxy: HTTPProxy? = nil
+    ) {
         self.server = server
         self.security = security
         self.credentials = credentials
+        self.proxy = proxy
     }
 
     /// Sends a request, and returns the answer of whatever status but a redirection or a demand that was met.
@@ -85,7 +90,7 @@ actor ServerSession {
 
     private func connected(_ deadline: NIODeadline) async throws(CertificateProviderError) -> ServerConnection {
         if let connection, connection.isOpen { return connection }
-        let new = try await ServerConnection.open(server, security, deadline: deadline)
+        let new = try await ServerConnection.open(server, security, through: proxy, deadline: deadline)
         connection = new
         return new
     }

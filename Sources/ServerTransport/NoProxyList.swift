@@ -1,0 +1,77 @@
+import Glibc
+
+/// The servers that are reached without a proxy, as `no_proxy` lists them with commas or blanks between them: `*` for all; a
+/// domain, which means what is below it too, with or without a dot before it; an address; a network such as `10.0.0.0/8`;
+/// `:PORT` behind a domain or an address in brackets.
+package struct NoProxyList: Sendable {
+    private let entries: [Substring]
+
+    package init(_ text: String) {
+        entries = text.lowercased().split { $0 == "," || $0.isWhitespace }
+    }
+
+    package func contains(_ host: String, port: Int) -> Bool {
+        let host = Self.normal(host[...])
+        let address = Self.address(host)
+        return entries.contains { entry in
+            if entry == "*" { return true }
+            if let address, let network = Self.network(entry) { return network.contains(address) }
+            let (name, wanted) = Self.split(entry)
+            guard wanted == nil || wanted == port else { return false }
+            if let address { return Self.address(name) == address }
+            let domain = name.hasPrefix("*.") ? name.dropFirst(2) : name.hasPrefix(".") ? name.dropFirst() : name
+            return !domain.isEmpty && (host == domain || host.hasSuffix("." + domain))
+        }
+    }
+
+    /// Whether a name or address always means the host that asks.
+    static func isThisHost(_ host: String) -> Bool {
+        let host = normal(host[...])
+        guard let address = address(host) else { return host == "localhost" || host.hasSuffix(".localhost") }
+        return address.count == 4 ? address[0] == 127 : address == Array(repeating: 0, count: 15) + [1]
+    }
+
+    private static func normal(_ host: Substring) -> Substring {
+        let host = Substring(host.lowercased())
+        return host.hasSuffix(".") ? host.dropLast() : host
+    }
+
+    private static func split(_ entry: Substring) -> (name: Substring, port: Int?) {
+        if entry.hasPrefix("["), let end = entry.firstIndex(of: "]") {
+            let rest = entry[entry.index(after: end)...]
+            return (entry[..<end].dropFirst(), rest.hasPrefix(":") ? Int(rest.dropFirst()) : nil)
+        }
+        let parts = entry.split(separator: ":", omittingEmptySubsequences: false)
+        guard parts.count == 2, let port = Int(parts[1]) else { return (normal(entry), nil) }
+        return (normal(parts[0]), port)
+    }
+
+    private struct Network {
+        let prefix: [UInt8]
+        let bits: Int
+
+        func contains(_ address: [UInt8]) -> Bool {
+            guard address.count == prefix.count else { return false }
+            return (0..<bits).allSatisfy { bit in
+                (address[bit / 8] ^ prefix[bit / 8]) & (0x80 >> UInt8(bit % 8)) == 0
+            }
+        }
+    }
+
+    private static func network(_ entry: Substring) -> Network? {
+        let parts = entry.split(separator: "/", omittingEmptySubsequences: false)
+        guard parts.count == 2, let prefix = address(parts[0]), let bits = Int(parts[1]),
+            (0...prefix.count * 8).contains(bits)
+        else { return nil }
+        return Network(prefix: prefix, bits: bits)
+    }
+
+    /// The octets of an IPv4 or IPv6 address.
+    private static func address(_ text: Substring) -> [UInt8]? {
+        for (family, size) in [(AF_INET, 4), (AF_INET6, 16)] {
+            var bytes = [UInt8](repeating: 0, count: size)
+            if inet_pton(family, String(text), &bytes) == 1 { return bytes }
+        }
+        return nil
+    }
+}
