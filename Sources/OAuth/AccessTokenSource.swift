@@ -21,7 +21,10 @@ public actor AccessTokenSource {
     private let now: @Sendable () -> ContinuousClock.Instant
     private var kept: Kept?
     private var refreshToken: SecretBytes?
-    private var running: Task<Result<AccessToken, CertificateProviderError>, Never>?
+    private typealias Outcome = Result<AccessToken, CertificateProviderError>
+    /// Those who wait for the request that is under way; `nil` while there is none.
+    private var waiting: [UInt64: CheckedContinuation<Outcome, Never>]?
+    private var callers: UInt64 = 0
     private var count: UInt64 = 0
     /// When a token was last asked for since a server had refused one.
     private var lastReplacement: ContinuousClock.Instant?
@@ -65,16 +68,19 @@ public actor AccessTokenSource {
     }
 
     /// Returns a token that is good for a while: the one at hand, or where less than a tenth of its lifetime remains, a new
-    /// one. Where that cannot be had, the old one serves to its end. Suspends for at most the endpoint's timeout; that the
-    /// caller's task is cancelled does not end a request, which others may wait for.
+    /// one. Where that cannot be had, the old one serves to its end. Suspends for at most the endpoint's timeout, and not beyond
+    /// the end of the caller's task: the request goes on, since others may wait for it.
     ///
     /// - Throws: `rejected` where the server refuses the client, the password or the grant, `configurationInvalid` for a
     ///   scope it does not have, all with an ``OAuthRefusal`` as the underlying error; `unavailable`, `timedOut`,
-    ///   `protocolError` as with any server. None holds a secret.
-    public func token() async throws(CertificateProviderError) -> AccessToken {
+    ///   `protocolError` as with any server; `userCancelled` where the task is cancelled. None holds a secret.
+    public func token() async throws(CertificateProviderError) -> AccessToken { try await token(within: nil) }
+
+    /// As ``token()``, for a caller whose own patience may end sooner than the request.
+    package func token(within patience: Duration?) async throws(CertificateProviderError) -> AccessToken {
         if let kept, now() < kept.renewal { return kept.token }
-        do throws(CertificateProviderError) { return try await newToken() } catch {
-            guard var kept, now() < kept.expiry else { throw error }
+        do throws(CertificateProviderError) { return try await newToken(within: patience) } catch {
+            guard error.code != .userCancelled, var kept, now() < kept.expiry else { throw error }
             // Not with each call: the server has trouble enough.
             kept.renewal = now() + (kept.expiry - now()) / 4
             self.kept = kept
@@ -89,9 +95,16 @@ public actor AccessTokenSource {
     /// - Throws: `rejected` where that token itself has replaced a refused one less than a minute ago: the server wants none
     ///   of these. Otherwise as ``token()``.
     public func token(insteadOf refused: AccessToken) async throws(CertificateProviderError) -> AccessToken {
+        try await token(insteadOf: refused, within: nil)
+    }
+
+    /// As ``token(insteadOf:)``, for a caller whose own patience may end sooner than the request.
+    package func token(
+        insteadOf refused: AccessToken, within patience: Duration?
+    ) async throws(CertificateProviderError) -> AccessToken {
         // Another caller was sooner.
-        guard let kept, kept.token.number == refused.number else { return try await token() }
-        guard running == nil else { return try await newToken() }
+        guard let kept, kept.token.number == refused.number else { return try await token(within: patience) }
+        guard waiting == nil else { return try await newToken(within: patience) }
         if let lastReplacement, now() < lastReplacement + Self.replacementPause {
             throw CertificateProviderError(
                 .rejected,
@@ -100,17 +113,53 @@ public actor AccessTokenSource {
         }
         lastReplacement = now()
         self.kept = nil
-        return try await newToken()
+        return try await newToken(within: patience)
     }
 
-    private func newToken() async throws(CertificateProviderError) -> AccessToken {
-        let task = running ?? Task { await obtain() }
-        running = task
-        return try await task.value.get()
+    /// Waits for the request that is under way, or for a new one.
+    private func newToken(within patience: Duration?) async throws(CertificateProviderError) -> AccessToken {
+        callers += 1
+        let caller = callers
+        let authority = endpoint.server.authority
+        let timer = patience.map { patience in
+            Task {
+                try await Task.sleep(for: patience)
+                giveUp(
+                    caller,
+                    CertificateProviderError(
+                        .timedOut,
+                        "\(authority) did not issue a token in time; see whether it is overloaded, or allow more with "
+                            + "'timeout'."))
+            }
+        }
+        defer { timer?.cancel() }
+        let cancelled = CertificateProviderError(.userCancelled, "The request to \(authority) was cancelled.")
+        return try await withTaskCancellationHandler {
+            await withCheckedContinuation { (continuation: CheckedContinuation<Outcome, Never>) in
+                guard !Task.isCancelled else { return continuation.resume(returning: .failure(cancelled)) }
+                if waiting == nil {
+                    waiting = [:]
+                    Task { await obtain() }
+                }
+                waiting?[caller] = continuation
+            }
+        } onCancel: {
+            Task { await giveUp(caller, cancelled) }
+        }.get()
     }
 
-    private func obtain() async -> Result<AccessToken, CertificateProviderError> {
-        defer { running = nil }
+    private func giveUp(_ caller: UInt64, _ error: CertificateProviderError) {
+        waiting?.removeValue(forKey: caller)?.resume(returning: .failure(error))
+    }
+
+    private func obtain() async {
+        let outcome = await newOutcome()
+        let waiting = waiting ?? [:]
+        self.waiting = nil
+        for continuation in waiting.values { continuation.resume(returning: outcome) }
+    }
+
+    private func newOutcome() async -> Outcome {
         // A lifetime begins before the answer is here.
         let start = now()
         do throws(CertificateProviderError) {

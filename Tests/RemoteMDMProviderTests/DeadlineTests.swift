@@ -19,6 +19,21 @@ import Testing
         #expect(try server.requests().count > 1)
     }
 
+    /// The token endpoint takes its part of the same time.
+    @Test func aTokenThatIsSlowIsGivenUpToo() async throws {
+        let server = try await ESTServer.start("--auth", "oauth")
+        let settings = [
+            "username": "", "password-source": "", "oauth-client-id": "estclient",
+            "oauth-token-url": "https://localhost:\(server.port)/token/fault-token-slow-body-6000",
+            "oauth-client-secret-source": "env:SECRET", "timeout": "8",
+        ]
+        let provider = try server.provider(label: "fault-cacerts-slow-body-4000", settings, pace: Pace())
+        let start = ContinuousClock.now
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .timedOut)
+        #expect(ContinuousClock.now - start < .seconds(30))
+        #expect(server.issued == 0)
+    }
+
     @Test func whatAPersonTakesIsNotCounted() async throws {
         let server = try await ESTServer.start("--auth", "basic")
         let clock = TurnedClock()

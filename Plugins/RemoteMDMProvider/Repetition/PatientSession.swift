@@ -39,11 +39,11 @@ struct PatientSession: Sendable {
     ) async throws(CertificateProviderError) -> HTTPResponse {
         guard request.isRepeatable else {
             try await connect(until: end)
-            try await session.authenticate()
+            try await session.authenticate(before: deadline(end))
             return try await session.response(to: request, before: deadline(end), body: bind)
         }
         // Not with each repetition: secrets are sent for it.
-        try await session.authenticate()
+        try await session.authenticate(before: deadline(end))
         return try await repeating(until: end) { deadline throws(CertificateProviderError) in
             try await session.response(to: request, before: deadline, body: bind)
         } isTemporary: { response in

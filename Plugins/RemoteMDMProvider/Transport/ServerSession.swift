@@ -46,7 +46,7 @@ actor ServerSession {
         var redirections = 0
         var answers = 0
         while true {
-            if token == nil { try await authenticate() }
+            if token == nil { try await authenticate(before: deadline) }
             let connection = try await connected(deadline)
             if let bind { request.body = try await bind(connection) }
             authorize(&request)
@@ -58,7 +58,7 @@ actor ServerSession {
             case 401 where answers == 0 && token != nil && Self.isRefused(token: response):
                 answers += 1
                 if case .oauth(let tokens) = credentials, let refused = token {
-                    token = try await tokens.token(insteadOf: refused)
+                    token = try await tokens.token(insteadOf: refused, within: deadline.patience)
                 }
             // With these a POST might become a GET, or be carried out twice (RFC 9110, section 15.4).
             case 301, 302,
@@ -74,8 +74,8 @@ actor ServerSession {
     var hasShownPassword: Bool { digest != nil || sendsPassword }
 
     /// Gets a token of OAuth, or the one that is at hand, where that is what the server wants.
-    func authenticate() async throws(CertificateProviderError) {
-        if case .oauth(let tokens) = credentials { token = try await tokens.token() }
+    func authenticate(before deadline: NIODeadline) async throws(CertificateProviderError) {
+        if case .oauth(let tokens) = credentials { token = try await tokens.token(within: deadline.patience) }
     }
 
     /// Connects where there is no connection, and verifies the server. Sends nothing.
@@ -160,6 +160,11 @@ actor ServerSession {
         sendsPassword = true
         return true
     }
+}
+
+extension NIODeadline {
+    /// What is left until then.
+    fileprivate var patience: Duration { .nanoseconds((self - .now()).nanoseconds) }
 }
 
 extension HTTPResponse {
