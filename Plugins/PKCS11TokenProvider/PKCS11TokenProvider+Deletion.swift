@@ -50,6 +50,24 @@ extension Tokens {
         if let login = try tokenToOpen(of: holders) { try openUnattended(login) }
         return try token.key(for: chosen.leaf.publicKey, id: chosen.uri?.objectID ?? settings.uri.objectID)
     }
+
+    /// Destroys what a deletion that was cut short has left of a key pair whose private key is gone: that of the identity
+    /// that was chosen; where none was, those under the id that the URI names. To be called after ``keyToDestroy()``, which
+    /// has logged in.
+    func destroyRemains() throws(CertificateProviderError) {
+        let chosen = try remembered()
+        guard let id = chosen.map({ $0.uri?.objectID }) ?? settings.uri.objectID else { return }
+        var failures: [CertificateProviderError] = []
+        for (token, slot) in try present(&failures) where token.isOpen {
+            var keys = try token.publicKeys(id: id)
+            if let chosen {
+                guard chosen.uri?.matches(slot) == true else { continue }
+                keys = [chosen.leaf.publicKey]
+            }
+            for key in keys where try token.key(for: key, id: id) == nil { try token.removeRemains(of: key, id: id) }
+        }
+    }
+
     /// The key under the id that the URI names, where there is no certificate for it: it was made for a request that has
     /// had no answer. `nil` where the URI names none, or there is none.
     private func uncertifiedKey(on tokens: [Token]) throws(CertificateProviderError) -> TokenKey? {

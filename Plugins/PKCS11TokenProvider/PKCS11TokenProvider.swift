@@ -81,7 +81,11 @@ public final class PKCS11TokenProvider: CertificateProvider {
             let tokens = try self.tokens()
             if tokens.settings.deletesObjects {
                 try tokens.calls.wait("destroying the identity") { () throws(CertificateProviderError) in
-                    if let key = try tokens.keyToDestroy() { try key.token.discard(key) }
+                    if let key = try tokens.keyToDestroy() {
+                        try key.token.discard(key)
+                    } else {
+                        try tokens.destroyRemains()
+                    }
                 }
             }
             // First, since a module may hang in the middle of a logout.

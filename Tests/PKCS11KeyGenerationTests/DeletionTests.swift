@@ -62,6 +62,26 @@ import Testing
         #expect(found.certificate == other.certificate)
     }
 
+    /// A deletion that was cut short has destroyed the private key first.
+    @Test(arguments: [["privkey"], ["privkey", "pubkey"]])
+    func theNextDeletionGoesOnWhereTheLastOneStopped(gone: [String]) async throws {
+        let other = try await enrol("other", on: .remains)
+        let before = try tokens.count(.remains)
+        for isChosen in [true, false] {
+            let identity = try await enrol("half", on: .remains)
+            let id = try #require(identity.key.uri?.split(separator: ";").first { $0.hasPrefix("id=") })
+            let storage = InMemoryStorage()
+            let provider = try tokens.provider(
+                .remains, object: ";\(id)", storage: storage, ["delete-objects": "true"])
+            if isChosen { _ = try await provider.getCertificate(NoUserInteraction()) }
+            for type in gone { try tokens.destroy(type, labelled: "half", on: .remains) }
+            try provider.deleteStoredCertificate()
+            #expect(try tokens.count(.remains) == before, "\(isChosen)")
+        }
+        try await other.verifyPossession()
+        try await tokens.provider(.remains).discard(other.key, NoUserInteraction())
+    }
+
     @Test func nobodyIsAskedForThePIN() async throws {
         let asking = try tokens.provider(.delete, ["delete-objects": "true", "pin-source": "prompt"])
         await expect(code: .interactionRequired) { try asking.deleteStoredCertificate() }

@@ -131,6 +131,20 @@ import Testing
         try provider.deleteStoredCertificate()
     }
 
+    /// A deletion that was cut short has destroyed the private key first.
+    @Test func theNextDeletionGoesOnWhereTheLastOneStopped() async throws {
+        let host = try await host()
+        for gone in [["privkey"], ["privkey", "pubkey"], ["privkey", "pubkey", "cert"]] {
+            let provider = try host.provider(.estremains)
+            _ = try await provider.getCertificate(NoUserInteraction())
+            for type in gone { try tokens.destroy(type, labelled: "client", on: .estremains) }
+            try host.provider(.estremains).deleteStoredCertificate()
+            // The issuer's certificate may be others' issuer too.
+            #expect(try tokens.count(.estremains) == 1, "\(gone)")
+            #expect(try provider.getStoredCertificate() == nil)
+        }
+    }
+
     @Test func anIdentityMovesIntoATokenAndBack() async throws {
         let host = try await host()
         let inStore = ["key": "", "key-pin-source": ""]

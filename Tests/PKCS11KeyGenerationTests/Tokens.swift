@@ -12,8 +12,9 @@ final class EmptyTokens: Sendable {
 
     /// A token is known by its label.
     enum Name: String, CaseIterable {
-        case types, tools, request, enrolment, renewal, samekey, delete, chosen, several, faults, many
-        case esttypes, estrenewal, estrefused, estpending, estmoved, estdelete, estasked, pinone, otherpin, scep,
+        case types, tools, request, enrolment, renewal, samekey, delete, chosen, several, faults, many, remains
+        case estremains, esttypes, estrenewal, estrefused, estpending, estmoved, estdelete, estasked, pinone, otherpin,
+            scep,
             decryption
     }
 
@@ -62,6 +63,13 @@ final class EmptyTokens: Sendable {
         try run(
             "pkcs11-tool", "--module", Self.library, "--token-label", token.rawValue, "--login", "--pin", Self.pin, "-O"
         )
+    }
+
+    /// Destroys an object, as a deletion does that then stops.
+    func destroy(_ type: String, labelled label: String, on token: Name) throws {
+        try run(
+            "pkcs11-tool", "--module", Self.library, "--token-label", token.rawValue, "--login", "--pin", Self.pin,
+            "--delete-object", "--type", type, "--label", label)
     }
 
     /// How many objects are on a token.

@@ -65,6 +65,26 @@ extension Token {
         }
     }
 
+    /// The keys that the public keys and the certificates under an id are of. An issuer's certificate may lie there too, and
+    /// is left out.
+    func publicKeys(id: [UInt8]) throws(CertificateProviderError) -> [PublicKeyInfo] {
+        try withConnection { connection throws(CryptokiError) in
+            try connection.sessions.withSession { session throws(CryptokiError) in
+                let reader = TokenReader(session: session, slot: connection.slot)
+                var keys = try reader.publicKeys(id: id).map(\.key)
+                for handle in try session.objects(with: [
+                    Attribute(CKA_CLASS, CKO_CERTIFICATE), Attribute(CKA_ID, id),
+                ]) {
+                    guard let value = try session.attribute(CKA_VALUE, of: handle),
+                        let certificate = try? X509Certificate(derRepresentation: value), !certificate.isAuthority
+                    else { continue }
+                    keys.append(certificate.publicKey)
+                }
+                return keys
+            }
+        }
+    }
+
     /// Destroys every certificate for a key but one.
     func removeCertificates(for key: TokenKey, except kept: X509Certificate) throws(CertificateProviderError) {
         try write { connection, session throws(CryptokiError) in
