@@ -50,7 +50,8 @@ package struct HTTPProxy: Sendable {
     func refusal(_ status: Int, of server: ServerURL) -> CertificateProviderError {
         let (code, advice): (CertificateProviderError.Code, String) =
             switch status {
-            case 407: (.rejected, "check 'proxy-username' and 'proxy-password-source'; HTTP Basic is what it gets")
+            // Tinyproxy says 401 of wrong ones.
+            case 401, 407: (.rejected, "check 'proxy-username' and 'proxy-password-source'; HTTP Basic is what it gets")
             case 403: (.rejected, "it does not let us there; ask its administrator")
             case 408, 429, 500...599: (.unavailable, "see whether the server is there, or try again later")
             default: (.configurationInvalid, "see whether 'proxy' is right, and an HTTP proxy")

@@ -76,7 +76,7 @@ import Testing
         let server = try await ESTServer.start("--auth", "basic")
         let expected: [(Int, CertificateProviderError.Code)] = [
             (403, .rejected), (502, .unavailable), (504, .unavailable), (400, .configurationInvalid),
-            (302, .configurationInvalid), (401, .configurationInvalid),
+            (302, .configurationInvalid), (401, .rejected),
         ]
         for (status, code) in expected {
             let proxy = try ProxyServer(["--status", "\(status)"])
