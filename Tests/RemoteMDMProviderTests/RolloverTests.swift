@@ -2,6 +2,7 @@ import CertificateProviding
 import Foundation
 import TestSupport
 import Testing
+import X509
 
 @testable import RemoteMDMProvider
 
@@ -99,6 +100,30 @@ import Testing
         }
         let all = [newWithOld, new, oldWithNew, intermediate, old].map(\.certificate)
         #expect(Roots.all(in: all, at: now) == [new.certificate, old.certificate])
+    }
+
+    /// The new root would be free of them.
+    @Test func whatTheLinkForbidsIsNotPermittedByTheNewRoot() async throws {
+        let (oldKey, newKey) = (try TestKeys.makeP256(), try TestKeys.makeP256())
+        typealias Make = (SoftwareKey, CertifiedKey?) throws -> CertifiedKey
+        let free: Make = { try CertifiedKey("Root", key: $0, issuer: $1) }
+        let constrained: [Make] = [
+            { try CertifiedKey("Root", key: $0, issuer: $1, permittedName: "example.com") },
+            { try CertifiedKey("Root", key: $0, issuer: $1, purposes: [.emailProtection]) },
+            { try CertifiedKey("Root", key: $0, issuer: $1, maxPathLength: 1) },
+        ]
+        func isTaken(old: Make, new: Make, link: Make) async throws -> Bool {
+            let (old, new) = (try old(oldKey, nil), try new(newKey, nil))
+            let bag = [new.certificate, try link(newKey, old).certificate]
+            return await Roots.successors(in: bag, of: [old.certificate], at: Date()) == [new.certificate]
+        }
+        #expect(try await isTaken(old: free, new: free, link: free))
+        for one in constrained {
+            #expect(try await !isTaken(old: free, new: free, link: one))
+            #expect(try await !isTaken(old: one, new: free, link: free))
+            #expect(try await isTaken(old: free, new: one, link: one))
+            #expect(try await isTaken(old: free, new: one, link: free))
+        }
     }
 
     @Test func aRecordIsReadWholeOrNotAtAll() throws {

@@ -1,5 +1,6 @@
 import CertificateProviding
 import FoundationEssentials
+import SwiftASN1
 import X509
 
 /// The roots among a server's certificates (RFC 7030, section 4.1.3).
@@ -28,12 +29,31 @@ enum Roots {
                     && link.publicKey.isSameKey(as: root.publicKey)
             }
             for link in links {
-                // Directly: whoever else the old root lets issue does not speak for it.
-                let path = try? await CertificateChain.validated(from: link, among: [], trusting: old, at: now)
-                if path != nil, !successors.contains(root) { successors.append(root) }
+                // What those forbid would be permitted from then on.
+                for issuer in old where permits(root, noMoreThan: link) && permits(root, noMoreThan: issuer) {
+                    // Directly: whoever else the old root lets issue does not speak for it.
+                    let path = try? await CertificateChain.validated(from: link, among: [], trusting: [issuer], at: now)
+                    if path != nil, !successors.contains(root) { successors.append(root) }
+                }
             }
         }
         return successors
+    }
+
+    /// Whether a root has the constraints of another certificate itself (RFC 5280, section 4.2.1): its length of paths,
+    /// names, policies and purposes.
+    private static func permits(_ root: X509Certificate, noMoreThan other: X509Certificate) -> Bool {
+        guard let root = try? root.certificate(), let other = try? other.certificate() else { return false }
+        // Name constraints, policy constraints, extended key usage, any policy inhibited.
+        let constraints: [ASN1ObjectIdentifier] = [[2, 5, 29, 30], [2, 5, 29, 36], [2, 5, 29, 37], [2, 5, 29, 54]]
+        guard
+            constraints.allSatisfy({ type in
+                other.extensions[oid: type].map { $0.value == root.extensions[oid: type]?.value } ?? true
+            })
+        else { return false }
+        guard case .isCertificateAuthority(let limit?) = try? other.extensions.basicConstraints else { return true }
+        guard case .isCertificateAuthority(let own?) = try? root.extensions.basicConstraints else { return false }
+        return own <= limit
     }
 
     private static func isSelfSigned(_ certificate: X509Certificate) -> Bool {

@@ -17,6 +17,7 @@ struct CertifiedKey: Sendable {
     init(
         _ name: String, key: SoftwareKey, issuer: CertifiedKey? = nil, isAuthority: Bool = true,
         usage: KeyUsage? = KeyUsage(keyCertSign: true, cRLSign: true), purposes: [ExtendedKeyUsage.Usage] = [],
+        maxPathLength: Int? = nil, permittedName: String? = nil,
         notAfter: Date = Date(timeIntervalSinceNow: 864_000)
     ) throws {
         self.key = key
@@ -25,7 +26,8 @@ struct CertifiedKey: Sendable {
             Self.publicKey(key.publicKey), subject, issuer: issuer?.certificate.certificate().subject ?? subject,
             signedWith: issuer?.key ?? key,
             extensions: try Certificate.Extensions {
-                if isAuthority { Critical(BasicConstraints.isCertificateAuthority(maxPathLength: nil)) }
+                if isAuthority { Critical(BasicConstraints.isCertificateAuthority(maxPathLength: maxPathLength)) }
+                if let permittedName { Critical(NameConstraints(permittedSubtrees: [.dnsName(permittedName)])) }
                 if let usage { Critical(usage) }
                 if !purposes.isEmpty { try ExtendedKeyUsage(purposes) }
             },
