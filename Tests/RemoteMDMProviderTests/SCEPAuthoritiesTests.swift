@@ -155,6 +155,38 @@ import X509
         }
     }
 
+    /// Who is trusted because of an anchor makes no other one; and what is configured besides a fingerprint holds on.
+    @Test func theNextAuthorityDoesNotWidenWhatIsConfigured() async throws {
+        let root = try CertifiedKey("Root", key: TestKeys.p256.get())
+        let issuing = try CertifiedKey("Issuing", key: TestKeys.rsa.get(), issuer: root)
+        let next = try CertifiedKey("Next", key: TestKeys.otherRSA.get(), issuer: root)
+        let alone = try CertifiedKey("Alone", key: TestKeys.otherRSA.get())
+        func announced(
+            _ next: CertifiedKey, by signer: CertifiedKey, pinning pinned: CertifiedKey? = nil,
+            anchors: [CertifiedKey] = []
+        ) async throws -> [X509Certificate]? {
+            let responder = try SCEPResponder(
+                .init(
+                    nextSigner: signer, certificates: [issuing.certificate, root.certificate], next: next.certificate),
+                authority: issuing)
+            let configuration = try SCEPConfiguration(
+                target: "/scep", fingerprint: pinned?.certificate.sha256Fingerprint.hexEncoded,
+                trustAnchors: anchors.map(\.certificate))
+            let client = SCEPClient.testing(configuration, transport: responder.transport)
+            do { return try await client.nextAuthorities() } catch {
+                #expect(error.code == .protocolError)
+                return nil
+            }
+        }
+        #expect(try await announced(alone, by: issuing, pinning: issuing) == [alone.certificate])
+        #expect(try await announced(alone, by: issuing, anchors: [issuing]) == [alone.certificate])
+        #expect(try await announced(alone, by: issuing, pinning: issuing, anchors: [issuing]) == [alone.certificate])
+        #expect(try await announced(alone, by: issuing, anchors: [root]) == nil)
+        #expect(try await announced(alone, by: issuing, pinning: root) == nil)
+        #expect(try await announced(alone, by: issuing, pinning: issuing, anchors: [root]) == nil)
+        #expect(try await announced(next, by: issuing, pinning: issuing, anchors: [root]) == [next.certificate])
+    }
+
     @Test func fingerprintsAreReadAsTheyAreWritten() throws {
         let digest = [UInt8](0..<32)
         let hex = digest.hexEncoded

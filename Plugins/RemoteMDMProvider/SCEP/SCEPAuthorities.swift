@@ -8,6 +8,8 @@ struct SCEPAuthorities: Sendable {
     let certificates: [X509Certificate]
     /// Those of them that are trusted by themselves, and all others through them.
     let anchors: [X509Certificate]
+    /// What all of them lead to, whether the server sends it or not.
+    let roots: [X509Certificate]
     /// Those that may have issued: what a client trusts that enrols here.
     var issuers: [X509Certificate] {
         let authorities = certificates.filter(\.isAuthority)
@@ -53,6 +55,7 @@ struct SCEPAuthorities: Sendable {
         // What a CA's key usage says of encryption is not asked: most that decrypt do not say so.
         let recipients = registration.filter { Self.usage($0)?.keyEncipherment ?? true } + [issuing].compactMap(\.self)
         self.certificates = trusted
+        self.roots = roots
         self.anchors = trusted.filter(roots.contains)
         self.signers = registration.filter { Self.usage($0)?.digitalSignature ?? true } + authorities
         guard !trusted.isEmpty, !signers.isEmpty else {
@@ -100,7 +103,7 @@ struct SCEPAuthorities: Sendable {
         return [pinned]
     }
 
-    private static func leads(
+    static func leads(
         _ certificate: X509Certificate, to roots: [X509Certificate], through others: [X509Certificate], _ now: Date
     ) async -> Bool {
         guard let leaf = try? certificate.certificate() else { return false }

@@ -40,7 +40,11 @@ extension SCEPClient {
 
     /// GetNextCACert: the certificates that the CA will issue with, signed by the CA that there is now.
     ///
-    /// - Throws: `notFound` for a server that has none.
+    /// They will be trusted by themselves, and so who signs must be that too: a CA that is trusted because it leads to an
+    /// anchor cannot make another one. Where anchors are configured besides the CA's fingerprint, its successor must lead
+    /// to them as it does itself.
+    ///
+    /// - Throws: `notFound` for a server that has none, `protocolError` for those that nobody speaks for.
     func nextAuthorities() async throws(CertificateProviderError) -> [X509Certificate] {
         let current = try await currentAuthorities()
         guard try await capabilities().hasNextAuthority else {
@@ -50,10 +54,12 @@ extension SCEPClient {
         try check(response, of: "GetNextCACert")
         let signed: CMSSignedContent
         do throws(OpenSSLError) {
-            signed = try library.verifySignedData(response.body, signers: current.issuers.map(\.derRepresentation))
+            signed = try library.verifySignedData(response.body, signers: current.roots.map(\.derRepresentation))
         } catch {
             throw CertificateProviderError(
-                .protocolError, "The SCEP server's next CA is not signed by its present one.", underlying: error)
+                .protocolError,
+                "The SCEP server's next CA is not signed by the present one, or by one that is only trusted as another's.",
+                underlying: error)
         }
         // Unlike a reply, this makes trust.
         guard ["SHA256", "SHA384", "SHA512"].contains(signed.digest) else {
@@ -61,7 +67,26 @@ extension SCEPClient {
                 .unsupportedAlgorithm, "The SCEP server's next CA is signed with \(signed.digest); have it use SHA-256."
             )
         }
-        return try CertificateBag.certificates(in: signed.content)
+        return try await acceptable(CertificateBag.certificates(in: signed.content), signed: response.body, current)
+    }
+
+    private func acceptable(
+        _ next: [X509Certificate], signed announcement: [UInt8], _ current: SCEPAuthorities
+    ) async throws(CertificateProviderError) -> [X509Certificate] {
+        let anchors = configuration.trustAnchors
+        let speakers = current.roots.filter((anchors + configuration.known).contains)
+        let isByAnchor =
+            (try? library.verifySignedData(announcement, signers: speakers.map(\.derRepresentation))) != nil
+        guard !anchors.isEmpty, !isByAnchor else { return next }
+        var leading: [X509Certificate] = []
+        for one in next where await SCEPAuthorities.leads(one, to: anchors, through: next, now()) {
+            leading.append(one)
+        }
+        guard !leading.isEmpty else {
+            throw CertificateProviderError(
+                .protocolError, "The SCEP server's next CA leads to no trust anchor; add it to 'trust-anchors'.")
+        }
+        return leading
     }
 
     /// PKIOperation.

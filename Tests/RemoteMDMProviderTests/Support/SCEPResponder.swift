@@ -30,6 +30,8 @@ final class SCEPResponder: Sendable {
         var recipient: [UInt8]?
         /// What GetCACert sends, where it is not the CA's certificate alone.
         var certificates: [X509Certificate]?
+        /// What GetNextCACert sends, where it is not the impostor's.
+        var next: X509Certificate?
         /// Does to the body of a PKIOperation's answer what is to be done.
         var change: @Sendable ([UInt8]) -> [UInt8] = { $0 }
     }
@@ -84,7 +86,7 @@ final class SCEPResponder: Sendable {
         case "GetNextCACert":
             var behaviour = behaviour
             behaviour.signer = behaviour.nextSigner ?? behaviour.signer
-            body = try sign(bag([CertifiedKey.impostor.get().certificate]), [], behaviour)
+            body = try sign(bag([behaviour.next ?? CertifiedKey.impostor.get().certificate]), [], behaviour)
         default:
             let inURL = query.first { $0.name == "message" }?.value.flatMap { Data(base64Encoded: $0) }
             body = behaviour.change(try reply(to: request.method == .post ? request.body : Array(inURL ?? Data())))
