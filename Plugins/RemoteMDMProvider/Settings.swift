@@ -71,6 +71,10 @@ struct Settings: Sendable {
             throw parameters.invalid(name, "belongs to protocol=scep", provider: provider)
         }
         pins = (parameters.string(Parameter.pin) ?? "").split(separator: ",").map { String($0).trimmed }
+        guard pins.isEmpty || server.isSecure else {
+            throw parameters.invalid(
+                Parameter.pin, "is of no use with an http: server, which shows no certificate", provider: provider)
+        }
         isPinEnough = try choice(Parameter.pinMode, PinMode.both, "pin-and-pki or pin-only") == .pinOnly
         guard !isPinEnough || !pins.isEmpty else {
             throw parameters.invalid(Parameter.pinMode, "is pin-only, which needs a 'pin'", provider: provider)
@@ -102,6 +106,17 @@ struct Settings: Sendable {
         guard oauth == nil || bearerSource == nil else {
             throw parameters.invalid(
                 Parameter.bearerSource, "and '\(Parameter.oauthTokenURL)' exclude each other", provider: provider)
+        }
+        // The CA's fingerprint says nothing of the connection, for which the host's list is left.
+        if enrolmentProtocol == .scep, server.isSecure, trustAnchors == nil, pins.isEmpty,
+            let name = [Parameter.username, Parameter.bearerSource, Parameter.oauthTokenURL].first(where: {
+                parameters.string($0) != nil
+            })
+        {
+            throw parameters.invalid(
+                name,
+                "goes to no server that is known by the host's list alone; set 'trust-anchors' or a 'pin' as well",
+                provider: provider)
         }
         let subject = try parameters.requiredString(Parameter.subject, provider: provider)
         let alternatives = (parameters.string(Parameter.subjectAlternativeNames) ?? "").split(separator: ",")
@@ -144,12 +159,12 @@ struct Settings: Sendable {
 
     /// Blocks on the files of trust anchors and pins.
     func trust() throws(CertificateProviderError) -> ServerTrust {
-        // SCEP protects itself, and knows its authority by the fingerprint or the anchors.
+        // SCEP protects itself, and knows its authority by the fingerprint, the anchors or a person.
         guard server.isSecure else { return ServerTrust(trustAnchors: .system) }
         var known: [CertificatePin] = []
         for pin in pins { known += try CertificatePin.read(pin) }
         // Never silently: whom the host trusts for the web is not asked whom to trust with identities.
-        guard trustAnchors != nil || !known.isEmpty else {
+        guard enrolmentProtocol == .scep || trustAnchors != nil || !known.isEmpty else {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "Nothing says how to know \(server.authority): set 'trust-anchors' to a PEM file with its authority, or 'pin'."

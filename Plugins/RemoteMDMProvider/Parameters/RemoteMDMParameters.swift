@@ -24,7 +24,7 @@ public enum RemoteMDMParameters {
         .init(
             Parameter.trustAnchors, .certificateFile,
             summary:
-                "PEM file with the authority of the server's certificate; without this, ca-fingerprint and pin a person is asked. SCEP over https: needs this or a pin."
+                "PEM file with the authority of the server's certificate; without this, ca-fingerprint and pin a person is asked. SCEP over https: without this and pin, the host's list is for the connection."
         ),
         .init(
             Parameter.caFingerprint, .string,

@@ -83,12 +83,13 @@ extension AuthorityTrust {
     }
 
     private var nothingConfigured: CertificateProviderError {
-        CertificateProviderError(
+        let remedy =
+            settings.enrolmentProtocol == .est
+            ? "'trust-anchors' to a PEM file with its authority, 'ca-fingerprint', or 'pin'"
+            : "'ca-fingerprint', or 'trust-anchors' to a PEM file with its CA; a pin is for the connection alone"
+        return CertificateProviderError(
             .configurationInvalid,
-            """
-            Nothing says how to know \(settings.server.authority), and nobody can be asked here: set 'trust-anchors' to a PEM \
-            file with its authority, 'ca-fingerprint', or 'pin'.
-            """)
+            "Nothing says how to know \(settings.server.authority), and nobody can be asked here: set \(remedy).")
     }
 
     func refusal(of authorities: [X509Certificate], _ fingerprint: [UInt8]) -> CertificateProviderError {

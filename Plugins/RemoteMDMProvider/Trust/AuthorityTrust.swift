@@ -17,7 +17,8 @@ struct AuthorityTrust: Sendable {
     let fingerprint: [UInt8]?
     /// Learnt under this configuration, and not expired.
     let known: [X509Certificate]
-    /// `nil` where nothing is to be learnt: a pin and the host's list of authorities are configured.
+    /// `nil` where nothing is to be learnt: a pin and the host's list of authorities are configured. With SCEP these speak for
+    /// the connection only, and not for the CA.
     private let basis: [UInt8]?
 
     /// Blocks on the trust anchors' file and the store.
@@ -35,7 +36,7 @@ struct AuthorityTrust: Sendable {
             } ?? []
         let fingerprint = try settings.caFingerprint.map(CAFingerprint.parse)
         let basis =
-            anchors.isEmpty && fingerprint == nil && !settings.pins.isEmpty
+            settings.enrolmentProtocol == .est && anchors.isEmpty && fingerprint == nil && !settings.pins.isEmpty
             ? nil : Self.digest(anchors: anchors, fingerprint: fingerprint)
         let record = try environment.storage.record(named: settings.authoritiesRecordName)
             .flatMap { record throws(CertificateProviderError) in try KnownAuthorities(record) }

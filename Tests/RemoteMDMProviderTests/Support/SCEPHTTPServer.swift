@@ -1,44 +1,58 @@
+import CertificateProviding
 import NIOCore
 import NIOHTTP1
 import NIOPosix
+import NIOSSL
 import ServerTransport
 import Synchronization
 
 @testable import RemoteMDMProvider
 
-/// A ``SCEPResponder`` behind HTTP on the loopback interface, for as long as this object lives.
+/// A ``SCEPResponder``, or what else answers, behind HTTP on the loopback interface, for as long as this object lives.
 final class SCEPHTTPServer: Sendable {
     /// What the connections know of.
     private final class Desk: Sendable {
         struct State {
-            var responder: SCEPResponder
+            var answer: Answer
             var requests: [HTTPRequest] = []
         }
         let state: Mutex<State>
 
-        init(_ responder: SCEPResponder) { state = Mutex(State(responder: responder)) }
+        init(_ answer: @escaping Answer) { state = Mutex(State(answer: answer)) }
 
         func answer(_ request: HTTPRequest) throws -> HTTPResponse {
-            let responder = state.withLock { state in
+            let answer = state.withLock { state in
                 state.requests.append(request)
-                return state.responder
+                return state.answer
             }
-            return try responder.answer(request)
+            return try answer(request)
         }
     }
+    typealias Answer = @Sendable (HTTPRequest) throws -> HTTPResponse
     private let desk: Desk
     private let channel: any Channel
+    private let isSecure: Bool
 
     /// Responders take their time, and nobody else is to wait for that.
     private static let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
 
-    init(_ responder: SCEPResponder) async throws {
-        let desk = Desk(responder)
+    convenience init(_ responder: SCEPResponder, showing identity: Identity? = nil) async throws {
+        try await self.init(showing: identity) { try responder.answer($0) }
+    }
+
+    /// - Parameter identity: What it shows over TLS; without one it speaks plain HTTP.
+    init(showing identity: Identity?, _ answer: @escaping Answer) async throws {
+        isSecure = identity != nil
+        let tls = try identity.map { try NIOSSLContext(configuration: .testServer(showing: $0)) }
+        let desk = Desk(answer)
         self.desk = desk
         channel = try await ServerBootstrap(group: Self.group)
             .childChannelInitializer { channel in
-                channel.pipeline.configureHTTPServerPipeline().flatMapThrowing {
-                    try channel.pipeline.syncOperations.addHandler(Conversation(desk.answer))
+                channel.eventLoop.makeCompletedFuture {
+                    let pipeline = channel.pipeline.syncOperations
+                    if let tls { try pipeline.addHandler(NIOSSLServerHandler(context: tls)) }
+                    try pipeline.configureHTTPServerPipeline()
+                    try pipeline.addHandler(Conversation(desk.answer))
                 }
             }
             .bind(host: "127.0.0.1", port: 0).get()
@@ -47,12 +61,25 @@ final class SCEPHTTPServer: Sendable {
     deinit { channel.close(promise: nil) }
 
     var port: Int { channel.localAddress?.port ?? 0 }
-    var url: String { "http://127.0.0.1:\(port)/scep" }
+    var url: String { "\(isSecure ? "https://localhost" : "http://127.0.0.1"):\(port)/scep" }
     var requests: [HTTPRequest] { desk.state.withLock(\.requests) }
     /// Such as `GetCACert`, in the order in which they came.
     var operations: [String] { requests.map(\.operation) }
 
-    func replaceResponder(by responder: SCEPResponder) { desk.state.withLock { $0.responder = responder } }
+    func replaceResponder(by responder: SCEPResponder) {
+        desk.state.withLock { $0.answer = { try responder.answer($0) } }
+    }
+}
+
+extension TLSConfiguration {
+    fileprivate static func testServer(showing identity: Identity) throws -> TLSConfiguration {
+        guard let key = identity.key as? any ExportableIdentityKey else { throw EnrolmentAnswer.NotIssued() }
+        let der = try key.pkcs8Representation().withUnsafeBytes { Array($0) }
+        return .makeServerConfiguration(
+            certificateChain: try identity.certificateChain.map {
+                .certificate(try NIOSSLCertificate(bytes: $0.derRepresentation, format: .der))
+            }, privateKey: .privateKey(try NIOSSLPrivateKey(bytes: der, format: .der)))
+    }
 }
 
 extension HTTPRequest {

@@ -1,0 +1,128 @@
+import CertificateProviding
+import NIOHTTP1
+import ServerTransport
+import TestSupport
+import Testing
+
+@testable import RemoteMDMProvider
+
+/// SCEP over https: what says which CA it is, and what says which server.
+@Suite(.timeLimit(.minutes(5))) struct SCEPOverTLSTests {
+    private let folder: TemporaryDirectory
+    private let server: SCEPHTTPServer
+    private let fingerprint: String
+
+    init() async throws {
+        folder = try TemporaryDirectory()
+        let web = try TestAuthority("Web")
+        let authority = try CertifiedKey.authority.get().certificate
+        fingerprint = authority.sha256Fingerprint.hexEncoded
+        let identity = try web.issue("web")
+        server = try await SCEPHTTPServer(SCEPResponder(), showing: identity)
+        try folder.write(identity.certificate.pemRepresentation.utf8, to: "leaf.pem")
+        try folder.write(web.root.pemRepresentation.utf8, to: "web.pem")
+        try folder.write((web.root.pemRepresentation + authority.pemRepresentation).utf8, to: "both.pem")
+    }
+
+    private func provider(
+        _ settings: [String: String], storage: any IdentityStorage = InMemoryStorage()
+    ) throws -> RemoteMDMProvider {
+        let environment = ProviderEnvironment.testing(
+            storage: storage, variables: ["CHALLENGE": SCEPServer.challenge, "TOKEN": "t0ken", "SECRET": "estsecret"])
+        let provider = RemoteMDMProvider(environment: environment, pace: TurnedClock().pace)
+        let parameters = [
+            "protocol": "scep", "url": server.url, "challenge-source": "env:CHALLENGE",
+            "subject": "CN=client,O=Example", "timeout": "20",
+        ].merging(settings) { $1 }
+        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        return provider
+    }
+
+    /// For the CA and for the connection.
+    @Test(arguments: [
+        ["trust-anchors": "both"], ["trust-anchors": "both", "ca-fingerprint": ""],
+        ["pin": "leaf", "pin-mode": "pin-only", "ca-fingerprint": ""],
+        ["pin": "leaf", "pin-mode": "pin-only", "trust-anchors": "both"],
+    ])
+    func bothAreKnown(settings: [String: String]) async throws {
+        var settings = settings
+        for (name, file) in settings where name != "pin-mode" { settings[name] = folder["\(file).pem"] }
+        if settings["ca-fingerprint"] != nil { settings["ca-fingerprint"] = fingerprint }
+        _ = try await provider(settings).getCertificate(NoUserInteraction())
+        #expect(server.requests.last?.operation == "PKIOperation")
+    }
+
+    @Test func anchorsAreForTheCAAsWell() async throws {
+        let settings = ["trust-anchors": folder["web.pem"], "ca-fingerprint": fingerprint]
+        #expect(await code { _ = try await provider(settings).getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(server.operations == ["GetCACert"])
+    }
+
+    /// The host's list is left for the connection, and this server is not on it.
+    @Test func withAFingerprintAloneTheConnectionIsOneOfTheWeb() async throws {
+        for settings in [["ca-fingerprint": fingerprint], ["ca-fingerprint": fingerprint, "pin": folder["leaf.pem"]]] {
+            #expect(
+                await code { _ = try await provider(settings).getCertificate(NoUserInteraction()) } == .protocolError)
+        }
+        #expect(server.requests.isEmpty)
+        for more in [
+            ["username": "somebody"], ["bearer-source": "env:TOKEN"],
+            [
+                "oauth-token-url": "https://localhost/token", "oauth-client-id": "x",
+                "oauth-client-secret-source": "env:SECRET",
+            ],
+        ] {
+            let settings = ["ca-fingerprint": fingerprint].merging(more) { $1 }
+            #expect(await code { _ = try provider(settings) } == .configurationInvalid, "\(more)")
+        }
+    }
+
+    /// It says nothing of the CA, for which a person is asked once.
+    @Test func withAPinAloneAPersonIsAskedForTheAuthority() async throws {
+        let storage = InMemoryStorage()
+        let settings = ["pin": folder["leaf.pem"], "pin-mode": "pin-only"]
+        let provider = try provider(settings, storage: storage)
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await provider.getCertificate(NoUserInteraction())
+        }
+        #expect(error?.code == .configurationInvalid && error?.message.contains("'ca-fingerprint'") == true)
+        #expect(server.requests.isEmpty)
+        let person = Administrator(answering: true)
+        _ = try await provider.getCertificate(person)
+        #expect(person.questions.count == 1)
+        _ = try await self.provider(settings, storage: storage).getCertificate(NoUserInteraction())
+    }
+
+    @Test func withNothingThereIsNothingToAsk() async throws {
+        let provider = try provider([:])
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
+        let person = Administrator(answering: true)
+        #expect(await code { _ = try await provider.getCertificate(person) } == .protocolError)
+        #expect(person.questions.isEmpty && server.requests.isEmpty)
+    }
+
+    @Test func aPinIsNotForPlainHTTP() async throws {
+        let plain = ["url": "http://localhost/scep", "ca-fingerprint": fingerprint, "pin": folder["leaf.pem"]]
+        #expect(await code { _ = try provider(plain) } == .configurationInvalid)
+    }
+
+    /// For the layer of HTTP, as a gateway before the CA may want it.
+    @Test func tokensGoWithEachRequest() async throws {
+        let pinned = ["ca-fingerprint": fingerprint, "pin": folder["leaf.pem"], "pin-mode": "pin-only"]
+        _ = try await provider(pinned.merging(["bearer-source": "env:TOKEN"]) { $1 })
+            .getCertificate(NoUserInteraction())
+        #expect(server.requests.last?.operation == "PKIOperation")
+        #expect(server.requests.allSatisfy { $0.headers["Authorization"] == ["Bearer t0ken"] })
+
+        let before = server.requests.count
+        let issuer = try await ESTServer.start("--auth", "oauth")
+        let oauth = [
+            "oauth-token-url": "https://localhost:\(issuer.port)/token", "oauth-client-id": "estclient",
+            "oauth-client-secret-source": "env:SECRET", "oauth-trust-anchors": issuer.directory["ca.pem"],
+        ]
+        _ = try await provider(pinned.merging(oauth) { $1 }).getCertificate(NoUserInteraction())
+        #expect(try issuer.requests().compactMap { $0["grant_type"] as? String } == ["client_credentials"])
+        let sent = Set(server.requests.dropFirst(before).map { $0.headers["Authorization"] })
+        #expect(sent.count == 1 && sent.first?.first?.hasPrefix("Bearer ") == true)
+    }
+}
