@@ -15,11 +15,11 @@ import Testing
         file = sandbox.path + "/client.p12"
     }
 
-    /// Puts a certificate for 100 days into the file.
+    /// Puts a certificate into the file.
     @discardableResult
-    private func put(_ name: String, daysOld: Double) throws -> Identity {
+    private func put(_ name: String, daysOld: Double, lifetime days: Double = 100) throws -> Identity {
         let start = Date(timeIntervalSinceNow: -daysOld * 86_400)
-        let identity = try authority.issue(name, notBefore: start, notAfter: start.addingTimeInterval(100 * 86_400))
+        let identity = try authority.issue(name, notBefore: start, notAfter: start.addingTimeInterval(days * 86_400))
         let key = try #require(identity.key as? any ExportableIdentityKey)
         try sandbox.write(try key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "key.der")
         try sandbox.write(identity.certificate.pemRepresentation, to: "leaf.pem")
@@ -44,6 +44,22 @@ import Testing
 
     private func storedSerialNumber() throws -> String? {
         try sandbox.certprov(["fetch", "--json"] + adHoc(file)).document("Identity")["identity"]["serialNumber"].string
+    }
+
+    /// By the renewal point, where one is configured; else by how long a person has left.
+    @Test(arguments: [
+        (100.0, 85.0, nil, nil), (100, 87, nil, "ends soon"), (1, 0.1, nil, nil), (1, 0.6, nil, nil),
+        (1, 0.7, nil, "ends soon"), (100, 40, "0.5", nil), (100, 51, "0.5", "renewal is due since"),
+        (100, 87, "10d", "renewal is due since"), (100, 78, "10d", nil), (1, 0.1, "0.9", nil),
+    ])
+    func checkWarnsWhenSomebodyHasToAct(lifetime: Double, age: Double, renewAt: String?, warning: String?) throws {
+        try put("client", daysOld: age, lifetime: lifetime)
+        let plan = renewAt.map { ["--set", "renew-at=\($0)"] } ?? []
+        let output = try sandbox.certprov(["check", "--json"] + adHoc(file) + plan)
+        #expect(output.status == 0, "\(output)")
+        let last = try #require(try output.document("CheckReport")["items"].array.last)
+        #expect(last["severity"].string == (warning == nil ? "ok" : "warning"), "\(output)")
+        if let warning { #expect(last["detail"].string?.contains(warning) == true, "\(output)") }
     }
 
     @Test func whatIsNotDueStays() throws {

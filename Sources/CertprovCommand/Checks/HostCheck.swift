@@ -39,9 +39,9 @@ struct Finding: Sendable {
 /// Goes through what can be wrong, from the property file to the server's port. Prompts nobody and
 /// changes nothing, except that a token whose PIN is configured is logged into.
 struct HostCheck {
-    /// A certificate that ends sooner than this is worth a warning: something should have renewed it, or a person soon
-    /// has to.
-    private static let renewalNotice: TimeInterval = 14 * 86400
+    /// A certificate that ends sooner than this is worth a warning where no renewal is planned, since a person soon has to
+    /// do it.
+    private static let notice: TimeInterval = 14 * 86400
     private let context: CommandContext
 
     init(_ context: CommandContext) { self.context = context }
@@ -62,32 +62,35 @@ struct HostCheck {
             findings.append(.error("configuration", error))
         }
         for configured in configuration.providers { findings += FileModeCheck(context, configured).run() }
-        for provider in manager.providers { findings += await check(provider) }
+        for provider in manager.providers {
+            let parameters = configuration.providers.first { $0.id == provider.id }?.parameters
+            findings += await check(provider, parameters?.plannedRenewal(provider: provider.id))
+        }
         if let host = configuration.host, let port = configuration.port {
             findings.append(PortCheck(host: host, port: port).run())
         }
         return findings
     }
 
-    private func check(_ provider: any CertificateProvider) async -> [Finding] {
+    private func check(_ provider: any CertificateProvider, _ plan: RenewalPolicy?) async -> [Finding] {
         guard let listing = provider as? any IdentityListing else {
             do throws(CertificateProviderError) {
                 guard let identity = try provider.getStoredCertificate() else {
                     return [.warning("\(provider.id)", "No identity is stored.")]
                 }
-                return [expiry(ListedIdentity(identity, isStored: true), "\(provider.id)")]
+                return [expiry(ListedIdentity(identity, isStored: true), plan, "\(provider.id)")]
             } catch {
                 return [.error("\(provider.id)", error)]
             }
         }
-        return findings(await listing.listIdentities(), of: provider.id)
+        return findings(await listing.listIdentities(), plan, of: provider.id)
     }
 
-    private func findings(_ list: IdentityList, of id: ProviderID) -> [Finding] {
+    private func findings(_ list: IdentityList, _ plan: RenewalPolicy?, of id: ProviderID) -> [Finding] {
         let stored = list.identities.first { $0.isStored }
         let chosen = try? list.choice?.get()
         var findings = list.identities.map { identity in
-            let finding = expiry(identity, "\(id) \(identity.isStored ? "stored" : "available")")
+            let finding = expiry(identity, plan, "\(id) \(identity.isStored ? "stored" : "available")")
             // Where another one would be taken, this one may be as it is.
             let isInUse =
                 identity.isStored || chosen == nil || identity.certificateChain == chosen?.certificateChain
@@ -110,7 +113,7 @@ struct HostCheck {
         return .warning("\(id)", "A person would be asked, so that nothing can be said beforehand.")
     }
 
-    private func expiry(_ identity: ListedIdentity, _ what: String) -> Finding {
+    private func expiry(_ identity: ListedIdentity, _ plan: RenewalPolicy?, _ what: String) -> Finding {
         guard let leaf = identity.certificateChain.first else { return .warning(what, "There is no certificate.") }
         let now = Date()
         let text = "\(leaf.subject): \(leaf.status(at: now).rawValue), until \(leaf.notValidAfter.rfc3339)"
@@ -127,8 +130,23 @@ struct HostCheck {
         case .notYetValid:
             return .error(what, CertificateProviderError(.notFound, text + ". Is this host's clock right?"))
         case .valid:
-            let isClose = leaf.notValidAfter < now.addingTimeInterval(Self.renewalNotice)
+            if let plan {
+                let due = RenewalSchedule(for: leaf, policy: plan).due
+                return due <= now
+                    ? .warning(what, text + ". Its renewal is due since \(due.rfc3339).") : .ok(what, text)
+            }
+            // Of a certificate that lives for a day, the last third.
+            let notice = min(Self.notice, leaf.notValidAfter.timeIntervalSince(leaf.notValidBefore) / 3)
+            let isClose = leaf.notValidAfter < now.addingTimeInterval(notice)
             return isClose ? .warning(what, text + ". It ends soon.") : .ok(what, text)
         }
+    }
+}
+
+extension ProviderParameters {
+    /// What renewals are planned by, where the configuration says so. That the value can be read is known by then.
+    fileprivate func plannedRenewal(provider: ProviderID) -> RenewalPolicy? {
+        guard string(ParameterDescriptor.renewAt.name) != nil else { return nil }
+        return (try? renewalPoint(provider: provider)).map { RenewalPolicy(point: $0) }
     }
 }
