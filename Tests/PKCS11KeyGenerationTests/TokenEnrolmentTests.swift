@@ -20,7 +20,7 @@ import Testing
         let tokenStorage = InMemoryStorage()
 
         func provider(
-            _ token: EmptyTokens.Name, label: String = "", _ settings: [String: String] = [:]
+            _ token: EmptyTokens.Name, label: String = "", _ settings: [String: String] = [:], isAway: Bool = false
         ) throws -> RemoteMDMProvider {
             let variables = [
                 "PASSWORD": ESTServer.password, "WRONG": "wrong", "CHALLENGE": "secret",
@@ -30,7 +30,10 @@ import Testing
             environment.makeProvider = { [tokenStorage] id, parameters throws(CertificateProviderError) in
                 let provider = PKCS11TokenProvider(environment: .testing(storage: tokenStorage, variables: variables))
                 #expect(id == provider.id)
-                try provider.setParameters(parameters)
+                var given = Dictionary(uniqueKeysWithValues: parameters.names.map { ($0, parameters.string($0) ?? "") })
+                // No slot has a token of that name.
+                if isAway { given["uri"] = given["uri"]?.replacing("token=\(token.rawValue)", with: "token=away") }
+                try provider.setParameters(ProviderParameters(given.mapValues { .init($0) }))
                 return provider
             }
             let provider = RemoteMDMProvider(environment: environment)
@@ -143,6 +146,20 @@ import Testing
             #expect(try tokens.count(.estremains) == 1, "\(gone)")
             #expect(try provider.getStoredCertificate() == nil)
         }
+    }
+
+    @Test func aStoredIdentityIsListedWhileItsTokenIsAway() async throws {
+        let host = try await host()
+        let settings = ["subject": "CN=away"]
+        let identity = try await host.provider(.estaway, settings).getCertificate(NoUserInteraction())
+        let away = try host.provider(.estaway, settings, isAway: true)
+        let list = await away.listIdentities()
+        #expect(list.identities.map(\.certificateChain.first) == [identity.certificate])
+        #expect(list.identities.map(\.keyURI) == [identity.key.uri])
+        #expect(list.failures.map(\.code) == [.tokenNotPresent])
+        await expect(code: .tokenNotPresent) { _ = try away.getStoredCertificate() }
+        let back = await (try host.provider(.estaway, settings)).listIdentities()
+        #expect(back.identities.count == 1 && back.failures.isEmpty)
     }
 
     @Test func anIdentityMovesIntoATokenAndBack() async throws {

@@ -13,7 +13,8 @@ final class EmptyTokens: Sendable {
     /// A token is known by its label.
     enum Name: String, CaseIterable {
         case types, tools, request, enrolment, renewal, samekey, delete, chosen, several, faults, many, remains
-        case estremains, esttypes, estrenewal, estrefused, estpending, estmoved, estdelete, estasked, pinone, otherpin,
+        case estaway, estremains, esttypes, estrenewal, estrefused, estpending, estmoved, estdelete, estasked, pinone,
+            otherpin,
             scep,
             decryption
     }

@@ -110,6 +110,25 @@ import Testing
         #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .protocolError)
     }
 
+    /// What a server has refused is not sent for the certificate once more, since it may lock accounts.
+    @Test(arguments: ["basic", "digest"]) func aPasswordThatIsRefusedForTheWishesIsNotSentAgain(scheme: String)
+        async throws
+    {
+        let server = try await ESTServer.start(
+            "--auth", scheme, "--authenticate-csrattrs", "--csrattrs", "key:ec:P-384")
+        let wrong = try server.provider(["password-source": "env:WRONG"], variables: ["WRONG": "wr0ng"])
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await wrong.getCertificate(NoUserInteraction())
+        }
+        #expect(error?.code == .rejected && error?.nativeCode == 401)
+        #expect(error?.message.contains("wr0ng") == false)
+        let requests = try server.requests()
+        #expect(requests.compactMap { $0["operation"] as? String } == ["cacerts", "csrattrs", "csrattrs"])
+        #expect(requests.compactMap { $0["authorization"] as? String }.count == 1)
+        let identity = try await server.provider().getCertificate(NoUserInteraction())
+        #expect(identity.certificate.publicKey.curve == "P-384")
+    }
+
     @Test func nobodyIsTrustedWithoutAReason() async throws {
         let server = try await ESTServer.start("--auth", "basic")
         let without = try server.provider(["trust-anchors": ""])
