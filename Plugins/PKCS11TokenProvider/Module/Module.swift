@@ -38,7 +38,7 @@ final class Module: Sendable {
         let module = try place.module { () throws(CryptokiError) in
             try Module(functions, name: name, owner: owner, place: place)
         }
-        owner.releases.awaitAtExit()
+        if module.owner !== owner { owner.releases.awaitAtExit() }
         return module
     }
 
@@ -49,6 +49,7 @@ final class Module: Sendable {
         self.name = name
         self.owner = owner
         self.place = place
+        owner.releases.awaitAtExit()
     }
 
     deinit { place.leave(library, owner) }
