@@ -21,7 +21,8 @@ import Testing
             for _ in 0..<3 { try await identity.verifyPossession() }
 
             let inverted = try folder.read("key")
-            #expect(inverted.count == size)
+            // The token leaves out the zeros that a number begins with, which one in 256 has.
+            #expect((size - 4...size).contains(inverted.count))
             #expect(try ProcessMemory.places(of: inverted) == 0, "\(type)")
             // One that is there would be found.
             let copy = inverted.map { ~$0 }
