@@ -18,10 +18,10 @@ public struct CertificatePin: Sendable, Hashable {
     ///
     /// - Throws: `configurationInvalid`. A pin that cannot be read is never no pin.
     public init(publicKey text: String) throws(CertificateProviderError) {
-        let prefix = ["sha256//", "sha256/"].first { text.hasPrefix($0) }
-        guard let prefix, let digest = Data(base64Encoded: String(text.dropFirst(prefix.count))),
-            digest.count == SHA256.byteCount
-        else {
+        // A slash is a digit of base64 as well, and each 64th digest begins with one.
+        let digests = ["sha256//", "sha256/"].filter(text.hasPrefix)
+            .compactMap { Data(base64Encoded: String(text.dropFirst($0.count))) }
+        guard let digest = digests.first(where: { $0.count == SHA256.byteCount }) else {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "'\(text.withVisibleControls)' is no pin of a public key: it is sha256/ and 44 characters of base64.")

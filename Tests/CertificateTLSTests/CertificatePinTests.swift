@@ -1,0 +1,15 @@
+import CertificateProviding
+import CertificateTLS
+import Testing
+
+@Suite struct CertificatePinTests {
+    /// As RFC 7469 and as curl write them; one digest in 64 begins with a slash.
+    @Test(arguments: ["+DAS", "/DAS", "//AS", "///S"]) func aDigestMayBeginWithASlash(start: String) throws {
+        let base64 = start + String(repeating: "B", count: 39) + "="
+        for prefix in ["sha256/", "sha256//"] { _ = try CertificatePin(publicKey: prefix + base64) }
+        for text in [base64, "sha256/" + base64.dropLast(2), "sha1/" + base64] {
+            let error = #expect(throws: CertificateProviderError.self) { try CertificatePin(publicKey: text) }
+            #expect(error?.code == .configurationInvalid, "\(text)")
+        }
+    }
+}
