@@ -65,6 +65,27 @@ import Testing
         #expect(try await other.getCertificate(Person("5678")).key.signsValidly())
     }
 
+    /// Where the token was, another is that shows its keys to everybody, under the same handles. Whoever signs in a session
+    /// that is opened only now has had a signature verified before.
+    @Test func aFurtherSessionIsWithNoOtherToken() async throws {
+        module.control.set_token(1, "beta", "0002", "5678")
+        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
+        module.control.set_flags(1, 0, CK_FLAGS(CKF_LOGIN_REQUIRED))
+        module.control.set_visibility(1, 1, 1)
+        let key = try await module.provider(["uri": "pkcs11:token=alpha"]).getCertificate(NoUserInteraction()).key
+        #expect(try await key.signsValidly())
+        module.control.hold("C_Sign")
+        async let first = code { try #require(await key.signsValidly()) }
+        try await module.waitUntilHeld(1)
+        module.control.insert(0, 1)
+        let second = await code { try #require(await key.signsValidly()) }
+        module.control.release()
+        #expect(await first == .tokenNotPresent)
+        #expect(second == .tokenNotPresent)
+        module.control.insert(0, 0)
+        #expect(try await key.signsValidly())
+    }
+
     /// The token is reset while many sign for both.
     @Test(arguments: 0..<5) func pulledOutUnderLoad(_: Int) async throws {
         var keys: [any IdentityKey] = []

@@ -96,7 +96,7 @@ import Testing
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         // Neither is an error after which the token is connected to anew.
         module.fail("C_Sign", CKR_DATA_INVALID)
-        module.fail("C_GetSessionInfo", CKR_DATA_INVALID)
+        module.fail("C_GetSessionInfo", CKR_DATA_INVALID, times: 2)
         #expect(await code { _ = try await identity.key.signsValidly() } == .unavailable)
         module.fail("C_OpenSession", CKR_DEVICE_MEMORY)
         let codes = await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in

@@ -102,6 +102,20 @@ final class Session: Sendable {
         }
     }
 
+    /// Whether the module has this session no more. Not asked in the middle of another call, which will tell. Blocks.
+    var isGone: Bool {
+        var info = CK_SESSION_INFO()
+        do throws(CryptokiError) {
+            try call("C_GetSessionInfo") { $0.C_GetSessionInfo?(handle, &info) }
+            return false
+        } catch {
+            if case .notMade = error.origin {
+                return ![.calling, .leaving].contains(phase.load(ordering: .acquiring))
+            }
+            return error.isOfNoSession || [CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT].contains(error.code)
+        }
+    }
+
     /// Leaves the session as it is: it is gone, and its handle may already be another session's.
     func abandon() { _ = moves(from: .idle, to: .closed) }
 

@@ -136,7 +136,7 @@ final class SessionPool: Sendable {
     /// for now.
     private func open(writing: Bool) throws(CryptokiError) -> Session? {
         let session: Session
-        do throws(CryptokiError) { session = try Session.open(slot, readWrite: writing) } catch {
+        do throws(CryptokiError) { session = try openBesideKeeper(writing: writing) } catch {
             let remaining = state.withLock { state in
                 state.open -= 1
                 if error.code == CKR_SESSION_COUNT {
@@ -158,6 +158,15 @@ final class SessionPool: Sendable {
             throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED, origin: .notMade)
         }
         return session
+    }
+
+    /// A session with what is in the slot now, which is the token of this connection as long as the keeper's session is
+    /// there: that ends when a token is taken out, whichever is put in.
+    private func openBesideKeeper(writing: Bool) throws(CryptokiError) -> Session {
+        let session = try Session.open(slot, readWrite: writing)
+        guard keeper.isGone else { return session }
+        session.close()
+        throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
     }
 
     /// How long to do with the sessions that there are.
