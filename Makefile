@@ -26,7 +26,7 @@ STATIC := .build/static
 # at each start.
 RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC) -Xlinker --no-export-dynamic
 
-.PHONY: help demo smoke example test lint build install uninstall fuzz bench simulation clean toolchain
+.PHONY: help demo smoke example test lint build install uninstall fuzz sanitize bench simulation clean toolchain
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -74,7 +74,11 @@ uninstall: ## Remove what install put into PREFIX
 
 fuzz: packages-TEST toolchain ## Feed mutated files to every reader, under the address sanitizer, for FUZZ_SECONDS
 	# Leaks are not what is looked for: XCTest itself has some.
-	ASAN_OPTIONS=detect_leaks=0 CERTPROV_FUZZ_SECONDS=$(FUZZ_SECONDS) $(SWIFT) test --scratch-path .build/fuzz --sanitize=address --filter Fuzz
+	ASAN_OPTIONS=detect_leaks=0 CERTPROV_FUZZ_SECONDS=$(FUZZ_SECONDS) $(SWIFT) test --scratch-path .build/address --sanitize=address --filter Fuzz
+
+sanitize: packages-TEST toolchain ## Run the tests of the PKCS#11 room under the thread and the address sanitizer
+	SWIFT="$(SWIFT)" Scripts/sanitize thread
+	SWIFT="$(SWIFT)" Scripts/sanitize address
 
 bench: packages-BENCH build ## Measure against named peers; prints ratios
 	$(SWIFT) build --package-path Benchmarks -c release

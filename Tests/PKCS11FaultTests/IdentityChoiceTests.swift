@@ -15,8 +15,9 @@ import Testing
         let authority = try FaultyModule.authority.get()
         let identity = try authority.issue("client")
         try module.addKey(of: identity, to: 0)
+        let now = Date()
         let certificates = try starts.map {
-            try authority.renew(identity, as: "client", notBefore: Date(timeIntervalSinceNow: $0))
+            try authority.renew(identity, as: "client", notBefore: now.addingTimeInterval($0))
         }
         for certificate in certificates { try module.add(certificate, to: 0, id: 1) }
         module.control.insert(0, 0)

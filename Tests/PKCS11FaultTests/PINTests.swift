@@ -45,7 +45,9 @@ import Testing
         async let one = code { _ = try await first.getCertificate(NoUserInteraction()) }
         try await module.waitUntilHeld(1)
         let hasty = try module.provider(pin: "9999", storage: storage, ["timeout": "1"])
-        #expect(await code { _ = try await hasty.getCertificate(NoUserInteraction()) } == .operationNotAllowed)
+        // On a slow host the second is over before it gets to ask.
+        let outcome = await code { _ = try await hasty.getCertificate(NoUserInteraction()) }
+        #expect(outcome == .operationNotAllowed || outcome == .timedOut)
         // One that has time waits for what comes of it.
         let second = try module.provider(pin: "9999", storage: storage)
         async let other = code { _ = try await second.getCertificate(NoUserInteraction()) }
