@@ -1,5 +1,4 @@
 internal import COpenSSL
-public import CertificateProviding
 internal import SwiftASN1
 
 /// A cipher for the content of an EnvelopedData, by its object identifier.

@@ -1,5 +1,4 @@
 internal import COpenSSL
-public import CertificateProviding
 
 /// An attribute of a signer (RFC 5652, section 5.3) with one value.
 public struct CMSAttribute: Sendable, Hashable {
