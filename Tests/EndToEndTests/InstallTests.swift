@@ -38,7 +38,8 @@ import Testing
     @Test func theOtherHalfIsForeseen() throws {
         let program = prefix + "/libexec/certprov/certprov-full"
         unlink(program)
-        try sandbox.write("#!/bin/sh\necho \"$@\"\n", to: program, mode: 0o755)
+        // No script of our own: a file that was just written cannot be executed while another test's child has it open.
+        #expect(symlink("/bin/echo", program) == 0)
         let twice = "Port = 1\nPort = 2\n"
         let file = try sandbox.write("CertificateProvider.mdm.protocol = est\n" + twice, to: "mdm.properties")
         for words in [["--config", file], ["--config=" + file], ["--provider", "mdm"], ["--provider=mdm"]] {
