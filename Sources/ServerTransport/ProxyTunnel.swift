@@ -74,7 +74,7 @@ final class ProxyTunnel: ChannelInboundHandler, RemovableChannelHandler {
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        fail(ServerConnection.failure(error, proxy.server, isConnecting: true), context)
+        fail(ServerConnection.failure(error, proxy.server, isConnecting: true, isProxy: true), context)
     }
 
     private func fail(_ error: any Error, _ context: ChannelHandlerContext) {

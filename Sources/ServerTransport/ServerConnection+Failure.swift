@@ -8,14 +8,19 @@ import NIOSSL
 
 extension ServerConnection {
     /// Says what went wrong with a connection.
-    static func failure(_ error: any Error, _ server: ServerURL, isConnecting: Bool) -> CertificateProviderError {
-        let name = server.authority
+    ///
+    /// - Parameter isProxy: Whether it is one to a proxy, of whose name whoever has only configured a server knows nothing.
+    static func failure(
+        _ error: any Error, _ server: ServerURL, isConnecting: Bool, isProxy: Bool = false
+    ) -> CertificateProviderError {
+        let name = isProxy ? "the proxy \(server.authority)" : server.authority
         switch error {
         case let error as CertificateProviderError: return error
         case ChannelError.connectTimeout, ExchangeFailure.timedOut:
             return CertificateProviderError(
-                .timedOut, "\(name) did not answer in time; see whether it is overloaded, or allow more with 'timeout'."
-            )
+                .timedOut,
+                "\(isProxy ? "The proxy " : "")\(server.authority) did not answer in time; see whether it is overloaded, or "
+                    + "allow more with 'timeout'.")
         case ExchangeFailure.tooLarge(let limit):
             return CertificateProviderError(
                 .protocolError, "The answer of \(name) is larger than \(limit) bytes, which no answer needs.")
@@ -32,10 +37,11 @@ extension ServerConnection {
         case let error as NIOConnectionError:
             guard let last = error.connectionErrors.last?.error else {
                 return CertificateProviderError(
-                    .unavailable, "The name '\(server.host)' has no address; check it and the name service.",
+                    .unavailable,
+                    "The \(isProxy ? "proxy's " : "")name '\(server.host)' has no address; check it and the name service.",
                     underlying: error)
             }
-            return failure(last, server, isConnecting: isConnecting)
+            return failure(last, server, isConnecting: isConnecting, isProxy: isProxy)
         case let error as IOError:
             let reason = String(cString: strerror(error.errnoCode))
             return CertificateProviderError(

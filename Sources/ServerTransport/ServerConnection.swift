@@ -120,7 +120,7 @@ package final class ServerConnection: Sendable {
             }
         let channel: any Channel
         do { channel = try await bootstrap.connect(host: next.host, port: next.port).get() } catch {
-            throw failure(error, next, isConnecting: true)
+            throw failure(error, next, isConnecting: true, isProxy: proxy != nil)
         }
         do {
             if let tunnelled {

@@ -103,7 +103,7 @@ import Testing
         }
         let nobody = try server.provider(["proxy": "http://127.0.0.1:1"])
         let error = await failure(nobody)
-        #expect(error?.code == .unavailable && error?.message.contains("127.0.0.1:1 ") == true)
+        #expect(error?.code == .unavailable && error?.message.contains("the proxy 127.0.0.1:1 ") == true)
         #expect(try server.requests().allSatisfy { $0["event"] as? String != "request" })
     }
 
