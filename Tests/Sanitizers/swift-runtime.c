@@ -56,7 +56,10 @@ __attribute__((weak)) SWIFT void *swift_task_getCurrent(void);
 static SWIFT void (*next_resume)(void *);
 static SWIFT void (*next_throwing_resume)(void *);
 static SWIFT void (*next_throwing_resume_with_error)(void *, void *);
+static SWIFT void (*next_dealloc)(void *);
 static __attribute__((swiftasynccall)) void (*next_await)(void *);
+
+static void acquire_resumption(void) { if (swift_task_getCurrent) acquire(place(swift_task_getCurrent())); }
 
 SWIFT void swift_continuation_resume(void *task) {
     release(place(task));
@@ -97,8 +100,15 @@ SWIFT void checked_throw(void *error, void *type, SELF) {
 }
 
 __attribute__((swiftasynccall)) void swift_continuation_await(void *context) {
-    if (swift_task_getCurrent) acquire(place(swift_task_getCurrent()));
+    acquire_resumption();
     __attribute__((musttail)) return next_await(context);
+}
+
+/* withCheckedContinuation awaits within its library: what comes next in a task is that its caller gives back the memory of
+ * the call. */
+SWIFT void swift_task_dealloc(void *memory) {
+    acquire_resumption();
+    next_dealloc(memory);
 }
 
 __attribute__((constructor)) static void find_what_is_replaced(void) {
@@ -110,5 +120,6 @@ __attribute__((constructor)) static void find_what_is_replaced(void) {
     next_throwing_resume_with_error = dlsym(RTLD_NEXT, "swift_continuation_throwingResumeWithError");
     next_return = dlsym(RTLD_NEXT, RETURN);
     next_throw = dlsym(RTLD_NEXT, THROW);
+    next_dealloc = dlsym(RTLD_NEXT, "swift_task_dealloc");
     next_await = dlsym(RTLD_NEXT, "swift_continuation_await");
 }
