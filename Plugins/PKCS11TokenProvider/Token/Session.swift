@@ -110,7 +110,8 @@ final class Session: Sendable {
             return false
         } catch {
             if case .notMade = error.origin {
-                return ![.calling, .leaving].contains(phase.load(ordering: .acquiring))
+                // The other call may have ended since.
+                return ![.idle, .calling, .leaving].contains(phase.load(ordering: .acquiring))
             }
             return error.isOfNoSession || [CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT].contains(error.code)
         }
