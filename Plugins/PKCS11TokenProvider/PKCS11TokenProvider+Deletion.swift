@@ -51,9 +51,9 @@ extension Tokens {
         return try token.key(for: chosen.leaf.publicKey, id: chosen.uri?.objectID ?? settings.uri.objectID)
     }
 
-    /// Destroys what a deletion that was cut short has left of a key pair whose private key is gone: that of the identity
-    /// that was chosen; where none was, those under the id that the URI names. To be called after ``keyToDestroy()``, which
-    /// has logged in.
+    /// Destroys what a deletion that was cut short has left of a key pair whose private key is gone: that of the
+    /// identity that was chosen; where none was, those under the id that the URI names. To be called after
+    /// ``keyToDestroy()``, which has logged in.
     func destroyRemains() throws(CertificateProviderError) {
         let chosen = try remembered()
         guard let id = chosen.map({ $0.uri?.objectID }) ?? settings.uri.objectID else { return }
@@ -68,8 +68,8 @@ extension Tokens {
         }
     }
 
-    /// The key under the id that the URI names, where there is no certificate for it: it was made for a request that has
-    /// had no answer. `nil` where the URI names none, or there is none.
+    /// The key under the id that the URI names, where there is no certificate for it: it was made for a request that
+    /// has had no answer. `nil` where the URI names none, or there is none.
     private func uncertifiedKey(on tokens: [Token]) throws(CertificateProviderError) -> TokenKey? {
         guard let id = settings.uri.objectID else { return nil }
         var keys: [TokenKey] = []

@@ -3,8 +3,8 @@ import CP11Kit
 
 /// Keys are made on the one token that the URI leads to; what the URI says of objects does not matter for that.
 extension PKCS11TokenProvider: KeyGenerating {
-    /// Makes a key pair under a fresh random `CKA_ID`, sensitive and not extractable. When the deadline is over before the
-    /// token has made it, it is destroyed as soon as it is there.
+    /// Makes a key pair under a fresh random `CKA_ID`, sensitive and not extractable. When the deadline is over before
+    /// the token has made it, it is destroyed as soon as it is there.
     public func generateKey(
         _ type: KeyType, label: String, for use: KeyUse, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) throws(CertificateProviderError) -> Void
@@ -156,7 +156,8 @@ extension PKCS11TokenProvider: KeyGenerating {
 }
 
 extension Tokens {
-    /// - Throws: `tokenNotPresent`, and `configurationInvalid` where more than one token matches, or no login is wanted.
+    /// - Throws: `tokenNotPresent`, and `configurationInvalid` where more than one token matches, or no login is
+    ///   wanted.
     fileprivate func single() throws(CertificateProviderError) -> (Token, Login?) {
         var failures: [CertificateProviderError] = []
         let present = try present(&failures)

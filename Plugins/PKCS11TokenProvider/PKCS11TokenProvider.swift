@@ -4,8 +4,8 @@ import Synchronization
 
 /// An identity whose key lives in a PKCS#11 token: a smart card, a TPM, a hardware security module.
 ///
-/// The key signs in the token and never leaves it. What is stored on this host is which identity was chosen, and, sealed,
-/// what became of PINs that were sent, so that a token is not sent a wrong one twice.
+/// The key signs in the token and never leaves it. What is stored on this host is which identity was chosen, and,
+/// sealed, what became of PINs that were sent, so that a token is not sent a wrong one twice.
 ///
 /// Calls into the vendor's library run on threads of their own, and cost a caller at most the parameter `timeout`.
 public final class PKCS11TokenProvider: CertificateProvider {
@@ -53,8 +53,8 @@ public final class PKCS11TokenProvider: CertificateProvider {
         }
     }
 
-    /// Returns the identity on the token where nobody has to be asked for a PIN; `nil` where one has to be, and where no
-    /// token is there and none was ever used.
+    /// Returns the identity on the token where nobody has to be asked for a PIN; `nil` where one has to be, and where
+    /// no token is there and none was ever used.
     ///
     /// Blocks for the module, at most for the parameter `timeout`.
     public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {

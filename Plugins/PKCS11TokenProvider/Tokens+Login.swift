@@ -32,8 +32,8 @@ extension Tokens {
         let guarded = present.filter { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) }
         guard let first = guarded.first, guarded.contains(where: { !$0.0.isOpen }) else { return nil }
         if guarded.count == 1, settings.uri.namesToken { return Login(token: first.0, slot: first.1, isMeant: true) }
-        // Certificates can be seen without a login, mostly. Tokens that are open already count as well: the identity may
-        // be on one of them, and then none of the others is to get its PIN.
+        // Certificates can be seen without a login, mostly. Tokens that are open already count as well: the identity
+        // may be on one of them, and then none of the others is to get its PIN.
         var failures: [CertificateProviderError] = []
         let holders = guarded.filter { showsIdentity($0.0, $0.1, &failures) }
         var meant = holders.isEmpty ? guarded : holders

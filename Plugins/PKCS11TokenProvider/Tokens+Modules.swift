@@ -126,8 +126,8 @@ extension Tokens {
         }
     }
 
-    /// The slots with tokens that the URI matches. Where one is missing that was there before, the module may have to be
-    /// started again to see it.
+    /// The slots with tokens that the URI matches. Where one is missing that was there before, the module may have to
+    /// be started again to see it.
     private func slots(of module: Module) throws(CryptokiError) -> [Slot] {
         let slots = try Slot.all(of: module, matching: settings.uri)
         let missing = state.withLock(\.tokens).filter { identity, token in

@@ -26,8 +26,8 @@ extension Tokens {
         }
     }
 
-    /// Of the certificates of one key on one token, those that a renewal has not replaced: valid ones before others, then
-    /// the latest. Of one that some tool has written twice, the first.
+    /// Of the certificates of one key on one token, those that a renewal has not replaced: valid ones before others,
+    /// then the latest. Of one that some tool has written twice, the first.
     func newest(_ candidates: [Found]) -> [Found] {
         let now = environment.now()
         let aged = candidates.map { found in

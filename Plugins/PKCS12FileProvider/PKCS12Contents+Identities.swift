@@ -17,8 +17,8 @@ struct PKCS12Identity {
 extension PKCS12Contents {
     /// Pairs keys with certificates.
     ///
-    /// A certificate belongs to a key when it certifies that key; localKeyID only decides between several that do, since
-    /// tools write the same one to many objects, or none.
+    /// A certificate belongs to a key when it certifies that key; localKeyID only decides between several that do,
+    /// since tools write the same one to many objects, or none.
     ///
     /// - Parameter fallbackAlias: What to call an identity that has no friendly name: the file's name.
     /// - Returns: The identities, in the file's order, and for each key without one, why.

@@ -16,12 +16,12 @@ extension Enrolment {
         }
         interaction.report("Asking \(settings.server.authority) for its authorities")
         let first = try await trust.serverTrust()
-        let credentials = try await credentials(first, proxies)
+        let credentials = try await credentials(first, access)
         var client = try makeClient(presenting: current, first, credentials, trust)
         do { try await client.connect() } catch {
             guard error.code == .protocolError, let next = try await trust.trustAfterRollover() else { throw error }
             // The token endpoint may be this server, and is known as it is.
-            let known = settings.oauth == nil ? credentials : try await self.credentials(next, proxies)
+            let known = settings.oauth == nil ? credentials : try await self.credentials(next, access)
             client = try makeClient(presenting: current, next, known, trust)
             try await client.connect()
         }
@@ -67,9 +67,9 @@ extension Enrolment {
     }
 
     private func credentials(
-        _ trust: ServerTrust, _ proxies: ProxyChoice
+        _ trust: ServerTrust, _ access: ServerAccess
     ) async throws(CertificateProviderError) -> ServerCredentials {
-        if let oauth = settings.oauth { return .oauth(try await tokens(oauth, trust, proxies)) }
+        if let oauth = settings.oauth { return .oauth(try await tokens(oauth, trust, access)) }
         if let source = settings.bearerSource {
             return .bearer(
                 try await environment.secret(
@@ -88,11 +88,11 @@ extension Enrolment {
     }
 
     private func tokens(
-        _ oauth: OAuthSettings, _ trust: ServerTrust, _ proxies: ProxyChoice
+        _ oauth: OAuthSettings, _ trust: ServerTrust, _ access: ServerAccess
     ) async throws(CertificateProviderError) -> AccessTokenSource {
         let endpoint = try await blocking { [settings, environment] () throws(CertificateProviderError) in
             try oauth.endpoint(
-                trustLike: trust, through: proxies, timeout: settings.timeout, date: environment.now)
+                trustLike: trust, through: access.proxies, timeout: settings.timeout, date: environment.now)
         }
         var secret: SecretBytes?
         if let source = oauth.secretSource {

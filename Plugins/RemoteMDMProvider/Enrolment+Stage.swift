@@ -3,7 +3,8 @@ import CertificateProviding
 extension Enrolment {
     /// How far an enrolment has come: what an error means for its key depends on that.
     enum Stage {
-        /// The server has not been asked for a certificate. With the key that was made for that in this run, if one was.
+        /// The server has not been asked for a certificate. With the key that was made for that in this run, if one
+        /// was.
         case before(PendingEnrolment?)
         /// It has been asked, and may have issued.
         case asking(PendingEnrolment, isNew: Bool)
@@ -34,8 +35,8 @@ extension CertificateProviderError {
     /// Whether the server does not want the request, or not from us.
     fileprivate var isRefusal: Bool { [.rejected, .configurationInvalid, .unsupportedAlgorithm].contains(code) }
 
-    /// Whether the server has looked at the request itself and refused it: SCEP's failInfo, or a status of HTTP that says
-    /// nothing about us, the place or the moment.
+    /// Whether the server has looked at the request itself and refused it: SCEP's failInfo, or a status of HTTP that
+    /// says nothing about us, the place or the moment.
     fileprivate var isFinalRefusal: Bool {
         guard code == .rejected, let number = nativeCode else { return false }
         return ![401, 403, 404, 405, 407, 408, 410, 429].contains(number)

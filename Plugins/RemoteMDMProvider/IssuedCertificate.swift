@@ -11,7 +11,8 @@ struct IssuedCertificate: Sendable {
 
     /// - Parameters:
     ///   - certificates: The server's answer, in any order.
-    ///   - authorities: Whom the server, over a connection on which it was known, has named as its certificate authorities.
+    ///   - authorities: Whom the server, over a connection on which it was known, has named as its certificate
+    ///     authorities.
     /// - Throws: `protocolError`, saying what is wrong. The identity that there is stays.
     init(
         _ certificates: [X509Certificate], for request: EnrolmentRequest, from authorities: [X509Certificate],

@@ -8,9 +8,9 @@ import Synchronization
 
 /// An identity that a device-management server issues.
 ///
-/// ``getCertificate(_:)`` makes a key, asks the server for a certificate, verifies what comes back and seals both into the
-/// identity store. Where there is an identity already, it is renewed with a new key, and stays until the new one has
-/// worked.
+/// ``getCertificate(_:)`` makes a key, asks the server for a certificate, verifies what comes back and seals both into
+/// the identity store. Where there is an identity already, it is renewed with a new key, and stays until the new one
+/// has worked.
 public final class RemoteMDMProvider: CertificateProvider {
     public static let id = RemoteMDMParameters.id
     public static let descriptor = RemoteMDMParameters.descriptor { RemoteMDMProvider(environment: $0) }
@@ -35,13 +35,13 @@ public final class RemoteMDMProvider: CertificateProvider {
         state.withLock { $0 = (settings, keys) }
     }
 
-    /// Enrols, or resumes an enrolment that was begun, with the same key. Waits for the server for at most `timeout`, over
-    /// all connections and requests together, and as long again for a decision that it has not made. What a person takes
-    /// for an answer, and a token for a key, comes on top.
+    /// Enrols, or resumes an enrolment that was begun, with the same key. Waits for the server for at most `timeout`,
+    /// over all connections and requests together, and as long again for a decision that it has not made. What a person
+    /// takes for an answer, and a token for a key, comes on top.
     ///
-    /// - Throws: `pending` where the server has not decided: ask again later. `rejected` where it refuses, `unavailable`
-    ///   where it does not answer, `timedOut` where it does not in time, `protocolError` where what it answers must not be used, `operationNotAllowed` while
-    ///   another process is enrolling.
+    /// - Throws: `pending` where the server has not decided: ask again later. `rejected` where it refuses,
+    ///   `unavailable` where it does not answer, `timedOut` where it does not in time, `protocolError` where what it
+    ///   answers must not be used, `operationNotAllowed` while another process is enrolling.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
             let (settings, keys) = try configured()
@@ -67,8 +67,8 @@ public final class RemoteMDMProvider: CertificateProvider {
         }
     }
 
-    /// Forgets certificate and key, a request that is pending, and the authorities that were confirmed or learnt; keys in a
-    /// token are destroyed first, for which nobody is asked for a PIN. Revokes nothing: the server is not told.
+    /// Forgets certificate and key, a request that is pending, and the authorities that were confirmed or learnt; keys
+    /// in a token are destroyed first, for which nobody is asked for a PIN. Revokes nothing: the server is not told.
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
             let (settings, keys) = try configured()

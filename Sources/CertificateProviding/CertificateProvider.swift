@@ -18,8 +18,8 @@ public protocol CertificateProvider: Sendable {
 
     /// Returns the identity that is at hand: `nil` is "none stored", an error is "could not look".
     ///
-    /// Never uses the network and never prompts. It may block for a bounded time: to read a small file, or to ask a token's
-    /// module. Safe to call from any thread.
+    /// Never uses the network and never prompts. It may block for a bounded time: to read a small file, or to ask a
+    /// token's module. Safe to call from any thread.
     func getStoredCertificate() throws(CertificateProviderError) -> Identity?
 
     /// Forgets the stored identity. Succeeds when there is none. What the identity was obtained from stays untouched,

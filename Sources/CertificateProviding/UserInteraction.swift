@@ -11,8 +11,8 @@ public protocol UserInteraction: Sendable {
     /// Tells the person what is going on. Must return soon.
     func report(_ progress: String)
 
-    /// Tells the person how long it takes until something goes on by itself: about once a second, the last time with zero.
-    /// Must return soon.
+    /// Tells the person how long it takes until something goes on by itself: about once a second, the last time with
+    /// zero. Must return soon.
     func report(_ progress: String, remaining: Duration)
 }
 

@@ -13,8 +13,8 @@ public struct CertificatePin: Sendable, Hashable {
     /// Pins a certificate, which is compared whole: a renewed one with the same key is another.
     public init(_ certificate: X509Certificate) { kind = .certificate(certificate) }
 
-    /// Reads the pin of a public key as RFC 7469, section 2.4, and curl write it: `sha256/`, or `sha256//`, and the base64
-    /// of the SHA-256 of the DER `SubjectPublicKeyInfo`.
+    /// Reads the pin of a public key as RFC 7469, section 2.4, and curl write it: `sha256/`, or `sha256//`, and the
+    /// base64 of the SHA-256 of the DER `SubjectPublicKeyInfo`.
     ///
     /// - Throws: `configurationInvalid`. A pin that cannot be read is never no pin.
     public init(publicKey text: String) throws(CertificateProviderError) {
@@ -29,8 +29,8 @@ public struct CertificatePin: Sendable, Hashable {
         kind = .publicKey(sha256: Array(digest))
     }
 
-    /// Reads a pin: that of a public key, or the path of a file with the certificates to pin, PEM or DER. Blocks on that
-    /// file.
+    /// Reads a pin: that of a public key, or the path of a file with the certificates to pin, PEM or DER. Blocks on
+    /// that file.
     ///
     /// - Throws: `configurationInvalid`; `fileNotFound` or `malformedData` for the file.
     public static func read(_ text: String) throws(CertificateProviderError) -> [CertificatePin] {

@@ -14,8 +14,8 @@ final class RemoteSigner: NIOSSLCustomPrivateKey {
         self.signatureAlgorithms = algorithms
     }
 
-    /// Called on the channel's event loop, which goes on with other work until the key answers. A failure surfaces in the
-    /// pipeline as the key's own error.
+    /// Called on the channel's event loop, which goes on with other work until the key answers. A failure surfaces in
+    /// the pipeline as the key's own error.
     func sign(
         channel: any Channel, algorithm: SignatureAlgorithm, data: ByteBuffer
     ) -> EventLoopFuture<ByteBuffer> {

@@ -9,8 +9,8 @@ import Synchronization
 /// Connections that are established, and handshakes that have already taken theirs, go on undisturbed. A pooled
 /// connection of an HTTP client therefore keeps its identity until the pool closes it.
 ///
-/// Trust is not part of a rotation. A configuration reads its ``TrustAnchors`` when it is made, and keeps them: for other
-/// ones, make a new configuration, with the same credentials, and new servers or clients with it.
+/// Trust is not part of a rotation. A configuration reads its ``TrustAnchors`` when it is made, and keeps them: for
+/// other ones, make a new configuration, with the same credentials, and new servers or clients with it.
 public final class RotatingTLSCredentials: TLSCredentialSource {
     private struct State {
         var credentials: TLSCredentials
@@ -25,7 +25,8 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
     /// Of the first one, as the preferences are.
     private let signsInTLS13: Bool
 
-    /// Begins with `credentials`, whose key is not asked for a probe: it is known to sign only once a handshake needs it.
+    /// Begins with `credentials`, whose key is not asked for a probe: it is known to sign only once a handshake needs
+    /// it.
     ///
     /// Their signature schemes stay the most preferred ones in every configuration that presents this object, whatever
     /// identities follow; and where their key cannot sign in TLS 1.3, TLS 1.2 stays the highest version.
@@ -40,7 +41,8 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
     public var current: TLSCredentials { state.withLock { $0.credentials } }
 
     /// Replaces the identity, after it was converted and its key has signed a probe that its certificate verifies, with
-    /// the scheme that TLS prefers. On any error the present identity stays. Of several updates at the same time the one that began last wins.
+    /// the scheme that TLS prefers. On any error the present identity stays. Of several updates at the same time the
+    /// one that began last wins.
     ///
     /// Runs on the caller's executor for as long as the key takes to sign. Not for an event loop.
     ///

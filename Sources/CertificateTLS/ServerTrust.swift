@@ -20,8 +20,8 @@ public struct ServerTrust: Sendable {
     /// Verifies what a server has shown. Does not block but on the trust anchors' file.
     ///
     /// A chain leads to a trust anchor (RFC 5280, section 6), its leaf is for the name or address (RFC 9525; not the
-    /// common name) and for servers. With ``isPinEnough`` a pin must match the leaf: that the server has the keys of other
-    /// certificates in its chain is not proven by the handshake.
+    /// common name) and for servers. With ``isPinEnough`` a pin must match the leaf: that the server has the keys of
+    /// other certificates in its chain is not proven by the handshake.
     ///
     /// - Parameters:
     ///   - chain: Leaf first, the others in any order.

@@ -5,10 +5,11 @@ public import NIOSSL
 
 /// Something that a TLS configuration can present: ``TLSCredentials``, which stay, or ``RotatingTLSCredentials``.
 public protocol TLSCredentialSource: Sendable {
-    /// Sets what `configuration` presents to its peers, and the signature schemes that go with it. For a key that cannot
-    /// sign in TLS 1.3, TLS 1.2 becomes the highest version, unless the configuration demands TLS 1.3: then its handshakes
-    /// fail as soon as the key is asked for, and ``CertificateProviding/CertificateProviderError/init(tlsError:from:)``
-    /// says why. Everything else in the configuration stays as it is. Does not block.
+    /// Sets what `configuration` presents to its peers, and the signature schemes that go with it. For a key that
+    /// cannot sign in TLS 1.3, TLS 1.2 becomes the highest version, unless the configuration demands TLS 1.3: then its
+    /// handshakes fail as soon as the key is asked for, and
+    /// ``CertificateProviding/CertificateProviderError/init(tlsError:from:)`` says why. Everything else in the
+    /// configuration stays as it is. Does not block.
     func present(in configuration: inout TLSConfiguration)
 }
 
@@ -26,8 +27,8 @@ public struct TLSCredentials: TLSCredentialSource {
     /// Whether BoringSSL itself holds the key.
     let isKeyNative: Bool
 
-    /// Whether the key can sign in TLS 1.3. There an RSA key must do so with RSASSA-PSS (RFC 8446, section 4.2.3), which not
-    /// every token can.
+    /// Whether the key can sign in TLS 1.3. There an RSA key must do so with RSASSA-PSS (RFC 8446, section 4.2.3),
+    /// which not every token can.
     var signsInTLS13: Bool { signatureAlgorithms.contains { !SignatureAlgorithm.onlyInTLS12.contains($0) } }
 
     /// Converts an identity. What BoringSSL would refuse in the handshake is refused here.

@@ -22,8 +22,8 @@ extension X509Certificate {
         }
     }
 
-    /// Whether the certificate is for a server at `host`: a DNS name as ``isValid(forServerName:)`` has it, or an IPv4 or
-    /// IPv6 address without brackets, which must be among its iPAddress names (RFC 9110, section 4.3.5).
+    /// Whether the certificate is for a server at `host`: a DNS name as ``isValid(forServerName:)`` has it, or an IPv4
+    /// or IPv6 address without brackets, which must be among its iPAddress names (RFC 9110, section 4.3.5).
     public func isValid(forHost host: String) -> Bool {
         guard let address = try? SocketAddress(ipAddress: host, port: 0).ipAddress else {
             return isValid(forServerName: host)

@@ -45,7 +45,8 @@ public struct CommandContext: Sendable {
         self.logger = logger
     }
 
-    /// Runs a subcommand: lets it leave no core dump, reports what goes wrong, and exits with the status that belongs to it.
+    /// Runs a subcommand: lets it leave no core dump, reports what goes wrong, and exits with the status that belongs
+    /// to it.
     public static func run(
         _ options: GlobalOptions, _ body: (CommandContext) async throws(CertificateProviderError) -> ExitStatus
     ) async throws {

@@ -69,8 +69,8 @@ extension GlobalOptions {
     ///
     /// The parser looks at its types by reflection, which takes a tenth of the time of listing a file.
     ///
-    /// - Parameter takeOwn: Takes an option of the subcommand, of which it is given the name and, to be asked for it once, the
-    ///   value. Returns whether it was one, with all that it needs.
+    /// - Parameter takeOwn: Takes an option of the subcommand, of which it is given the name and, to be asked for it
+    ///   once, the value. Returns whether it was one, with all that it needs.
     init?(
         plain arguments: some Sequence<String>,
         takeOwn: (_ word: String, _ value: () -> String?) -> Bool = { _, _ in false }

@@ -55,8 +55,8 @@ public enum RootCommand {
         root.exit(withError: error)
     }
 
-    /// Returns the position, counted from 1, of an argument that `CommandLine.arguments` does not give as it is: it puts
-    /// U+FFFD for what is not UTF-8, which in the name of a file is another file.
+    /// Returns the position, counted from 1, of an argument that `CommandLine.arguments` does not give as it is: it
+    /// puts U+FFFD for what is not UTF-8, which in the name of a file is another file.
     private static func firstArgumentThatIsNotText() -> Int? {
         (1..<max(1, Int(CommandLine.argc))).first { index in
             CommandLine.unsafeArgv[index].map { String(validatingCString: $0) == nil } ?? false

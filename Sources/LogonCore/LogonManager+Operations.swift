@@ -2,8 +2,8 @@ public import CertificateProviding
 import Synchronization
 
 extension LogonManager {
-    /// Returns the first stored identity, or `nil` when no provider has one. No network and no prompt. Blocks as long as
-    /// the providers do: most look at a small file, one for tokens calls into the token's module, for at most its
+    /// Returns the first stored identity, or `nil` when no provider has one. No network and no prompt. Blocks as long
+    /// as the providers do: most look at a small file, one for tokens calls into the token's module, for at most its
     /// `timeout`.
     ///
     /// - Throws: The first error, of a provider that could not look.

@@ -5,12 +5,13 @@ import Synchronization
 ///
 /// Providers are asked in the configured order. A stored identity is taken before any provider is asked for a new one;
 /// a provider that cannot look whether it has one stops. When a new one is asked for, `notFound`, `tokenNotPresent` and
-/// `unavailable` move on to the next provider; every other error stops and is reported unchanged, so that a rejected PIN
-/// or password is never a reason to try elsewhere in silence.
+/// `unavailable` move on to the next provider; every other error stops and is reported unchanged, so that a rejected
+/// PIN or password is never a reason to try elsewhere in silence.
 ///
 /// One operation that changes anything or asks a provider may run at a time: a second one throws
-/// `operationNotAllowed` at once. The manager is free again when the first has returned or failed; a cancelled one fails
-/// as soon as its provider notices. ``storedIdentity()`` may be called at any time. All may be called from any thread.
+/// `operationNotAllowed` at once. The manager is free again when the first has returned or failed; a cancelled one
+/// fails as soon as its provider notices. ``storedIdentity()`` may be called at any time. All may be called from any
+/// thread.
 ///
 /// Without a provider (none configured, or a ``UserCreationPolicy`` that uses none), every request throws
 /// `noCertificateProvider`.

@@ -6,8 +6,8 @@ extension ProviderRegistry {
     /// Makes a provider and gives it its parameters. It can have others made in its turn.
     ///
     /// - Parameter environment: Returns what the provider of that id is given.
-    /// - Throws: `configurationInvalid` for one that is not installed, what `environment` throws, and what the provider says
-    ///   of its parameters.
+    /// - Throws: `configurationInvalid` for one that is not installed, what `environment` throws, and what the provider
+    ///   says of its parameters.
     func provider(
         _ id: ProviderID, _ parameters: ProviderParameters, in environment: @escaping Surroundings
     ) throws(CertificateProviderError) -> (any CertificateProvider, executor: BlockingExecutor) {

@@ -9,8 +9,8 @@ public actor AccessTokenSource {
     private struct Kept {
         let token: AccessToken
         let expiry: ContinuousClock.Instant
-        /// When to get the next one: while a tenth of the lifetime is left, so that no request goes out with a token that
-        /// ends on its way.
+        /// When to get the next one: while a tenth of the lifetime is left, so that no request goes out with a token
+        /// that ends on its way.
         var renewal: ContinuousClock.Instant
     }
 
@@ -37,8 +37,8 @@ public actor AccessTokenSource {
     /// - Parameters:
     ///   - scopes: What the tokens are to be good for; none for what the server thinks right.
     ///   - now: A clock that goes on while the host is suspended, as tokens do.
-    /// - Throws: `configurationInvalid` for a scope that is none (RFC 6749, section 3.3), and for a client without a secret
-    ///   that has no other grant.
+    /// - Throws: `configurationInvalid` for a scope that is none (RFC 6749, section 3.3), and for a client without a
+    ///   secret that has no other grant.
     public init(
         _ endpoint: TokenEndpoint, client: OAuthClient, grant: OAuthGrant = .clientCredentials, scopes: [String] = [],
         now: @escaping @Sendable () -> ContinuousClock.Instant = { .now }
@@ -67,12 +67,12 @@ public actor AccessTokenSource {
         !text.isEmpty && text.utf8.allSatisfy { (0x21...0x7e).contains($0) && $0 != 0x22 && $0 != 0x5c }
     }
 
-    /// Returns a token that is good for a while: the one at hand, or where less than a tenth of its lifetime remains, a new
-    /// one. Where that cannot be had, the old one serves to its end. Suspends for at most the endpoint's timeout, and not beyond
-    /// the end of the caller's task: the request goes on, since others may wait for it.
+    /// Returns a token that is good for a while: the one at hand, or where less than a tenth of its lifetime remains, a
+    /// new one. Where that cannot be had, the old one serves to its end. Suspends for at most the endpoint's timeout,
+    /// and not beyond the end of the caller's task: the request goes on, since others may wait for it.
     ///
-    /// - Throws: `rejected` where the server refuses the client, the password or the grant, `configurationInvalid` for a
-    ///   scope it does not have, all with an ``OAuthRefusal`` as the underlying error; `unavailable`, `timedOut`,
+    /// - Throws: `rejected` where the server refuses the client, the password or the grant, `configurationInvalid` for
+    ///   a scope it does not have, all with an ``OAuthRefusal`` as the underlying error; `unavailable`, `timedOut`,
     ///   `protocolError` as with any server; `userCancelled` where the task is cancelled. None holds a secret.
     public func token() async throws(CertificateProviderError) -> AccessToken { try await token(within: nil) }
 
@@ -89,11 +89,11 @@ public actor AccessTokenSource {
     }
 
     /// Returns another token than one of this source that a server has refused: with the status 401 and
-    /// `error="invalid_token"` (RFC 6750, section 3.1). To be called once a request: send the request again, and take what
-    /// comes back.
+    /// `error="invalid_token"` (RFC 6750, section 3.1). To be called once a request: send the request again, and take
+    /// what comes back.
     ///
-    /// - Throws: `rejected` where that token itself has replaced a refused one less than a minute ago: the server wants none
-    ///   of these. Otherwise as ``token()``.
+    /// - Throws: `rejected` where that token itself has replaced a refused one less than a minute ago: the server wants
+    ///   none of these. Otherwise as ``token()``.
     public func token(insteadOf refused: AccessToken) async throws(CertificateProviderError) -> AccessToken {
         try await token(insteadOf: refused, within: nil)
     }
@@ -187,8 +187,8 @@ public actor AccessTokenSource {
             request.form.append("grant_type", "refresh_token")
             request.form.append("refresh_token", refreshToken)
             do throws(CertificateProviderError) { return try await request.send(before: deadline) } catch {
-                // Whatever it calls that: servers have many words for a refresh token that is old. Of the client itself it
-                // would say the same again.
+                // Whatever it calls that: servers have many words for a refresh token that is old. Of the client itself
+                // it would say the same again.
                 guard [.rejected, .configurationInvalid].contains(error.code),
                     (error.underlying as? OAuthRefusal)?.error != "invalid_client"
                 else { throw error }

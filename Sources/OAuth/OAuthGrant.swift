@@ -11,8 +11,8 @@ public struct OAuthGrant: Sendable {
     /// By its own: the client's secret is all there is (section 4.4).
     public static let clientCredentials = Self(kind: .clientCredentials)
 
-    /// By a person's password, which the client has to know (section 4.3). For servers that offer nothing else: OAuth 2.1
-    /// has dropped it. A password that the server refuses is not sent to it again.
+    /// By a person's password, which the client has to know (section 4.3). For servers that offer nothing else: OAuth
+    /// 2.1 has dropped it. A password that the server refuses is not sent to it again.
     public static func legacyPassword(user: String, password: SecretBytes) -> Self {
         Self(kind: .password(user: user, password))
     }

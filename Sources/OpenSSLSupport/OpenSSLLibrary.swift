@@ -18,8 +18,8 @@ public final class OpenSSLLibrary: Sendable {
     nonisolated(unsafe) let context: OpaquePointer?
     nonisolated(unsafe) private let standard: OpaquePointer?
 
-    /// To be looked at before OpenSSL's first use in a process, which decides: at the process's end other threads may still
-    /// work, or free what they have, and OpenSSL must not be cleaned up under them.
+    /// To be looked at before OpenSSL's first use in a process, which decides: at the process's end other threads may
+    /// still work, or free what they have, and OpenSSL must not be cleaned up under them.
     fileprivate static let staysToTheEnd = OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_ATEXIT), nil) == 1
 
     public init() {
@@ -48,8 +48,8 @@ public final class OpenSSLLibrary: Sendable {
     }
 
     /// Frees what the calling thread has of this context, such as a random number generator. To be called after each
-    /// use of random numbers, or of a private key, on the same thread: OpenSSL frees it when the thread ends, and by then
-    /// the context is gone, where another thread has freed it
+    /// use of random numbers, or of a private key, on the same thread: OpenSSL frees it when the thread ends, and by
+    /// then the context is gone, where another thread has freed it
     /// ([OPENSSL_thread_stop_ex(3)](https://docs.openssl.org/3.0/man3/OPENSSL_init_crypto/)).
     func releaseThreadState() { OPENSSL_thread_stop_ex(context) }
 

@@ -3,9 +3,9 @@ import Synchronization
 
 /// The identities of a ``RenewingIdentity``, from the present one on.
 ///
-/// Any number of tasks may iterate, each from a beginning of its own: it gets the present identity at once, and then each
-/// new one. Nothing is queued: a task that is late gets the newest and misses those between. Ends when the service does,
-/// and when the iterating task is cancelled.
+/// Any number of tasks may iterate, each from a beginning of its own: it gets the present identity at once, and then
+/// each new one. Nothing is queued: a task that is late gets the newest and misses those between. Ends when the service
+/// does, and when the iterating task is cancelled.
 public struct IdentityUpdates: AsyncSequence, Sendable {
     let latest: LatestIdentity
 

@@ -7,8 +7,8 @@ public struct RenewalBackoff: Sendable, Hashable {
     public var floor: Duration
     /// The longest that may be drawn after the first failure; it doubles with each further one.
     public var base: Duration
-    /// The longest that may be drawn at all. Until the certificate has expired, a sixteenth of the time from the renewal
-    /// to expiry bounds it too, so that several attempts fit whatever the lifetime is.
+    /// The longest that may be drawn at all. Until the certificate has expired, a sixteenth of the time from the
+    /// renewal to expiry bounds it too, so that several attempts fit whatever the lifetime is.
     public var ceiling: Duration
 
     public init(

@@ -8,13 +8,13 @@ import Synchronization
 /// Keeps an identity fresh: renews it when it is due, again and again, as a service among those of a program.
 ///
 /// The present identity stays until the new one is there, is valid by the wall clock, has signed a probe that its
-/// certificate verifies, and was taken by `install`. Then it is ``current``, and everybody who iterates over ``updates``
-/// gets it. When a renewal fails, it is tried again after a pause (see ``RenewalBackoff``), also when the identity has
-/// expired. Nobody is asked anything: what needs a person is a failure.
+/// certificate verifies, and was taken by `install`. Then it is ``current``, and everybody who iterates over
+/// ``updates`` gets it. When a renewal fails, it is tried again after a pause (see ``RenewalBackoff``), also when the
+/// identity has expired. Nobody is asked anything: what needs a person is a failure.
 ///
 /// Metrics, each with the dimension `provider`: the gauges `certprov_certificate_expiration_timestamp_seconds` and
-/// `certprov_renewal_next_attempt_timestamp_seconds`, and the counters `certprov_renewals_total` (by `result`: `renewed`,
-/// `pending`, `failed`) and `certprov_renewal_failures_total` (by `code`).
+/// `certprov_renewal_next_attempt_timestamp_seconds`, and the counters `certprov_renewals_total` (by `result`:
+/// `renewed`, `pending`, `failed`) and `certprov_renewal_failures_total` (by `code`).
 ///
 /// May be used from any thread.
 public final class RenewingIdentity: Service {
@@ -108,8 +108,8 @@ public final class RenewingIdentity: Service {
 
     /// Asks for a new identity now, whether it is due or not, such as when a person wants that.
     ///
-    /// - Throws: `operationNotAllowed` while another renewal is under way; `pending` when there is no newer one yet; what
-    ///   the provider, the checks and `install` say. The present identity then stays.
+    /// - Throws: `operationNotAllowed` while another renewal is under way; `pending` when there is no newer one yet;
+    ///   what the provider, the checks and `install` say. The present identity then stays.
     public func renew() async throws(CertificateProviderError) { try await renew(using: source.renew) }
 
     private func renew(using ask: RenewalSource.Ask) async throws(CertificateProviderError) {

@@ -2,8 +2,8 @@ package import CertificateProviding
 import FoundationEssentials
 import NIOHTTP1
 
-/// A proxy on the way to a server. For TLS it opens a tunnel (RFC 9110, section 9.3.6), through which nothing of it can be
-/// seen or changed; a plain request it passes on.
+/// A proxy on the way to a server. For TLS it opens a tunnel (RFC 9110, section 9.3.6), through which nothing of it can
+/// be seen or changed; a plain request it passes on.
 package struct HTTPProxy: Sendable {
     /// Where it is. Plain HTTP is spoken with it.
     package let server: ServerURL

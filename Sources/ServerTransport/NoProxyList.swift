@@ -1,8 +1,8 @@
-import Glibc
+import CertificateProviding
 
-/// The servers that are reached without a proxy, as `no_proxy` lists them with commas or blanks between them: `*` for all; a
-/// domain, which means what is below it too, with or without a dot before it; an address; a network such as `10.0.0.0/8`;
-/// `:PORT` behind a domain or an address in brackets.
+/// The servers that are reached without a proxy, as `no_proxy` lists them with commas or blanks between them: `*` for
+/// all; a domain, which means what is below it too, with or without a dot before it; an address; a network such as
+/// `10.0.0.0/8`; `:PORT` behind a domain or an address in brackets.
 package struct NoProxyList: Sendable {
     private let entries: [Substring]
 
@@ -12,13 +12,13 @@ package struct NoProxyList: Sendable {
 
     package func contains(_ host: String, port: Int) -> Bool {
         let host = Self.normal(host[...])
-        let address = Self.address(host)
+        let address = host.addressOctets
         return entries.contains { entry in
             if entry == "*" { return true }
             if let address, let network = Self.network(entry) { return network.contains(address) }
             let (name, wanted) = Self.split(entry)
             guard wanted == nil || wanted == port else { return false }
-            if let address { return Self.address(name) == address }
+            if let address { return name.addressOctets == address }
             let domain = name.hasPrefix("*.") ? name.dropFirst(2) : name.hasPrefix(".") ? name.dropFirst() : name
             return !domain.isEmpty && (host == domain || host.hasSuffix("." + domain))
         }
@@ -27,7 +27,7 @@ package struct NoProxyList: Sendable {
     /// Whether a name or address always means the host that asks.
     static func isThisHost(_ host: String) -> Bool {
         let host = normal(host[...])
-        guard let address = address(host) else { return host == "localhost" || host.hasSuffix(".localhost") }
+        guard let address = host.addressOctets else { return host == "localhost" || host.hasSuffix(".localhost") }
         return address.count == 4 ? address[0] == 127 : address == Array(repeating: 0, count: 15) + [1]
     }
 
@@ -60,18 +60,9 @@ package struct NoProxyList: Sendable {
 
     private static func network(_ entry: Substring) -> Network? {
         let parts = entry.split(separator: "/", omittingEmptySubsequences: false)
-        guard parts.count == 2, let prefix = address(parts[0]), let bits = Int(parts[1]),
+        guard parts.count == 2, let prefix = parts[0].addressOctets, let bits = Int(parts[1]),
             (0...prefix.count * 8).contains(bits)
         else { return nil }
         return Network(prefix: prefix, bits: bits)
-    }
-
-    /// The octets of an IPv4 or IPv6 address.
-    private static func address(_ text: Substring) -> [UInt8]? {
-        for (family, size) in [(AF_INET, 4), (AF_INET6, 16)] {
-            var bytes = [UInt8](repeating: 0, count: size)
-            if inet_pton(family, String(text), &bytes) == 1 { return bytes }
-        }
-        return nil
     }
 }

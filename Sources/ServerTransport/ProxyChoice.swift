@@ -22,17 +22,17 @@ package enum ProxyChoice: Sendable {
 
 /// What environment variables say of proxies, read as curl and Go's `net/http` do.
 ///
-/// `https_proxy` or `HTTPS_PROXY` is for https: servers, `http_proxy` for http: ones, `no_proxy` or `NO_PROXY` lists the
-/// exceptions. There is no `HTTP_PROXY`: in a program that a web server starts, a request's `Proxy:` field would set it. An
-/// empty variable is none. This host itself is never reached through a proxy.
+/// `https_proxy` or `HTTPS_PROXY` is for https: servers, `http_proxy` for http: ones, `no_proxy` or `NO_PROXY` lists
+/// the exceptions. There is no `HTTP_PROXY`: in a program that a web server starts, a request's `Proxy:` field would
+/// set it. An empty variable is none. This host itself is never reached through a proxy.
 package struct ProxyEnvironment: Sendable {
     private let variable: @Sendable (String) -> SecretBytes?
 
     /// - Parameter variable: Looks up an environment variable. There may be a password in it.
     package init(_ variable: @escaping @Sendable (String) -> SecretBytes?) { self.variable = variable }
 
-    /// - Throws: `configurationInvalid` for a proxy that is not `[http://][USER[:PASSWORD]@]HOST:PORT`: to go without it
-    ///   might be what it is there to prevent.
+    /// - Throws: `configurationInvalid` for a proxy that is not `[http://][USER[:PASSWORD]@]HOST:PORT`: to go without
+    ///   it might be what it is there to prevent.
     package func proxy(for server: ServerURL) throws(CertificateProviderError) -> HTTPProxy? {
         let names = server.isSecure ? ["https_proxy", "HTTPS_PROXY"] : ["http_proxy"]
         guard let (name, value) = first(of: names), !NoProxyList.isThisHost(server.host) else { return nil }

@@ -9,18 +9,19 @@ import NIOSSL
 extension ServerConnection {
     /// Says what went wrong with a connection.
     ///
-    /// - Parameter isProxy: Whether it is one to a proxy, of whose name whoever has only configured a server knows nothing.
+    /// - Parameter isProxy: Whether it is one to a proxy, of whose name whoever has only configured a server knows
+    ///   nothing.
     static func failure(
         _ error: any Error, _ server: ServerURL, isConnecting: Bool, isProxy: Bool = false
     ) -> CertificateProviderError {
         let name = isProxy ? "the proxy \(server.authority)" : server.authority
+        let start = isProxy ? "The proxy \(server.authority)" : server.authority
         switch error {
         case let error as CertificateProviderError: return error
         case ChannelError.connectTimeout, ExchangeFailure.timedOut:
             return CertificateProviderError(
                 .timedOut,
-                "\(isProxy ? "The proxy " : "")\(server.authority) did not answer in time; see whether it is overloaded, or "
-                    + "allow more with 'timeout'.")
+                "\(start) did not answer in time; see whether it is overloaded, or allow more with 'timeout'.")
         case ExchangeFailure.tooLarge(let limit):
             return CertificateProviderError(
                 .protocolError, "The answer of \(name) is larger than \(limit) bytes, which no answer needs.")
@@ -29,8 +30,8 @@ extension ServerConnection {
             return CertificateProviderError(
                 .unavailable,
                 isConnecting
-                    ? "\(name) closed the connection in the TLS handshake; check the port."
-                    : "\(name) closed the connection before its answer was complete.", underlying: error)
+                    ? "\(start) closed the connection in the TLS handshake; check the port."
+                    : "\(start) closed the connection before its answer was complete.", underlying: error)
         case is HTTPParserError:
             return CertificateProviderError(
                 .protocolError, "The answer of \(name) is not HTTP, or is cut off.", underlying: error)

@@ -9,8 +9,8 @@ import Synchronization
 
 /// A connection to a server, over which requests go one after the other. Once something has failed, it is closed.
 ///
-/// Not one of AsyncHTTPClient's: an enrolment is bound to the connection that it goes over (RFC 7030, section 3.5), so that
-/// the connection has to be there before the request is made, and to be the same one afterwards.
+/// Not one of AsyncHTTPClient's: an enrolment is bound to the connection that it goes over (RFC 7030, section 3.5), so
+/// that the connection has to be there before the request is made, and to be the same one afterwards.
 package final class ServerConnection: Sendable {
     package let server: ServerURL
     /// What binds requests to it; `nil` where it is not a TLS connection.
@@ -53,8 +53,9 @@ package final class ServerConnection: Sendable {
     /// Connects, and verifies the server before a single byte of HTTP is sent to it.
     ///
     /// - Parameter proxy: What the connection goes through.
-    /// - Throws: `unavailable` where nobody answers, `timedOut`, `protocolError` where the server is not trusted, `rejected`
-    ///   where it does not accept our certificate; what the proxy answers with, ``HTTPProxy/refusal(_:of:)``.
+    /// - Throws: `unavailable` where nobody answers, `timedOut`, `protocolError` where the server is not trusted,
+    ///   `rejected` where it does not accept our certificate; what the proxy answers with,
+    ///   ``HTTPProxy/refusal(_:of:)``.
     package static func open(
         _ server: ServerURL, _ security: Security, through proxy: HTTPProxy? = nil, deadline: NIODeadline,
         on group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
@@ -153,8 +154,8 @@ package final class ServerConnection: Sendable {
     /// Sends a request and returns the whole answer. One at a time.
     ///
     /// - Parameter limit: How many bytes of a body are read.
-    /// - Throws: `timedOut`, `protocolError` for an answer that is cut off or too large, `unavailable` where the connection
-    ///   breaks, `userCancelled`.
+    /// - Throws: `timedOut`, `protocolError` for an answer that is cut off or too large, `unavailable` where the
+    ///   connection breaks, `userCancelled`.
     package func response(
         to request: HTTPRequest, limit: Int, deadline: NIODeadline
     ) async throws(CertificateProviderError) -> HTTPResponse {

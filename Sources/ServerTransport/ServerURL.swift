@@ -10,8 +10,8 @@ package struct ServerURL: Sendable, Hashable {
     package let path: String
     package let query: String?
 
-    /// - Returns: `nil` for anything but `http` and `https` with a host, and where there are user names or fragments: these
-    ///   are not for a configuration.
+    /// - Returns: `nil` for anything but `http` and `https` with a host, and where there are user names or fragments:
+    ///   these are not for a configuration.
     package init?(_ text: String) {
         guard let components = URLComponents(string: text), let scheme = components.scheme?.lowercased(),
             ["http", "https"].contains(scheme), let host = components.encodedHost, !host.isEmpty,

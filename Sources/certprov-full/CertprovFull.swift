@@ -7,7 +7,8 @@ import RemoteMDMProvider
 @main
 enum Main {
     static func main() {
-        // There is one connection at a time; otherwise there would be two threads to start for each processor of the host.
+        // There is one connection at a time; otherwise there would be two threads to start for each processor of the
+        // host.
         NIOSingletons.groupLoopCountSuggestion = 1
         NIOSingletons.blockingPoolThreadCountSuggestion = 1
         let abilities = ProgramAbilities(makeRemoteMDMProvider: { RemoteMDMProvider(environment: $0) })

@@ -6,8 +6,8 @@ import RemoteMDMParameters
 extension FullCommand {
     /// Whether the command line or the property file speaks of the provider that only that program has.
     ///
-    /// A guess, so that neither is parsed here and then there again. A wrong one does no harm: that program does all that
-    /// this one does, and this one hands over anyway when it comes to a provider that it lacks.
+    /// A guess, so that neither is parsed here and then there again. A wrong one does no harm: that program does all
+    /// that this one does, and this one hands over anyway when it comes to a provider that it lacks.
     static var isForeseen: Bool {
         let words = CommandLine.arguments.dropFirst()
         guard let command = words.first, ["fetch", "renew", "list", "check", "explain", "delete"].contains(command)

@@ -76,9 +76,9 @@ import Testing
 
     /// Kills the process before each call that changes the disk, one after the other, until it gets to its end.
     ///
-    /// A random moment hardly ever falls between two calls; here every such gap is met. Files are opened all the time, so
-    /// of those calls only the ones in the directories of the store and of the output are met: what is in the making has
-    /// no name that could be known beforehand.
+    /// A random moment hardly ever falls between two calls; here every such gap is met. Files are opened all the time,
+    /// so of those calls only the ones in the directories of the store and of the output are met: what is in the making
+    /// has no name that could be known beforehand.
     @Test func killedBeforeAnyChangeOfTheDiskItLeavesAWholeIdentity() throws {
         let calls = [
             "mkdirat", "symlinkat", "linkat", "unlinkat", "?renameat", "?renameat2", "fsync", "fchmod", "write",

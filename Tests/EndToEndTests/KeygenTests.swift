@@ -125,8 +125,8 @@ import Testing
 
     /// At any moment, and in the one when the key is there and its request is not: no key is left that nobody knows of.
     ///
-    /// The token is elsewhere, as a network's would be: behind p11-kit's server. SoftHSM itself does not bear to be killed
-    /// while it writes.
+    /// The token is elsewhere, as a network's would be: behind p11-kit's server. SoftHSM itself does not bear to be
+    /// killed while it writes.
     @Test func killedItLeavesNoKeyWithoutARequest() throws {
         let socket = sandbox.path + "/p11-kit"
         let configuration = try #require(variables["SOFTHSM2_CONF"])

@@ -94,8 +94,8 @@ private final class KilledEnrolment {
         if !isRenewal { try provider.deleteStoredCertificate() }
     }
 
-    /// Every key that the server has heard of has arrived with a certificate, one after the other: none was given up for
-    /// another. So there was never more than one certificate that the client did not know.
+    /// Every key that the server has heard of has arrived with a certificate, one after the other: none was given up
+    /// for another. So there was never more than one certificate that the client did not know.
     func check() throws {
         let requests = try server.requests()
         var heard: [String] = []

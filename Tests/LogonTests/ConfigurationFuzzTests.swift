@@ -5,7 +5,8 @@ import Testing
 @testable import Logon
 @testable import LogonCore
 
-/// Damaged files, beginning with the same ones in every run. Whatever is in them, the answer is settings or a typed error.
+/// Damaged files, beginning with the same ones in every run. Whatever is in them, the answer is settings or a typed
+/// error.
 @Suite struct ConfigurationFuzzTests {
     private static let seeds: [FileForm: [String]] = [
         .properties: [

@@ -6,6 +6,7 @@ import Glibc
 import PKCS11TokenProvider
 import Synchronization
 import TestSupport
+import Testing
 
 /// A PKCS#11 module of this test's own, which p11-kit loads as it loads a vendor's.
 ///
@@ -77,6 +78,31 @@ final class FaultyModule: Sendable {
     func waitUntilHeld(_ count: UInt32) async throws {
         let isHeld = try await threads.run { [self] in control.wait_held(count) == 1 }
         guard isHeld else { throw Failure(description: "nobody came to be held") }
+    }
+
+    /// Takes the token out and puts it in again and again while forty tasks sign, which may find that it is away and
+    /// nothing else.
+    func pullOut(whileSigningWith keys: [any IdentityKey]) async throws {
+        let errors = try await withThrowingTaskGroup(of: [CertificateProviderError].self) { tasks in
+            for number in 0..<40 {
+                tasks.addTask {
+                    var errors: [CertificateProviderError] = []
+                    for _ in 0..<10 {
+                        do { #expect(try await keys[number % keys.count].signsValidly()) } catch {
+                            errors.append(try #require(error as? CertificateProviderError))
+                        }
+                    }
+                    return errors
+                }
+            }
+            for round in 0..<20 {
+                control.insert(0, round % 2 == 0 ? -1 : 0)
+                await Task.yield()
+            }
+            return try await tasks.reduce(into: []) { $0 += $1 }
+        }
+        let others = errors.filter { $0.code != .tokenNotPresent }
+        #expect(others.isEmpty, "\(others.count) of \(errors.count): \(others.map(\.message))")
     }
 
     /// A provider that uses this module, as after a restart.

@@ -84,8 +84,8 @@ import Testing
         }
         module.control.release()
         #expect(try await identity.key.signsValidly())
-        // Nobody waits for the sixteen that hung: as many others can be held only when they are through. The process must
-        // not end under them, and clean up OpenSSL, which the module signs with.
+        // Nobody waits for the sixteen that hung: as many others can be held only when they are through. The process
+        // must not end under them, and clean up OpenSSL, which the module signs with.
         module.control.hold("C_Sign")
         try await withThrowingTaskGroup(of: Bool.self) { tasks in
             for _ in 0..<16 { tasks.addTask { try await identity.key.signsValidly() } }

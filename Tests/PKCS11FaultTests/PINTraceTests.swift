@@ -7,8 +7,8 @@ import Testing
 
 /// Where PINs go, and what is left of them.
 @Suite(.timeLimit(.minutes(5))) struct PINTraceTests {
-    /// The connection was made before the tokens were swapped, and has no idle session: it would open one where the other
-    /// token is now.
+    /// The connection was made before the tokens were swapped, and has no idle session: it would open one where the
+    /// other token is now.
     @Test func aPINIsForTheTokenWhereItIsNow() async throws {
         let module = try FaultyModule.withIdentity()
         module.control.set_token(1, "beta", "0002", "5678")

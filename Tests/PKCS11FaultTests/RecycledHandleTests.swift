@@ -5,7 +5,8 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-/// Two providers of one process use a module, which gives the handles of sessions away again that have ended with a token.
+/// Two providers of one process use a module, which gives the handles of sessions away again that have ended with a
+/// token.
 @Suite(.timeLimit(.minutes(5))) struct RecycledHandleTests {
     private let module: FaultyModule
 
@@ -65,8 +66,8 @@ import Testing
         #expect(try await other.getCertificate(Person("5678")).key.signsValidly())
     }
 
-    /// Where the token was, another is that shows its keys to everybody, under the same handles. Whoever signs in a session
-    /// that is opened only now has had a signature verified before.
+    /// Where the token was, another is that shows its keys to everybody, under the same handles. Whoever signs in a
+    /// session that is opened only now has had a signature verified before.
     @Test func aFurtherSessionIsWithNoOtherToken() async throws {
         module.control.set_token(1, "beta", "0002", "5678")
         try module.add(FaultyModule.authority.get().issue("other"), to: 1)
@@ -93,26 +94,7 @@ import Testing
         module.control.set_visibility(0, 1, 1)
         var keys: [any IdentityKey] = []
         for _ in 0..<2 { keys.append(try await module.provider().getCertificate(NoUserInteraction()).key) }
-        let errors = try await withThrowingTaskGroup(of: [CertificateProviderError].self) { [keys] tasks in
-            for number in 0..<40 {
-                tasks.addTask {
-                    var errors: [CertificateProviderError] = []
-                    for _ in 0..<10 {
-                        do { #expect(try await keys[number % 2].signsValidly()) } catch {
-                            errors.append(try #require(error as? CertificateProviderError))
-                        }
-                    }
-                    return errors
-                }
-            }
-            for round in 0..<20 {
-                module.control.insert(0, round % 2 == 0 ? -1 : 0)
-                await Task.yield()
-            }
-            return try await tasks.reduce(into: []) { $0 += $1 }
-        }
-        let others = errors.filter { $0.code != .tokenNotPresent }
-        #expect(others.isEmpty, "\(others.count) of \(errors.count): \(others.map(\.message))")
+        try await module.pullOut(whileSigningWith: keys)
         for key in keys { #expect(try await key.signsValidly()) }
         #expect(module.control.tries_left(0) == 3 && module.control.shared_uses() == 0)
     }

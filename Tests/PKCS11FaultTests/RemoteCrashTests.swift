@@ -30,7 +30,8 @@ import Testing
         try directory.write(helper.utf8, to: "helper", mode: 0o700)
         let modules = directory["modules"]
         try FileManager.default.createDirectory(atPath: modules, withIntermediateDirectories: true)
-        // By a shell: what was just written cannot be executed while another test's child, forked meanwhile, has it open.
+        // By a shell: what was just written cannot be executed while another test's child, forked meanwhile, has it
+        // open.
         try directory.write("remote: |sh \(directory["helper"])\n".utf8, to: "modules/faulty.module", mode: 0o644)
         try await Subprocess.runTests(
             ["aCrashIsMended"], of: "RemoteCrashTests", with: ["CERTPROV_TEST_MODULES=\(modules)"])

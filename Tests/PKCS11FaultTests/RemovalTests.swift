@@ -172,26 +172,7 @@ import Testing
     @Test(arguments: 0..<5) func pulledOutUnderLoad(_: Int) async throws {
         let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
-        let errors = try await withThrowingTaskGroup(of: [CertificateProviderError].self) { tasks in
-            for _ in 0..<40 {
-                tasks.addTask {
-                    var errors: [CertificateProviderError] = []
-                    for _ in 0..<10 {
-                        do { #expect(try await identity.key.signsValidly()) } catch {
-                            errors.append(try #require(error as? CertificateProviderError))
-                        }
-                    }
-                    return errors
-                }
-            }
-            for round in 0..<20 {
-                module.control.insert(0, round % 2 == 0 ? -1 : 0)
-                await Task.yield()
-            }
-            return try await tasks.reduce(into: []) { $0 += $1 }
-        }
-        let others = errors.filter { $0.code != .tokenNotPresent }
-        #expect(others.isEmpty, "\(others.count) of \(errors.count): \(others.map(\.message))")
+        try await module.pullOut(whileSigningWith: [identity.key])
         #expect(try await identity.key.signsValidly())
         #expect(module.control.tries_left(0) == 3)
         #expect(module.control.shared_uses() == 0)

@@ -6,8 +6,8 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-/// Several modules that p11-kit is configured with. They are the same ones for all tests, since it has one configuration
-/// for a process; other tests name their module by its path.
+/// Several modules that p11-kit is configured with. They are the same ones for all tests, since it has one
+/// configuration for a process; other tests name their module by its path.
 @Suite(
     .serialized, .timeLimit(.minutes(5)),
     .disabled(if: ProcessInfo.processInfo.environment["CERTPROV_TEST_MODULES"] != nil)

@@ -6,8 +6,8 @@ import RemoteMDMProvider
 import TestSupport
 import Testing
 
-/// The private key of an enrolment into a token is never in the process that enrols. The token is in another one, behind
-/// p11-kit's server, and tells the test what it has made.
+/// The private key of an enrolment into a token is never in the process that enrols. The token is in another one,
+/// behind p11-kit's server, and tells the test what it has made.
 @Suite(.timeLimit(.minutes(5))) struct SecretKeyTests {
     private static let library = "/usr/lib/softhsm/libsofthsm2.so"
 

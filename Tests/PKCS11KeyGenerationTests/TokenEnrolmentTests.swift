@@ -201,8 +201,8 @@ import Testing
         try await first.verifyPossession()
     }
 
-    /// Debian's scepserver encrypts what it issues for the key in the token. With single DES, for which OpenSSL needs its
-    /// legacy provider.
+    /// Debian's scepserver encrypts what it issues for the key in the token. With single DES, for which OpenSSL needs
+    /// its legacy provider.
     @Test func aKeyThatDecryptsIsMadeForSCEP() async throws {
         let depot = try TemporaryDirectory()
         let server = try SpawnedProcess([

@@ -34,8 +34,8 @@ final class EmptyTokens: Sendable {
         mkdir(directory, 0o700)
         let configuration = try folder.write(
             "directories.tokendir = \(directory)\nobjectstore.backend = file\nlog.level = ERROR\n".utf8, to: "c.conf")
-        // The library is told its directory by a variable of the process, in which other tests use it too. The copy is a
-        // library of its own to the loader, and looks for a variable of its own.
+        // The library is told its directory by a variable of the process, in which other tests use it too. The copy is
+        // a library of its own to the loader, and looks for a variable of its own.
         var library = try Data(contentsOf: URL(filePath: Self.library))
         let variable = "SOFTHSM2_CONF", ownVariable = "SOFTHSM2_GENR"
         guard let place = library.range(of: Data(variable.utf8)) else { throw Failure(description: "another SoftHSM") }

@@ -5,12 +5,13 @@ import Synchronization
 /// A program that a test has started. It gets SIGTERM when this object goes, SIGKILL when that does not help, and is
 /// always reaped.
 ///
-/// Foundation's `Process` lists `/proc/self/fd` before it starts anything, and copies more of an entry than there is: it
-/// crashes now and then where many descriptors are open.
+/// Foundation's `Process` lists `/proc/self/fd` before it starts anything, and copies more of an entry than there is:
+/// it crashes now and then where many descriptors are open.
 public final class SpawnedProcess: Sendable {
     /// Where a program's standard streams lead.
     public enum Streams {
-        /// Standard input stays open, and silent, for as long as this object lives; ``readLine()`` reads standard output.
+        /// Standard input stays open, and silent, for as long as this object lives; ``readLine()`` reads standard
+        /// output.
         case held
         /// Paths of files that exist.
         case files(input: String, output: String, errors: String)
@@ -24,8 +25,8 @@ public final class SpawnedProcess: Sendable {
     }
     private let held = Mutex(Held())
 
-    /// - Parameter arguments: The program, by its path or a name that is found in `PATH`, and what it is given. Variables as `NAME=value`
-    ///   may stand before it.
+    /// - Parameter arguments: The program, by its path or a name that is found in `PATH`, and what it is given.
+    ///   Variables as `NAME=value` may stand before it.
     public init(_ arguments: [String], in directory: String = "/", _ streams: Streams = .held) throws {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)

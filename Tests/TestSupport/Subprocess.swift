@@ -25,8 +25,8 @@ public enum Subprocess {
         return try folder.read("out")
     }
 
-    /// Runs tests of this bundle again in a process of their own, and sees to it that they were run: one that is skipped
-    /// there would pass for one that has passed.
+    /// Runs tests of this bundle again in a process of their own, and sees to it that they were run: one that is
+    /// skipped there would pass for one that has passed.
     ///
     /// - Parameter variables: `NAME=value`, by which the tests know that they are within.
     public static func runTests(

@@ -24,8 +24,8 @@ struct CryptokiError: Error, CustomStringConvertible {
     static func name(of code: CK_RV) -> String { names[code] ?? "CKR 0x" + String(code, radix: 16) }
 
     /// Whether the session, the object handles and the login are worthless now, and a new connection to the token may
-    /// find everything again: it was removed, reset, or reinitialised by somebody, or the session is stuck in the middle of
-    /// an operation.
+    /// find everything again: it was removed, reset, or reinitialised by somebody, or the session is stuck in the
+    /// middle of an operation.
     var endsConnection: Bool {
         switch code {
         case CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_TOKEN_NOT_RECOGNIZED, CKR_SESSION_HANDLE_INVALID,
@@ -46,8 +46,8 @@ struct CryptokiError: Error, CustomStringConvertible {
     /// and NSS runs out of memory with a key that a logout has hidden.
     var isUnspecific: Bool { [CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_HOST_MEMORY].contains(code) }
 
-    /// Whether the module may mean that nobody is logged in. Where it says something else that ends the connection, that
-    /// is what it means.
+    /// Whether the module may mean that nobody is logged in. Where it says something else that ends the connection,
+    /// that is what it means.
     var mayBeLostLogin: Bool { isRepeatable && (code == CKR_USER_NOT_LOGGED_IN || !endsConnection) }
 
     /// Whether a new connection may try again what has failed.

@@ -5,8 +5,8 @@ import Synchronization
 
 /// A module's functions as p11-kit has loaded them, from the start of the module to its end.
 ///
-/// p11-kit tells every library that several threads are going to call it. One that cannot have that (`CKR_CANT_LOCK`) is
-/// told otherwise, and one thread at a time calls it.
+/// p11-kit tells every library that several threads are going to call it. One that cannot have that (`CKR_CANT_LOCK`)
+/// is told otherwise, and one thread at a time calls it.
 struct Library: Sendable {
     /// What the module says of itself.
     let info: CK_INFO

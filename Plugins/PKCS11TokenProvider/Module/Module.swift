@@ -5,9 +5,9 @@ import Synchronization
 
 /// A PKCS#11 module that p11-kit has loaded: one vendor's library, or one that runs in another process (`remote:`).
 ///
-/// There is one for all providers of the process that load the library: see ``ModulePlace``. p11-kit counts who else uses it,
-/// so that finalising it here takes nothing from another part of the process. After a fork the child makes no call: some
-/// modules share a device's connection with the parent, which would break.
+/// There is one for all providers of the process that load the library: see ``ModulePlace``. p11-kit counts who else
+/// uses it, so that finalising it here takes nothing from another part of the process. After a fork the child makes no
+/// call: some modules share a device's connection with the parent, which would break.
 final class Module: Sendable {
     /// What p11-kit calls it, or its path.
     let name: String
@@ -15,7 +15,8 @@ final class Module: Sendable {
     private let library: Library
     private let owner: ModuleHandles
     private let place: ModulePlace
-    /// Held while a session is opened: some modules hand out the same handle twice when two threads open sessions at once.
+    /// Held while a session is opened: some modules hand out the same handle twice when two threads open sessions at
+    /// once.
     let opening = Mutex(())
     /// Who has got each session handle last, of all providers.
     let holders = SessionHolders()

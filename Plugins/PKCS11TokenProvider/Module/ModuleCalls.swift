@@ -21,8 +21,8 @@ final class ModuleCalls: Sendable {
     private static let maximumQueued = 10_000
 
     private struct Waiting {
-        /// Those that are over are thrown out when there are too many of them: looking for each one as it ends would cost
-        /// more.
+        /// Those that are over are thrown out when there are too many of them: looking for each one as it ends would
+        /// cost more.
         var calls: [Call] = []
         var maximum = 64
         /// When the timer goes off that looks after them; others may be on their way, and do nothing.

@@ -3,8 +3,9 @@ import Synchronization
 
 /// Where all providers of a process find the one ``Module`` of a library.
 ///
-/// A library has its sessions, handles and logins once in a process, whoever loads it. Only who knows all of its users can
-/// tell whose a handle is, and start it again when none of them needs it. So what is known of it is the process's too.
+/// A library has its sessions, handles and logins once in a process, whoever loads it. Only who knows all of its users
+/// can tell whose a handle is, and start it again when none of them needs it. So what is known of it is the process's
+/// too.
 final class ModulePlace: Sendable {
     private struct Current {
         weak var module: Module?

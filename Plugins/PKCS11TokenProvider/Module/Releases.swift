@@ -5,9 +5,9 @@ import Synchronization
 
 /// Gives back to modules what nobody uses any more: closes sessions, finalises, unloads.
 ///
-/// The last reference to a key or a provider goes wherever it goes, on an event loop perhaps, and a vendor's library may
-/// block in all of that. So it has threads of its own, and nobody waits for it. Only the end of the process does, after
-/// which nothing more is given back: a library that is torn down in the middle of a call may crash.
+/// The last reference to a key or a provider goes wherever it goes, on an event loop perhaps, and a vendor's library
+/// may block in all of that. So it has threads of its own, and nobody waits for it. Only the end of the process does,
+/// after which nothing more is given back: a library that is torn down in the middle of a call may crash.
 final class Releases: Sendable {
     private let executor = BlockingExecutor.threads(maximum: 4)
     private let pending = DispatchGroup()

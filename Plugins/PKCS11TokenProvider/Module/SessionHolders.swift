@@ -1,8 +1,8 @@
 import CP11Kit
 import Synchronization
 
-/// Which session has got each of a module's handles last: one from before the token was away may have had the same number,
-/// and be another provider's.
+/// Which session has got each of a module's handles last: one from before the token was away may have had the same
+/// number, and be another provider's.
 final class SessionHolders: Sendable {
     private final class Holder {
         weak var session: Session?

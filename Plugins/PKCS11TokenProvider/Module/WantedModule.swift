@@ -64,8 +64,8 @@ final class WantedModule: Sendable {
         start.withLock { if case .done(let started) = $0 { started === module } else { false } }
     }
 
-    /// Runs `work` with the module on a thread of the module's own, and calls `completion` once: with what came of it, or
-    /// at the timeout. At once, where an earlier visit is overdue and still going on.
+    /// Runs `work` with the module on a thread of the module's own, and calls `completion` once: with what came of it,
+    /// or at the timeout. At once, where an earlier visit is overdue and still going on.
     func visit<T: Sendable>(
         _ work: @escaping @Sendable () throws(CertificateProviderError) -> T,
         completion: @escaping @Sendable (Result<T, CertificateProviderError>) -> Void

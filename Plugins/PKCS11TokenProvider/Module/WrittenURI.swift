@@ -27,8 +27,8 @@ struct WrittenURI {
 
     /// - Throws: `configurationInvalid`, without showing a PIN.
     func check() throws(CertificateProviderError) {
-        // p11-kit takes a PIN there, from which it would get into everything that shows the URI. No attribute that belongs
-        // there has a name like these, however it is written.
+        // p11-kit takes a PIN there, from which it would get into everything that shows the URI. No attribute that
+        // belongs there has a name like these, however it is written.
         let lowercased = path.lowercased()
         guard !names.contains(where: { $0.lowercased().contains("pin") }), !lowercased.contains("pin-value"),
             !lowercased.contains("pinfile")

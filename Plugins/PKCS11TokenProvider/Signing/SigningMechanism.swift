@@ -54,8 +54,8 @@ struct SigningMechanism: Sendable {
         }
     }
 
-    /// The ways to sign with `key`: for each scheme that the token can really do, most preferred first, those that it may
-    /// know, the best first.
+    /// The ways to sign with `key`: for each scheme that the token can really do, most preferred first, those that it
+    /// may know, the best first.
     ///
     /// - Parameters:
     ///   - mechanisms: The token's.

@@ -20,8 +20,8 @@ struct TokenKey: CallbackIdentityKey {
         return ways.map(\.scheme).filter { seen.insert($0).inserted }
     }
 
-    /// The token works for at most the provider's `timeout`. The caller is suspended meanwhile, unless it is alone with a
-    /// module that signs within half a millisecond.
+    /// The token works for at most the provider's `timeout`. The caller is suspended meanwhile, unless it is alone with
+    /// a module that signs within half a millisecond.
     func signature(
         for message: [UInt8], using scheme: SignatureScheme
     ) async throws(CertificateProviderError) -> [UInt8] {

@@ -7,8 +7,9 @@ struct TokenSignature: Sendable {
     let bytes: [UInt8]
     let scheme: SignatureScheme
 
-    /// Returns the signature as TLS carries it: of the modulus's length for RSA (RFC 8017, section 8.2.1), DER for ECDSA,
-    /// for which tokens give r‖s (PKCS#11, section 2.3.1). Some modules drop leading zeros, or give DER themselves.
+    /// Returns the signature as TLS carries it: of the modulus's length for RSA (RFC 8017, section 8.2.1), DER for
+    /// ECDSA, for which tokens give r‖s (PKCS#11, section 2.3.1). Some modules drop leading zeros, or give DER
+    /// themselves.
     ///
     /// - Throws: `protocolError` for one that is no signature of the scheme.
     func encoded(for key: PublicKeyInfo, token: String) throws(CertificateProviderError) -> [UInt8] {

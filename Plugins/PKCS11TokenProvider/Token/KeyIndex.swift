@@ -32,7 +32,8 @@ struct KeyIndex {
 }
 
 extension TokenReader.PrivateKey {
-    /// Whether this may be the private half of a public key. Where no public key lies beside it, only a signature tells.
+    /// Whether this may be the private half of a public key. Where no public key lies beside it, only a signature
+    /// tells.
     func mayBe(_ publicKey: PublicKeyInfo) -> Bool {
         guard isOfKind(of: publicKey) else { return false }
         if let modulus { return publicKey.rsaModulus == modulus }

@@ -10,9 +10,9 @@ import Crypto
 ///     34      1     the first byte of its hash
 ///     35      33·n  standing and hash of every other PIN, the oldest first
 ///
-/// The hashes are HMAC-SHA256 and no slow ones: what keeps them secret is the seal around the record. Whoever has its key
-/// reads this user's files, where mostly the PIN itself is, and goes through the ten thousand or million PINs that there
-/// are in no time, whatever one hash costs within a login.
+/// The hashes are HMAC-SHA256 and no slow ones: what keeps them secret is the seal around the record. Whoever has its
+/// key reads this user's files, where mostly the PIN itself is, and goes through the ten thousand or million PINs that
+/// there are in no time, whatever one hash costs within a login.
 ///
 /// Of the PIN that is right only one byte is kept, too little to find it with the few tries that a token gives. For the
 /// one other PIN in 256 that it is taken for, less is done before it is sent: see ``TriedPINs``.

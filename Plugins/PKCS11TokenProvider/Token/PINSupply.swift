@@ -107,8 +107,8 @@ final class PINSupply: Sendable {
         if isProven { policy.tried.accept(pin, for: slot.identity) }
     }
 
-    /// Gives the PIN again for one operation with a key that asks each time, by the rules of every login. One thread at a
-    /// time: a PIN that is wrong by now is sent by none of the others.
+    /// Gives the PIN again for one operation with a key that asks each time, by the rules of every login. One thread at
+    /// a time: a PIN that is wrong by now is sent by none of the others.
     ///
     /// - Parameter now: Looks at the token; `nil` where it is away.
     func confirm(
@@ -172,8 +172,8 @@ extension CryptokiError {
         [CKR_PIN_INCORRECT, CKR_PIN_INVALID, CKR_PIN_LEN_RANGE, CKR_PIN_LOCKED].contains(code)
     }
 
-    /// Whether the token has certainly not looked at the PIN, or has found nothing wrong with it. Behind whatever else a
-    /// module says, and there are vendors' own codes, the answer may be lost.
+    /// Whether the token has certainly not looked at the PIN, or has found nothing wrong with it. Behind whatever else
+    /// a module says, and there are vendors' own codes, the answer may be lost.
     fileprivate var leavesPINUnseen: Bool {
         if case .notMade = origin { return true }
         return [

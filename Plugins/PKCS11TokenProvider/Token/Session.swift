@@ -6,8 +6,8 @@ import Synchronization
 /// An open session with a token, which its pool closes.
 ///
 /// Goes from thread to thread but is used by one at a time, which its pool sees to: modules crash when two share one.
-/// Once it has been retired no call is made with it: its handle may be another session's by then. The same once the module
-/// has given its handle to another, of whichever provider: the token was away, or reset.
+/// Once it has been retired no call is made with it: its handle may be another session's by then. The same once the
+/// module has given its handle to another, of whichever provider: the token was away, or reset.
 final class Session: Sendable {
     let module: Module
     let handle: CK_SESSION_HANDLE

@@ -9,8 +9,8 @@ import Synchronization
 /// Opening a session for each signature costs as much as two signatures. One session stays open as long as the pool is
 /// used: closing the last one would log everybody out (PKCS#11, section 5.6). It is only lent where there is no other.
 ///
-/// Who finds no session waits in a queue: first come, first served. Otherwise threads that have just given one back would
-/// take it again before those that wait for it are awake.
+/// Who finds no session waits in a queue: first come, first served. Otherwise threads that have just given one back
+/// would take it again before those that wait for it are awake.
 final class SessionPool: Sendable {
     let slot: Slot
     private let keeper: Session
@@ -81,8 +81,8 @@ final class SessionPool: Sendable {
     var isOver: Bool { !keeper.isOfThisModule || state.withLock(\.isEnded) }
 
     /// Closes all sessions before a new connection gets the same handles: one that is lent makes no further call, and
-    /// the call that it is in the middle of is waited for, for a while. Who waits for a session is told that this one is
-    /// over. Blocks, also where another thread ends the pool.
+    /// the call that it is in the middle of is waited for, for a while. Who waits for a session is told that this one
+    /// is over. Blocks, also where another thread ends the pool.
     func end() {
         ending.withLock { _ in
             let sessions = state.withLock { state in
@@ -132,8 +132,8 @@ final class SessionPool: Sendable {
         throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_COUNT, origin: .notMade)
     }
 
-    /// Returns `nil` where the token has no further session: other programs hold the rest, and this many is what there is
-    /// for now.
+    /// Returns `nil` where the token has no further session: other programs hold the rest, and this many is what there
+    /// is for now.
     private func open(writing: Bool) throws(CryptokiError) -> Session? {
         let session: Session
         do throws(CryptokiError) { session = try openBesideKeeper(writing: writing) } catch {

@@ -96,8 +96,8 @@ private func text<Field>(_ field: Field) -> String {
 }
 
 extension CertificateProviderError {
-    /// Says of a token that is away what may keep its module from seeing it: one that is not started again, since others
-    /// are in use.
+    /// Says of a token that is away what may keep its module from seeing it: one that is not started again, since
+    /// others are in use.
     func naming(_ others: [Slot]) -> Self {
         guard !others.isEmpty else { return self }
         var copy = self

@@ -179,8 +179,8 @@ final class Token: Sendable {
             return try connecting.withLock { _ throws(CertificateProviderError) in
                 guard !connection.isOver else { return false }
                 guard !connection.isOpen else { return true }
-                // The flags as they are now: the PIN may have been tried elsewhere meanwhile. And the token where it is now:
-                // the session may be another one's by then.
+                // The flags as they are now: the PIN may have been tried elsewhere meanwhile. And the token where it is
+                // now: the session may be another one's by then.
                 let slot = try present()
                 guard slot.id == connection.slot.id else { return false }
                 try pins.login(slot, given: pin, now: { try? self.present() }) {

@@ -42,8 +42,8 @@ final class TokenConnection: Sendable {
     /// Whether private objects can be seen: the user is logged in, or the token has no login (`CKF_LOGIN_REQUIRED`).
     var isOpen: Bool { !slot.has(UInt(CKF_LOGIN_REQUIRED)) || state.withLock { $0.login != nil } }
 
-    /// Logs the user in. Login belongs to the whole application and not to a session: being logged in already is success,
-    /// whoever did it. Blocks, with a PIN pad for as long as the person takes.
+    /// Logs the user in. Login belongs to the whole application and not to a session: being logged in already is
+    /// success, whoever did it. Blocks, with a PIN pad for as long as the person takes.
     ///
     /// - Parameter pin: `nil` for a token with a PIN pad of its own.
     /// - Returns: Whether the token has looked at the PIN, and found it right.
@@ -89,8 +89,8 @@ final class TokenConnection: Sendable {
         return ![CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION].contains(info.state)
     }
 
-    /// Searches for what only a login shows, and once more where nothing is there: others in this process log out, and in
-    /// again.
+    /// Searches for what only a login shows, and once more where nothing is there: others in this process log out, and
+    /// in again.
     ///
     /// - Returns: `nil` where nothing was found and the login was lost, which ``searchWithoutLogin`` says.
     func findHidden<T>(
@@ -154,8 +154,8 @@ final class TokenConnection: Sendable {
         update(key, for: publicKey) { $0?.isProven = true }
     }
 
-    /// Passes on to the next key that may be the one that was looked for, since `key` is not. After the last one they are
-    /// looked for anew: it may have been a bad signature only.
+    /// Passes on to the next key that may be the one that was looked for, since `key` is not. After the last one they
+    /// are looked for anew: it may have been a bad signature only.
     /// - Returns: Whether there is another one.
     func rulesOut(_ key: Key, for publicKey: PublicKeyInfo) -> Bool {
         let next = key.others.first.map { Key(found: $0, others: key.others.dropFirst()) }

@@ -2,8 +2,8 @@ import CP11Kit
 import CertificateProviding
 
 extension TokenReader {
-    /// Returns the URIs of what is on the token besides identities: issuers' certificates, halves, data. The objects of an
-    /// identity have its URI but for the type.
+    /// Returns the URIs of what is on the token besides identities: issuers' certificates, halves, data. The objects of
+    /// an identity have its URI but for the type.
     func otherObjects(than identities: [Candidate], for uri: TokenURI) throws(CryptokiError) -> [String] {
         let known = Set(identities.map(\.handle) + identities.compactMap { $0.key?.handle })
         let ids = Set(identities.map(\.id))

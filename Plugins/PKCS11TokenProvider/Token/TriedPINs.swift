@@ -10,14 +10,14 @@ import Synchronization
 /// - One process at a time tries a PIN on a token. It has the claim of the token's record until the answer is written
 ///   down, so that the others then know it.
 /// - A PIN of which nothing is known is written down before it is sent. Where it cannot be, it is not sent.
-/// - A PIN that is written down so while nobody has the claim was interrupted: the process was killed, or the power went.
-///   It may be right, in which case a service must come up again, or wrong, with its try lost. It is tried once more, not
-///   twice, and not at all where the token shows that it has seen a wrong PIN. So a wrong PIN costs a second try only
-///   where its answer was lost and the token conceals what it counts, and never a third.
-/// - A PIN that was accepted before is sent without a write to the disk: this is what services do at each start, and they
-///   do it on a full disk as well. Should it be wrong by now, since somebody has changed it on the token, it is written
-///   down after the answer. A process that is killed in between leaves its claim interrupted, and then, as where the token
-///   has seen a wrong PIN, the PIN is written down before it is sent.
+/// - A PIN that is written down so while nobody has the claim was interrupted: the process was killed, or the power
+///   went. It may be right, in which case a service must come up again, or wrong, with its try lost. It is tried once
+///   more, not twice, and not at all where the token shows that it has seen a wrong PIN. So a wrong PIN costs a second
+///   try only where its answer was lost and the token conceals what it counts, and never a third.
+/// - A PIN that was accepted before is sent without a write to the disk: this is what services do at each start, and
+///   they do it on a full disk as well. Should it be wrong by now, since somebody has changed it on the token, it is
+///   written down after the answer. A process that is killed in between leaves its claim interrupted, and then, as
+///   where the token has seen a wrong PIN, the PIN is written down before it is sent.
 final class TriedPINs: Sendable {
     private let records: PINRecords
     private let logger: Logger
@@ -139,8 +139,8 @@ final class TriedPINs: Sendable {
 
     /// The token has not looked at the PIN, as far as can be told.
     ///
-    /// - Parameter isSure: Otherwise the answer may have been lost behind it. Then this was one of the PIN's two attempts:
-    ///   it stays written down, and where it was not, the claim says so.
+    /// - Parameter isSure: Otherwise the answer may have been lost behind it. Then this was one of the PIN's two
+    ///   attempts: it stays written down, and where it was not, the claim says so.
     func takeBack(_ attempt: Attempt, isSure: Bool) {
         guard isSure else {
             if !attempt.isMarked { attempt.claim?.isInterrupted = true }

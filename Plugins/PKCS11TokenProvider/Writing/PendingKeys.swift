@@ -6,14 +6,14 @@ import Logging
 /// process leaves that is killed in the middle.
 ///
 /// Each is written down by its `CKA_ID` before the token is told to make it, and crossed out when it is handed over or
-/// destroyed. For that a token has a few records, and whoever makes a key has the claim of one until then. So what stands
-/// in a record that nobody has the claim of is of a process that has ended.
+/// destroyed. For that a token has a few records, and whoever makes a key has the claim of one until then. So what
+/// stands in a record that nobody has the claim of is of a process that has ended.
 ///
-/// A token that is elsewhere goes on with what its client has asked for when that was killed. So a pair that was not found
-/// whole is looked for again, for a while.
+/// A token that is elsewhere goes on with what its client has asked for when that was killed. So a pair that was not
+/// found whole is looked for again, for a while.
 ///
-/// A record is the format's version and behind it the id; nothing where there is none. Version 2 has the time of the first
-/// look in between: 8 bytes, big-endian, seconds since 1970.
+/// A record is the format's version and behind it the id; nothing where there is none. Version 2 has the time of the
+/// first look in between: 8 bytes, big-endian, seconds since 1970.
 struct PendingKeys: Sendable {
     let storage: any IdentityStorage
     let logger: Logger
@@ -111,7 +111,8 @@ struct PendingKeys: Sendable {
         return orphans
     }
 
-    /// Crosses a key pair out whose process ended after somebody had written it down, and before it could be crossed out.
+    /// Crosses a key pair out whose process ended after somebody had written it down, and before it could be crossed
+    /// out.
     func keep(_ id: [UInt8], on token: Slot.Identity) throws(CertificateProviderError) {
         for orphan in orphans(on: token) where orphan.id == id { try orphan.end() }
     }

@@ -37,8 +37,8 @@ extension Session {
         for object in try objects(id: id) { try destroy(object) }
     }
 
-    /// Destroys a key pair that nobody has got. One that has a certificate was handed over, whatever is remembered of it:
-    /// the store may be an older copy of itself.
+    /// Destroys a key pair that nobody has got. One that has a certificate was handed over, whatever is remembered of
+    /// it: the store may be an older copy of itself.
     ///
     /// - Returns: Whether it was there as a whole, so that nothing more of it can come.
     func destroyOrphan(id: [UInt8]) throws(CryptokiError) -> Bool {
@@ -50,7 +50,8 @@ extension Session {
         return kinds.isSuperset(of: [CKO_PRIVATE_KEY, CKO_PUBLIC_KEY])
     }
 
-    /// The objects that have a `CKA_ID` when they are asked: to a module that does not search by it, every object has any.
+    /// The objects that have a `CKA_ID` when they are asked: to a module that does not search by it, every object has
+    /// any.
     private func objects(id: [UInt8]) throws(CryptokiError) -> [CK_OBJECT_HANDLE] {
         var found: [CK_OBJECT_HANDLE] = []
         for object in try objects(with: [Attribute(CKA_ID, id)]) where try attribute(CKA_ID, of: object) == id {

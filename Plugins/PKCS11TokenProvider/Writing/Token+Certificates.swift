@@ -3,8 +3,8 @@ import CertificateProviding
 import SwiftASN1
 
 extension Token {
-    /// Writes a chain beside its key, the leaf under the key's id and label. Certificates that are there already are not
-    /// written again, and a root is not: the peer has its own.
+    /// Writes a chain beside its key, the leaf under the key's id and label. Certificates that are there already are
+    /// not written again, and a root is not: the peer has its own.
     ///
     /// - Returns: Those that were written; `nil` when the key is not there. Leaves none of them where it fails.
     func store(

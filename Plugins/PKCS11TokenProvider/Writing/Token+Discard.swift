@@ -30,7 +30,8 @@ extension Token {
             defer { connection.forgetKey(for: key.publicKey) }
             for (position, object) in objects.enumerated() {
                 do throws(CryptokiError) { try session.destroy(object.handle) } catch {
-                    // Some modules destroy both halves of a pair at once. A private key may be hidden instead, by a logout.
+                    // Some modules destroy both halves of a pair at once. A private key may be hidden instead, by a
+                    // logout.
                     if error.code == CKR_OBJECT_HANDLE_INVALID, position >= privateKeys.count { continue }
                     if error.endsConnection, !error.isUnspecific { throw error }
                     failures.append("\(object.name) (\(error))")
@@ -65,8 +66,8 @@ extension Token {
         }
     }
 
-    /// The keys that the public keys and the certificates under an id are of. An issuer's certificate may lie there too, and
-    /// is left out.
+    /// The keys that the public keys and the certificates under an id are of. An issuer's certificate may lie there
+    /// too, and is left out.
     func publicKeys(id: [UInt8]) throws(CertificateProviderError) -> [PublicKeyInfo] {
         try withConnection { connection throws(CryptokiError) in
             try connection.sessions.withSession { session throws(CryptokiError) in

@@ -79,8 +79,8 @@ struct OAuthSettings: Sendable {
         self.url = url
     }
 
-    /// The token endpoint. A public identity provider has a certificate that the host's list knows, and the server's own
-    /// authority does not. Blocks on the files of trust anchors and pins.
+    /// The token endpoint. A public identity provider has a certificate that the host's list knows, and the server's
+    /// own authority does not. Blocks on the files of trust anchors and pins.
     ///
     /// - Parameter trust: Whom to take for the server that the tokens are for.
     func endpoint(

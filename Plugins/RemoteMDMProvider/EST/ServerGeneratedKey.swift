@@ -9,8 +9,8 @@ struct ServerGeneratedKey: Sendable {
     /// In whatever order.
     let certificates: [X509Certificate]
 
-    /// - Throws: `protocolError`; `unsupportedAlgorithm` for a key that is encrypted beyond TLS, or of a kind that cannot
-    ///   be used.
+    /// - Throws: `protocolError`; `unsupportedAlgorithm` for a key that is encrypted beyond TLS, or of a kind that
+    ///   cannot be used.
     init(_ response: HTTPResponse) throws(CertificateProviderError) {
         let parts = try MultipartBody(response).parts
         let keys = parts.filter { $0.isOfType("application/pkcs8") }

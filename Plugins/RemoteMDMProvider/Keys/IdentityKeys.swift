@@ -85,8 +85,8 @@ struct IdentityKeys: Sendable {
         }
     }
 
-    /// Destroys every other certificate for an identity's key: one that nobody knows of was issued to a process that has
-    /// ended before it could say so.
+    /// Destroys every other certificate for an identity's key: one that nobody knows of was issued to a process that
+    /// has ended before it could say so.
     func removeOthers(
         than identity: Identity, _ kept: KeptKey, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {

@@ -3,8 +3,8 @@ import Synchronization
 
 /// The tokens in which keys live: the PKCS#11 provider, as often as there are URIs.
 ///
-/// It has its own part of the store, where it remembers which PINs a token has rejected: whoever sends one there must know
-/// what others have sent.
+/// It has its own part of the store, where it remembers which PINs a token has rejected: whoever sends one there must
+/// know what others have sent.
 final class TokenHome: Sendable {
     private static let provider = ProviderID("pkcs11")
 

@@ -1,8 +1,8 @@
 import CertificateProviding
 import Synchronization
 
-/// The time that a server may take for a whole run, however many requests that has. What a person takes for an answer, and
-/// the wait between two questions for a decision, are not its time.
+/// The time that a server may take for a whole run, however many requests that has. What a person takes for an answer,
+/// and the wait between two questions for a decision, are not its time.
 final class Allowance: Sendable {
     private let left: Mutex<Duration>
     private let now: @Sendable () -> ContinuousClock.Instant

@@ -5,8 +5,8 @@ import Synchronization
 final class Once<Answer: Sendable>: Sendable {
     private let answer = Mutex<Answer?>(nil)
 
-    /// Returns the answer, and asks where it is not known yet. A failure is none. Not for several tasks at once, each of
-    /// which would ask.
+    /// Returns the answer, and asks where it is not known yet. A failure is none. Not for several tasks at once, each
+    /// of which would ask.
     func callAsFunction(
         _ ask: () async throws(CertificateProviderError) -> Answer
     ) async throws(CertificateProviderError) -> Answer {

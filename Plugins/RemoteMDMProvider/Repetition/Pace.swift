@@ -10,8 +10,8 @@ struct Pace: Sendable {
     private static let floor = Duration.milliseconds(200)
     private static let base = Duration.seconds(1)
 
-    /// How long to wait after an attempt that came to nothing: drawn from the whole of a range that doubles (full jitter),
-    /// so that hosts that failed together do not come back together.
+    /// How long to wait after an attempt that came to nothing: drawn from the whole of a range that doubles (full
+    /// jitter), so that hosts that failed together do not come back together.
     func delay(after attempt: Int) -> Duration {
         Self.floor + Self.base * (1 << min(max(attempt, 1) - 1, 10)) * draw()
     }

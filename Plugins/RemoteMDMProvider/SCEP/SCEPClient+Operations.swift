@@ -40,9 +40,9 @@ extension SCEPClient {
 
     /// GetNextCACert: the certificates that the CA will issue with, signed by the CA that there is now.
     ///
-    /// They will be trusted by themselves, and so who signs must be that too: a CA that is trusted because it leads to an
-    /// anchor cannot make another one. Where anchors are configured besides the CA's fingerprint, its successor must lead
-    /// to them as it does itself.
+    /// They will be trusted by themselves, and so who signs must be that too: a CA that is trusted because it leads to
+    /// an anchor cannot make another one. Where anchors are configured besides the CA's fingerprint, its successor must
+    /// lead to them as it does itself.
     ///
     /// - Throws: `notFound` for a server that has none, `protocolError` for those that nobody speaks for.
     func nextAuthorities() async throws(CertificateProviderError) -> [X509Certificate] {

@@ -4,7 +4,8 @@ import NIOHTTP1
 import OAuth
 import ServerTransport
 
-/// Requests to one server: connects when there is need, answers its demands for a password, follows it on its own ground.
+/// Requests to one server: connects when there is need, answers its demands for a password, follows it on its own
+/// ground.
 actor ServerSession {
     let server: ServerURL
     private let security: ServerConnection.Security

@@ -17,8 +17,8 @@ struct AuthorityTrust: Sendable {
     let fingerprint: [UInt8]?
     /// Learnt under this configuration, and not expired.
     let known: [X509Certificate]
-    /// `nil` where nothing is to be learnt: a pin and the host's list of authorities are configured. With SCEP these speak for
-    /// the connection only, and not for the CA.
+    /// `nil` where nothing is to be learnt: a pin and the host's list of authorities are configured. With SCEP these
+    /// speak for the connection only, and not for the CA.
     private let basis: [UInt8]?
 
     /// Blocks on the trust anchors' file and the store.
@@ -61,8 +61,8 @@ struct AuthorityTrust: Sendable {
         return try await trust(in: isToBeFound ? try await firstAuthorities() : known)
     }
 
-    /// Whom to trust after a server that is not known any more has named a root that a known one vouches for. `nil` where
-    /// it does not.
+    /// Whom to trust after a server that is not known any more has named a root that a known one vouches for. `nil`
+    /// where it does not.
     func trustAfterRollover() async throws(CertificateProviderError) -> ServerTrust? {
         guard settings.enrolmentProtocol == .est, !known.isEmpty, !settings.isPinEnough,
             let bag = try? await authoritiesFromAnybody()

@@ -3,8 +3,8 @@ import Crypto
 
 /// The SHA-256 digest of a CA's certificate, as people write it.
 enum CAFingerprint {
-    /// Reads hexadecimal digits, with or without colons. Only SHA-256: a certificate that has the SHA-1 or MD5 digest of
-    /// another can be made, and this digest is all that stands between what is secret and a stranger.
+    /// Reads hexadecimal digits, with or without colons. Only SHA-256: a certificate that has the SHA-1 or MD5 digest
+    /// of another can be made, and this digest is all that stands between what is secret and a stranger.
     ///
     /// - Throws: `configurationInvalid`.
     static func parse(_ text: String) throws(CertificateProviderError) -> [UInt8] {

@@ -22,8 +22,8 @@ enum Roots {
     ) async -> [X509Certificate] {
         var successors: [X509Certificate] = []
         for root in all(in: certificates, at: now) where !old.contains(root) {
-            // With the old root's own name, as links have: a subordinate authority could make a root of its own name and
-            // key, which nobody meant to be one.
+            // With the old root's own name, as links have: a subordinate authority could make a root of its own name
+            // and key, which nobody meant to be one.
             let links = certificates.filter { link in
                 link != root && link.isAuthority && link.isSelfIssued && link.subjectDER == root.subjectDER
                     && link.publicKey.isSameKey(as: root.publicKey)

@@ -7,8 +7,8 @@ extension CertificateChain {
     /// validity, basic constraints, name constraints, critical extensions.
     ///
     /// - Parameters:
-    ///   - candidates: Certificates that the path may go through, in any order. Those that swift-certificates cannot read
-    ///     are left out.
+    ///   - candidates: Certificates that the path may go through, in any order. Those that swift-certificates cannot
+    ///     read are left out.
     ///   - anchors: Who is trusted, roots or not; `nil` for those that the host trusts, whose file is then read.
     ///   - date: The time that all must be valid at.
     /// - Returns: The path, leaf first, with the anchor; `nil` where there is none.
@@ -37,7 +37,8 @@ extension CertificateChain {
     private static let maximumCandidates = 64
 }
 
-/// What names and uses the leaf is for, callers look at themselves: that it says so in critical extensions is no obstacle.
+/// What names and uses the leaf is for, callers look at themselves: that it says so in critical extensions is no
+/// obstacle.
 private struct LeavesToCaller: VerifierPolicy {
     let verifyingCriticalExtensions: [ASN1ObjectIdentifier] = [
         .X509ExtensionID.subjectAlternativeName, .X509ExtensionID.extendedKeyUsage,

@@ -127,8 +127,9 @@ extension PublicKeyInfo {
         [2, 16, 840, 1, 101, 3, 4, 3, 18]: "ML-DSA-65", [2, 16, 840, 1, 101, 3, 4, 3, 19]: "ML-DSA-87",
     ]
 
-    /// Returns the uncompressed form of a compressed point (SEC 1, section 2.3.3), and any other point as it is: the same
-    /// key must compare equal in a certificate that has it in the one form and a key file that has it in the other.
+    /// Returns the uncompressed form of a compressed point (SEC 1, section 2.3.3), and any other point as it is: the
+    /// same key must compare equal in a certificate that has it in the one form and a key file that has it in the
+    /// other.
     private static func uncompressed(_ point: ArraySlice<UInt8>, on curve: ASN1ObjectIdentifier?) -> [UInt8] {
         guard let first = point.first, first == 2 || first == 3 else { return Array(point) }
         let whole =

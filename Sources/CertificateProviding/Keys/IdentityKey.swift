@@ -58,8 +58,8 @@ public protocol DecryptingIdentityKey: IdentityKey {
 
     /// Decrypts by RSAES-PKCS1-v1_5 (RFC 8017, section 7.2). Suspends where the key's home works elsewhere.
     ///
-    /// - Throws: `unsupportedAlgorithm` where ``canDecrypt`` is false, `malformedData` for what was not encrypted for the
-    ///   key, or what the key's home reports.
+    /// - Throws: `unsupportedAlgorithm` where ``canDecrypt`` is false, `malformedData` for what was not encrypted for
+    ///   the key, or what the key's home reports.
     func decrypt(_ ciphertext: [UInt8]) async throws(CertificateProviderError) -> SecretBytes
 }
 

@@ -14,8 +14,8 @@ public protocol IdentityStorage: Sendable {
     func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion?
 
     /// Replaces the entry. The chain must not be empty, and the name of an attribute has no NUL.
-    /// - Throws: `storeWriteFailed`, or what the home of the sealing key says, such as `storeReadFailed` for one that is
-    ///   lost; the old entry is then still there.
+    /// - Throws: `storeWriteFailed`, or what the home of the sealing key says, such as `storeReadFailed` for one that
+    ///   is lost; the old entry is then still there.
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError)
 
     /// Removes the entry. Succeeds when there is none.

@@ -9,10 +9,10 @@ public protocol KeyGenerating: CertificateProvider {
     /// - Parameters:
     ///   - label: What people call it; shown by other tools as well.
     ///   - use: What the key will be allowed to do. One that may decrypt is a ``DecryptingIdentityKey``.
-    ///   - remember: Writes the key down where it will be found again. A key that nobody has written down, since this has
-    ///     thrown or the process has ended before, is destroyed. May block for a short time.
-    /// - Throws: `unsupportedAlgorithm` for a type or a use that the home cannot make, `storeWriteFailed` where nothing can be
-    ///   written, what asking for access meets, and what `remember` throws. Nothing is left behind then.
+    ///   - remember: Writes the key down where it will be found again. A key that nobody has written down, since this
+    ///     has thrown or the process has ended before, is destroyed. May block for a short time.
+    /// - Throws: `unsupportedAlgorithm` for a type or a use that the home cannot make, `storeWriteFailed` where nothing
+    ///   can be written, what asking for access meets, and what `remember` throws. Nothing is left behind then.
     func generateKey(
         _ type: KeyType, label: String, for use: KeyUse, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) throws(CertificateProviderError) -> Void
@@ -26,8 +26,8 @@ public protocol KeyGenerating: CertificateProvider {
         for publicKey: PublicKeyInfo, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> (any IdentityKey)?
 
-    /// As ``key(for:_:)``, where nobody has to be asked; `nil` where somebody would have to be. Blocks for the key's home,
-    /// for a bounded time.
+    /// As ``key(for:_:)``, where nobody has to be asked; `nil` where somebody would have to be. Blocks for the key's
+    /// home, for a bounded time.
     ///
     /// - Throws: `notFound` where there is no such key, and what the key's home reports.
     func keyAtHand(for publicKey: PublicKeyInfo) throws(CertificateProviderError) -> (any IdentityKey)?
@@ -36,8 +36,8 @@ public protocol KeyGenerating: CertificateProvider {
     /// certificates for the same key.
     ///
     /// - Parameter certificateChain: Leaf first.
-    /// - Throws: `keyMismatch` when the leaf is for another key, `storeWriteFailed`. Nothing of the chain is left behind
-    ///   then; the key is.
+    /// - Throws: `keyMismatch` when the leaf is for another key, `storeWriteFailed`. Nothing of the chain is left
+    ///   behind then; the key is.
     func store(
         certificateChain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity
@@ -54,8 +54,8 @@ public protocol KeyGenerating: CertificateProvider {
     /// - Throws: `notFound` when there is no such key; `deleteFailed`, naming what is left.
     func discard(_ key: any IdentityKey, _ interaction: any UserInteraction) async throws(CertificateProviderError)
 
-    /// Destroys what a ``discard(_:_:)`` that was interrupted has left of a key pair whose private key is gone. Succeeds
-    /// when there is nothing.
+    /// Destroys what a ``discard(_:_:)`` that was interrupted has left of a key pair whose private key is gone.
+    /// Succeeds when there is nothing.
     ///
     /// - Throws: `deleteFailed`, and what asking for access meets.
     func removeRemains(
@@ -72,7 +72,8 @@ extension KeyGenerating {
     }
 }
 
-/// What a private key is allowed to do. Nothing else: a key that does two things can be made to do one by way of the other.
+/// What a private key is allowed to do. Nothing else: a key that does two things can be made to do one by way of the
+/// other.
 public struct KeyUse: OptionSet, Sendable {
     public let rawValue: Int
     public init(rawValue: Int) { self.rawValue = rawValue }
@@ -82,8 +83,8 @@ public struct KeyUse: OptionSet, Sendable {
     public static let decryption = Self(rawValue: 2)
 }
 
-/// The optional ability of a provider to say what its ``CertificateProvider/deleteStoredCertificate()`` destroys outside
-/// this host's store, so that a person can be asked before.
+/// The optional ability of a provider to say what its ``CertificateProvider/deleteStoredCertificate()`` destroys
+/// outside this host's store, so that a person can be asked before.
 public protocol DeletionAnnouncing: CertificateProvider {
     /// Returns what would be destroyed for good, one sentence each; empty when nothing would.
     ///

@@ -14,11 +14,11 @@ public final class RecordClaim: Sendable {
 
     deinit { giveBack(isInterrupted) }
 
-    /// Whether a process was killed while it had the claim. Stays so, also for those who have it next, until somebody who
-    /// has found out what came of it says `false`.
+    /// Whether a process was killed while it had the claim. Stays so, also for those who have it next, until somebody
+    /// who has found out what came of it says `false`.
     ///
-    /// Survives the end of a process however that came, but not always a loss of power: what must not be lost then belongs
-    /// into the record.
+    /// Survives the end of a process however that came, but not always a loss of power: what must not be lost then
+    /// belongs into the record.
     public var isInterrupted: Bool {
         get { state.load(ordering: .acquiring) }
         set { state.store(newValue, ordering: .releasing) }

@@ -12,8 +12,8 @@ public struct RenewalPoint: Sendable, Hashable {
         Self(kind: .share(min(max(share, shares.lowerBound), shares.upperBound)))
     }
 
-    /// Some time before expiry. A certificate of which that is more than two thirds is renewed after one third, since it
-    /// would else be due as soon as it is there.
+    /// Some time before expiry. A certificate of which that is more than two thirds is renewed after one third, since
+    /// it would else be due as soon as it is there.
     public static func beforeExpiry(_ duration: Duration) -> Self { Self(kind: .beforeExpiry(duration)) }
 
     /// After two thirds of the lifetime.
@@ -21,8 +21,8 @@ public struct RenewalPoint: Sendable, Hashable {
 
     private init(kind: Kind) { self.kind = kind }
 
-    /// Reads a share from 0.01 to 0.99, as `0.66` or `66%`, or a time before expiry, as `30d`: whole weeks (`w`), days, hours, minutes or
-    /// seconds (`s`), at most 999999. Returns `nil` for anything else.
+    /// Reads a share from 0.01 to 0.99, as `0.66` or `66%`, or a time before expiry, as `30d`: whole weeks (`w`), days,
+    /// hours, minutes or seconds (`s`), at most 999999. Returns `nil` for anything else.
     public init?(_ text: String) {
         guard let unit = text.last, text.utf8.count <= 16 else { return nil }
         if let length = Self.unitLengths[unit] {

@@ -15,11 +15,11 @@ public struct RenewalPolicy: Sendable, Hashable {
 
 /// When a certificate is to be renewed.
 ///
-/// Hosts that got their certificates in the same minute must not all ask for new ones in the same minute. So each is due
-/// up to a tenth of the way to the renewal point before it: never after, since the point is what a person has chosen.
-/// How much is drawn from the certificate's fingerprint, and from nothing else. Every process, before and after a restart,
-/// then comes to the same answer without having to remember one, and the next certificate draws anew, so that a crowd
-/// disperses further with each renewal.
+/// Hosts that got their certificates in the same minute must not all ask for new ones in the same minute. So each is
+/// due up to a tenth of the way to the renewal point before it: never after, since the point is what a person has
+/// chosen. How much is drawn from the certificate's fingerprint, and from nothing else. Every process, before and after
+/// a restart, then comes to the same answer without having to remember one, and the next certificate draws anew, so
+/// that a crowd disperses further with each renewal.
 public struct RenewalSchedule: Sendable, Hashable {
     /// The beginning of the validity.
     public let start: Date

@@ -2,8 +2,8 @@ import SwiftASN1
 import X509
 
 extension DistinguishedName {
-    /// Reads an RFC 4514 string, such as `CN=client,O=Example\, Inc.,C=DE`. Blanks around `,`, `+` and `=` are permitted,
-    /// as people write them. The empty string is the empty name.
+    /// Reads an RFC 4514 string, such as `CN=client,O=Example\, Inc.,C=DE`. Blanks around `,`, `+` and `=` are
+    /// permitted, as people write them. The empty string is the empty name.
     ///
     /// - Throws: `malformedData`.
     init(rfc4514 text: String) throws(CertificateProviderError) {

@@ -1,4 +1,3 @@
-import Glibc
 import SwiftASN1
 import X509
 
@@ -28,7 +27,7 @@ extension GeneralName {
             else { throw refusal("a host name has labels of 1 to 63 characters with dots between them") }
             self = .dnsName(value)
         case "ip":
-            guard let octets = Self.octets(ofAddress: value) else { throw refusal("it is no IPv4 or IPv6 address") }
+            guard let octets = value.addressOctets else { throw refusal("it is no IPv4 or IPv6 address") }
             self = .ipAddress(ASN1OctetString(contentBytes: octets[...]))
         case "email":
             let parts = value.split(separator: "@", omittingEmptySubsequences: false)
@@ -42,13 +41,5 @@ extension GeneralName {
         default:
             throw refusal("only dns:, ip:, email: and uri: can be asked for")
         }
-    }
-
-    private static func octets(ofAddress text: String) -> [UInt8]? {
-        for (family, size) in [(AF_INET, 4), (AF_INET6, 16)] {
-            var octets = [UInt8](repeating: 0, count: size)
-            if inet_pton(family, text, &octets) == 1 { return octets }
-        }
-        return nil
     }
 }

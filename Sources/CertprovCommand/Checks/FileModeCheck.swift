@@ -50,7 +50,8 @@ struct FileModeCheck {
             "\(first.withVisibleControls)\(others) can be read by everybody; run: chmod o-r \(first.shellQuoted)")
     }
 
-    /// The file itself, or those in a directory that hold keys by their name; not more of them than anybody reads about.
+    /// The file itself, or those in a directory that hold keys by their name; not more of them than anybody reads
+    /// about.
     private func keyFiles(at path: String) -> [String] {
         guard let names = try? FileManager.default.contentsOfDirectory(atPath: path) else { return [path] }
         let endings = [".p12", ".pfx", ".key", ".pem"]

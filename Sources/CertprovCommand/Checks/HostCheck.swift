@@ -39,8 +39,8 @@ struct Finding: Sendable {
 /// Goes through what can be wrong, from the property file to the server's port. Prompts nobody and
 /// changes nothing, except that a token whose PIN is configured is logged into.
 struct HostCheck {
-    /// A certificate that ends sooner than this is worth a warning where no renewal is planned, since a person soon has to
-    /// do it.
+    /// A certificate that ends sooner than this is worth a warning where no renewal is planned, since a person soon has
+    /// to do it.
     private static let notice: TimeInterval = 14 * 86400
     private let context: CommandContext
 

@@ -1,7 +1,7 @@
 import Logging
 
-/// Log messages on the command's stderr, which is not always the descriptor that C libraries take for it. What libraries
-/// warn of goes where all warnings go.
+/// Log messages on the command's stderr, which is not always the descriptor that C libraries take for it. What
+/// libraries warn of goes where all warnings go.
 struct ConsoleLogHandler: LogHandler {
     let warnings: Warnings
     var metadata: Logger.Metadata = [:]

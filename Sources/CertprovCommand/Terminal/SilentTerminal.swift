@@ -2,8 +2,8 @@ import Glibc
 
 /// A terminal that does not show what is typed, for the length of a question.
 ///
-/// The echo comes back with the answer, and also when a signal ends the process before: the terminal is the shell's too,
-/// and few shells set it right again.
+/// The echo comes back with the answer, and also when a signal ends the process before: the terminal is the shell's
+/// too, and few shells set it right again.
 enum SilentTerminal {
     private static let signals = [SIGHUP, SIGINT, SIGQUIT, SIGTERM]
 

@@ -1,7 +1,7 @@
 import Synchronization
 
-/// What a person should know besides the result. Shown at once on stderr, and with `--json` part of the document: there,
-/// stderr has nothing but the error.
+/// What a person should know besides the result. Shown at once on stderr, and with `--json` part of the document:
+/// there, stderr has nothing but the error.
 final class Warnings: Sendable {
     private let isCollecting: Bool
     private let collected = Mutex<[String]>([])

@@ -4,8 +4,8 @@ import Glibc
 /// somebody has the claim, or ended without giving it back.
 ///
 /// The kernel gives the lock back when its holder dies, which no process's number shows across containers. The byte is
-/// not flushed, so that a claim costs no wait for the disk: it is there after the end of a process, and may be lost with
-/// the power.
+/// not flushed, so that a claim costs no wait for the disk: it is there after the end of a process, and may be lost
+/// with the power.
 final class ClaimFile: Sendable {
     private static let prefix = ".claim-"
     private let descriptor: Int32

@@ -24,8 +24,8 @@ final class EntryWatch: Sendable {
 
     init(now: @escaping @Sendable () -> ContinuousClock.Instant) { self.now = now }
 
-    /// Returns the state of the file `name` as it was an instant ago, when it is the one that was looked at before and has
-    /// not changed since; otherwise `nil`.
+    /// Returns the state of the file `name` as it was an instant ago, when it is the one that was looked at before and
+    /// has not changed since; otherwise `nil`.
     func version(ofUnchanged name: String) -> EntryVersion? {
         guard let watched = watched.withLock({ $0 }), watched.name == name, now() < watched.end,
             watched.file.version() == watched.version

@@ -2,9 +2,9 @@ import CertificateProviding
 
 /// Finds the keys of an XML property list, with their lines and the kinds of their values.
 ///
-/// Reading the values is Foundation's job. Its decoder does not notice a key given twice, and recurses as deep as the text
-/// says; so this scanner goes first and lets through only what is bounded and unmistakable: UTF-8, one dictionary, no internal DTD subset, no entities but XML's own five and
-/// characters by number.
+/// Reading the values is Foundation's job. Its decoder does not notice a key given twice, and recurses as deep as the
+/// text says; so this scanner goes first and lets through only what is bounded and unmistakable: UTF-8, one dictionary,
+/// no internal DTD subset, no entities but XML's own five and characters by number.
 struct PropertyListScanner {
     enum Kind { case string, integer, boolean, other }
 

@@ -55,8 +55,8 @@ public struct CMSEnvelope: Sendable {
         }
     }
 
-    /// Whether a RecipientInfo is a KeyTransRecipientInfo with the issuer and the serial number of a certificate, or with
-    /// its subject key identifier, which is taken at its word: the key will not fit where it is wrong.
+    /// Whether a RecipientInfo is a KeyTransRecipientInfo with the issuer and the serial number of a certificate, or
+    /// with its subject key identifier, which is taken at its word: the key will not fit where it is wrong.
     private static func isFor(_ certificate: [UInt8], _ recipient: ASN1Node) throws -> Bool {
         guard recipient.identifier == .sequence else { return false }
         let name = try recipient.elements.element(1)

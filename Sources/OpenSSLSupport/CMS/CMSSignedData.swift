@@ -73,8 +73,8 @@ extension OpenSSLLibrary {
 
     /// Verifies the signature of a SignedData with one signer.
     ///
-    /// - Parameter signers: Certificates, DER, one of which must have signed. Nothing else is asked of them: whoever calls
-    ///   knows them already. Certificates within the message are not used.
+    /// - Parameter signers: Certificates, DER, one of which must have signed. Nothing else is asked of them: whoever
+    ///   calls knows them already. Certificates within the message are not used.
     public func verifySignedData(
         _ message: [UInt8], signers: [[UInt8]]
     ) throws(OpenSSLError) -> CMSSignedContent {

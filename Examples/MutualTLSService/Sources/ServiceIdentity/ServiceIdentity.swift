@@ -11,8 +11,8 @@ public import Renewal
 public struct ServiceIdentity: Sendable {
     /// What servers and clients are configured with.
     public let credentials: RotatingTLSCredentials
-    /// The service that keeps the identity fresh, to be run among the others. A failure is no reason for it to stop: the
-    /// present identity is good until it expires, and it tries again.
+    /// The service that keeps the identity fresh, to be run among the others. A failure is no reason for it to stop:
+    /// the present identity is good until it expires, and it tries again.
     public let renewal: RenewingIdentity
 
     /// Loads the identity that a property file describes: the stored one, or else a new one from the provider.

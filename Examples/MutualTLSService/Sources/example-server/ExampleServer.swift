@@ -7,7 +7,8 @@ import ServiceIdentity
 import ServiceLifecycle
 import UnixSignals
 
-/// Answers every GET with the name on the client's certificate. SIGHUP renews its own before that is due, SIGTERM ends it.
+/// Answers every GET with the name on the client's certificate. SIGHUP renews its own before that is due, SIGTERM ends
+/// it.
 @main
 struct ExampleServer: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

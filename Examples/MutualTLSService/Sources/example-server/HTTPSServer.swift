@@ -13,7 +13,8 @@ struct HTTPSServer: Service {
 
     struct Accepted {
         var connection: Connection
-        /// What the client will be shown. Should it change just before the handshake, the connection ends a little early.
+        /// What the client will be shown. Should it change just before the handshake, the connection ends a little
+        /// early.
         var presented: X509Certificate
     }
 

@@ -42,8 +42,8 @@ final class WorkerThreads: Sendable {
     private let start: @Sendable (WorkerThreads) -> Bool
     private let state = Mutex(State())
     private static let processors = max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
-    /// How long a thread that has just worked looks out for the next job before it sleeps. Work often comes one call after
-    /// the other, and waking a thread takes as long as a token's software needs for a signature.
+    /// How long a thread that has just worked looks out for the next job before it sleeps. Work often comes one call
+    /// after the other, and waking a thread takes as long as a token's software needs for a signature.
     private static let lookout = Duration.microseconds(20)
     /// Up to this a job is short. After this time the watch looks whether any has been taken.
     private static let shortJob: Int64 = 1_000_000
@@ -101,8 +101,8 @@ final class WorkerThreads: Sendable {
             state.threads -= 1
             if state.watch == .wanted { state.watch = .none }
         }
-        // Another thread will take the job; without any, it runs here, late rather than never. All there are: a submitter
-        // that failed at the same time has left its job to the thread that this one hoped for.
+        // Another thread will take the job; without any, it runs here, late rather than never. All there are: a
+        // submitter that failed at the same time has left its job to the thread that this one hoped for.
         while let job = state.withLock({ $0.threads == 0 ? $0.takeJob() : nil }) { job() }
     }
 
@@ -163,7 +163,8 @@ final class WorkerThreads: Sendable {
 
     /// - Parameter taken: How many jobs had been taken when the thread began to watch.
     private func next(_ state: inout State, after past: Past, _ wakeUp: Semaphore, _ taken: inout Int) -> Turn {
-        // Whoever wakes it takes it out. It is still in after a wait in vain, and after one that a late wake-up has cut short.
+        // Whoever wakes it takes it out. It is still in after a wait in vain, and after one that a late wake-up has cut
+        // short.
         let place = state.idle.firstIndex { $0 === wakeUp }
         var isOverdue = false
         var help = Help.none
