@@ -1,26 +1,25 @@
 import CertificateProviding
 import NIOCore
+import NIOHTTP1
 
 /// Asks a proxy for a tunnel (RFC 9110, section 9.3.6), and makes way for what goes through it.
 final class ProxyTunnel: ChannelInboundHandler, RemovableChannelHandler {
-    typealias InboundIn = ByteBuffer
-    typealias OutboundOut = ByteBuffer
+    typealias InboundIn = HTTPClientResponsePart
+    typealias OutboundOut = HTTPClientRequestPart
+    typealias Codec = (encoder: HTTPRequestEncoder, decoder: ByteToMessageHandler<HTTPResponseDecoder>)
 
     private let proxy: HTTPProxy
     private let server: ServerURL
+    private let codec: Codec
     private let opened: EventLoopPromise<Void>
     private let prepare: (any Channel) throws -> Void
     private var timer: Scheduled<Void>?
-    private var head: [UInt8] = []
-
-    /// More than any proxy says before the tunnel begins.
-    private static let maximumHead = 16 * 1024
 
     private init(
-        _ proxy: HTTPProxy, _ server: ServerURL, _ opened: EventLoopPromise<Void>,
+        _ proxy: HTTPProxy, _ server: ServerURL, _ codec: Codec, _ opened: EventLoopPromise<Void>,
         _ prepare: @escaping (any Channel) throws -> Void
     ) {
-        (self.proxy, self.server, self.opened, self.prepare) = (proxy, server, opened, prepare)
+        (self.proxy, self.server, self.codec, self.opened, self.prepare) = (proxy, server, codec, opened, prepare)
     }
 
     /// Opens a tunnel over a connection to the proxy. To be called on the channel's event loop.
@@ -31,41 +30,49 @@ final class ProxyTunnel: ChannelInboundHandler, RemovableChannelHandler {
         _ prepare: @escaping (any Channel) throws -> Void
     ) -> EventLoopFuture<Void> {
         let opened = channel.eventLoop.makePromise(of: Void.self)
-        let tunnel = ProxyTunnel(proxy, server, opened, prepare)
+        // In TLS the client is the first to speak: whatever follows the proxy's answer is not the server's.
+        let codec = (HTTPRequestEncoder(), ByteToMessageHandler(HTTPResponseDecoder(leftOverBytesStrategy: .fireError)))
+        let tunnel = ProxyTunnel(proxy, server, codec, opened, prepare)
         tunnel.timer = channel.eventLoop.scheduleTask(deadline: deadline) {
             channel.pipeline.fireErrorCaught(ExchangeFailure.timedOut)
         }
-        do { try channel.pipeline.syncOperations.addHandler(tunnel) } catch { opened.fail(error) }
+        do { try channel.pipeline.syncOperations.addHandlers(codec.0, codec.1, tunnel) } catch { opened.fail(error) }
         return opened.futureResult
     }
 
     func handlerAdded(context: ChannelHandlerContext) {
         guard context.channel.isActive else { return fail(closed, context) }
         let target = "\(server.host.contains(":") ? "[\(server.host)]" : server.host):\(server.port)"
-        var lines = ["CONNECT \(target) HTTP/1.1", "Host: \(target)"]
-        if let authorization = proxy.authorization { lines.append("Proxy-Authorization: \(authorization)") }
-        let request = lines.map { $0 + "\r\n" }.joined() + "\r\n"
-        context.writeAndFlush(wrapOutboundOut(ByteBuffer(string: request)), promise: nil)
+        var headers: HTTPHeaders = ["Host": target]
+        if let authorization = proxy.authorization { headers.add(name: "Proxy-Authorization", value: authorization) }
+        let head = HTTPRequestHead(version: .http1_1, method: .CONNECT, uri: target, headers: headers)
+        context.write(wrapOutboundOut(.head(head)), promise: nil)
+        context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        let start = max(0, head.count - 3)
-        head += unwrapInboundIn(data).readableBytesView
-        guard let end = Self.end(of: head, from: start) else {
-            if head.count > Self.maximumHead { fail(strange("never comes to the end of its answer"), context) }
-            return
+        switch unwrapInboundIn(data) {
+        case .head(let head):
+            let status = Int(head.status.code)
+            if !(200..<300).contains(status) { fail(proxy.refusal(status, of: server), context) }
+        // Of a refusal.
+        case .body: break
+        case .end: if context.channel.isActive { makeWay(context) }
         }
-        guard let status = Self.status(of: head) else { return fail(strange("does not answer in HTTP"), context) }
-        guard (200..<300).contains(status) else { return fail(proxy.refusal(status, of: server), context) }
-        // In TLS the client is the first to speak.
-        guard end == head.count else { return fail(strange("sends what is not the server's"), context) }
+    }
+
+    private func makeWay(_ context: ChannelHandlerContext) {
         timer?.cancel()
-        do {
-            try prepare(context.channel)
-            context.pipeline.syncOperations.removeHandler(self, promise: opened)
-        } catch {
-            fail(error, context)
-        }
+        let pipeline = context.pipeline.syncOperations
+        pipeline.removeHandler(codec.decoder).assumeIsolated()
+            .flatMap { pipeline.removeHandler(self.codec.encoder) }
+            .flatMapThrowing {
+                // Something may have followed the answer.
+                guard context.channel.isActive else { throw self.closed }
+                try self.prepare(context.channel)
+            }
+            .flatMap { pipeline.removeHandler(self) }
+            .nonisolated().cascade(to: opened)
     }
 
     func channelInactive(context: ChannelHandlerContext) {
@@ -74,7 +81,16 @@ final class ProxyTunnel: ChannelInboundHandler, RemovableChannelHandler {
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        fail(ServerConnection.failure(error, proxy.server, isConnecting: true, isProxy: true), context)
+        let failure =
+            switch error {
+            case is HTTPParserError, is ByteToMessageDecoderError:
+                CertificateProviderError(
+                    .protocolError,
+                    "The proxy \(proxy.server.authority) does not answer in HTTP, asked for a connection to "
+                        + "\(server.authority); see whether 'proxy' is right, and an HTTP proxy.", underlying: error)
+            default: ServerConnection.failure(error, proxy.server, isConnecting: true, isProxy: true)
+            }
+        fail(failure, context)
     }
 
     private func fail(_ error: any Error, _ context: ChannelHandlerContext) {
@@ -87,26 +103,5 @@ final class ProxyTunnel: ChannelInboundHandler, RemovableChannelHandler {
         CertificateProviderError(
             .unavailable,
             "The proxy \(proxy.server.authority) closed the connection before there was one to \(server.authority).")
-    }
-
-    private func strange(_ behaviour: String) -> CertificateProviderError {
-        CertificateProviderError(
-            .protocolError,
-            "The proxy \(proxy.server.authority) \(behaviour), asked for a connection to \(server.authority); see whether "
-                + "'proxy' is right, and an HTTP proxy.")
-    }
-
-    /// Where the empty line ends that ends the header.
-    private static func end(of head: [UInt8], from start: Int) -> Int? {
-        head.indices.dropFirst(start).first { index in
-            index + 4 <= head.count && head[index..<index + 4].elementsEqual([0x0d, 0x0a, 0x0d, 0x0a])
-        }.map { $0 + 4 }
-    }
-
-    /// Of `HTTP/1.1 200 Connection established`.
-    private static func status(of head: [UInt8]) -> Int? {
-        let words = head.prefix { $0 != 0x0d }.split(separator: 0x20, maxSplits: 2)
-        guard words.count >= 2, words[0].starts(with: "HTTP/1.".utf8), words[1].count == 3 else { return nil }
-        return Int(String(decoding: words[1], as: UTF8.self)).flatMap { (100..<600).contains($0) ? $0 : nil }
     }
 }

@@ -13,9 +13,7 @@ import Testing
         let provider = RemoteMDMProvider(environment: environment)
         var parameters = [
             "protocol": "scep", "url": "http://127.0.0.1:\(server.port)/scep", "challenge-source": "env:CHALLENGE",
-            "ca-fingerprint": try server.authority.sha256Fingerprint.map { byte in
-                String(byte >> 4, radix: 16) + String(byte & 15, radix: 16)
-            }.joined(), "subject": "CN=client,O=Example", "timeout": "20",
+            "ca-fingerprint": server.authority.sha256Fingerprint.hexEncoded, "subject": "CN=client,O=Example", "timeout": "20",
         ]
         parameters.merge(settings) { $1 }
         try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
