@@ -75,14 +75,31 @@ import Testing
         #expect(try snapshot.value(forKey: AbsoluteConfigKey(["b"]), type: .string).value?.isSecret == false)
     }
 
-    /// The provider has no public way to look at the file now but its poll, whose result is awaited, not slept for.
     @Test(.timeLimit(.minutes(1))) func reloads() async throws {
+        try await reloads(PropertiesSnapshot.self) { "server.port=\($0)\n" }
+    }
+
+    /// swift-configuration's own snapshot sees in a property list what the manager sees in it: a key is one name, dots
+    /// and all.
+    @Test(.timeLimit(.minutes(1))) func aPropertyListReloads() async throws {
+        let list = { @Sendable (port: String) in
+            "<plist version=\"1.0\"><dict><key>server.port</key><string>\(port)</string></dict></plist>"
+        }
+        try await reloads(PropertyListSnapshot.self, list)
+        let settings = try PropertyListReader.settings(in: Array(list("1").utf8), file: "file")
+        #expect(settings["server.port"]?.value == "1")
+    }
+
+    /// The provider has no public way to look at the file now but its poll, whose result is awaited, not slept for.
+    private func reloads<Snapshot: FileConfigSnapshot>(
+        _: Snapshot.Type, _ text: @escaping @Sendable (String) -> String
+    ) async throws {
         let directory = try TemporaryDirectory()
-        let path = try directory.replace("file", with: "server.port=1\n".utf8, modifiedAt: 1_000_000)
-        let provider = try await ReloadingFileProvider<PropertiesSnapshot>(
+        let path = try directory.replace("file", with: text("1").utf8, modifiedAt: 1_000_000)
+        let provider = try await ReloadingFileProvider<Snapshot>(
             filePath: FilePath(path), pollInterval: .milliseconds(2))
         let reader = ConfigReader(provider: provider)
-        #expect(reader.int(forKey: "server.port") == 1)
+        #expect(reader.string(forKey: "server.port") == "1")
         try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask { try await provider.run() }
             // As text: ReloadingFileProvider tells watchers of every type the value as a string.
@@ -92,11 +109,11 @@ import Testing
                         #expect(port == "2")
                         return
                     }
-                    _ = try directory.replace("file", with: "server.port=2\n".utf8, modifiedAt: 2_000_000)
+                    _ = try directory.replace("file", with: text("2").utf8, modifiedAt: 2_000_000)
                 }
             }
             group.cancelAll()
         }
-        #expect(reader.int(forKey: "server.port") == 2)
+        #expect(reader.string(forKey: "server.port") == "2")
     }
 }
