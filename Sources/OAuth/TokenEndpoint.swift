@@ -40,4 +40,34 @@ public struct TokenEndpoint: Sendable {
         self.timeout = timeout
         self.date = date
     }
+
+    /// The same endpoint, reached through an HTTP proxy: a tunnel (RFC 9110, section 9.3.6) in which TLS ends at the
+    /// server as without it. Environment variables that name proxies are not looked at.
+    ///
+    /// - Parameters:
+    ///   - proxy: `http://HOST:PORT`. Plain HTTP is spoken with it.
+    ///   - user: For the proxy, with `password` by HTTP Basic (RFC 7617): whoever listens on the way there reads both.
+    ///     No colon may be in it.
+    /// - Throws: `configurationInvalid` for a proxy or a user that is none.
+    public func through(
+        proxy: String, user: String? = nil, password: SecretBytes? = nil
+    ) throws(CertificateProviderError) -> TokenEndpoint {
+        guard var next = HTTPProxy(proxy) else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The proxy for the token endpoint at \(server.authority) is not http://HOST:PORT, where a user is not part of it."
+            )
+        }
+        if let user {
+            guard !user.contains(":") else {
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "The user for the proxy \(next.server.authority) has a colon in it, which none has (RFC 7617).")
+            }
+            next = next.with(user: user, password: password ?? SecretBytes(utf8: ""))
+        }
+        var endpoint = self
+        endpoint.proxy = next
+        return endpoint
+    }
 }

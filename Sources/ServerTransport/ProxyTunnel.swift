@@ -42,7 +42,7 @@ final class ProxyTunnel: ChannelInboundHandler, RemovableChannelHandler {
 
     func handlerAdded(context: ChannelHandlerContext) {
         guard context.channel.isActive else { return fail(closed, context) }
-        let target = "\(server.host.contains(":") ? "[\(server.host)]" : server.host):\(server.port)"
+        let target = hostAndPort(server.host, server.port)
         var headers: HTTPHeaders = ["Host": target]
         if let authorization = proxy.authorization { headers.add(name: "Proxy-Authorization", value: authorization) }
         let head = HTTPRequestHead(version: .http1_1, method: .CONNECT, uri: target, headers: headers)

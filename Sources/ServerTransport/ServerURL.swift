@@ -1,3 +1,4 @@
+import CertificateProviding
 import FoundationEssentials
 
 /// Where a server is, as the parameters say it.
@@ -29,8 +30,8 @@ package struct ServerURL: Sendable, Hashable {
 
     /// The `Host` of a request, and what people read.
     package var authority: String {
-        let name = host.contains(":") ? "[\(host)]" : host
-        return port == (isSecure ? 443 : 80) ? name : "\(name):\(port)"
+        guard port == (isSecure ? 443 : 80) else { return hostAndPort(host, port) }
+        return host.contains(":") ? "[\(host)]" : host
     }
 
     /// The target of a redirection on the same server; `nil` where it leads elsewhere, or cannot be read.

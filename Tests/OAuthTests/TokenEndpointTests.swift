@@ -37,6 +37,30 @@ import Testing
         #expect(try server.grants().count == 1)
     }
 
+    @Test func aProxyOnlyPassesOn() async throws {
+        let server = try await ESTServer.start("--auth", "oauth")
+        let proxy = try ProxyServer(["--user", ProxyServer.user, "--password", ProxyServer.password])
+        let client = try OAuthClient(ESTServer.clientID, secret: ESTServer.secret)
+        let endpoint = try server.endpoint()
+        let password = SecretBytes(utf8: ProxyServer.password)
+        let granted = try endpoint.through(proxy: proxy.url, user: ProxyServer.user, password: password)
+        _ = try await AccessTokenSource(granted, client: client).token()
+        #expect(try proxy.requests().map(\.target) == ["localhost:\(server.port)"])
+        for refused in [
+            try endpoint.through(proxy: proxy.url),
+            try endpoint.through(proxy: proxy.url, user: ProxyServer.user, password: SecretBytes(utf8: "wr0ng")),
+        ] {
+            let error = await failure { _ = try await AccessTokenSource(refused, client: client).token() }
+            #expect(error?.code == .rejected && error?.nativeCode == 407)
+            #expect(error.map { "\($0)".contains("wr0ng") } == false)
+        }
+        #expect(try server.grants().count == 1)
+        for (url, user) in [("https://proxy:3128", nil), ("http://me:s3cret@proxy:3128", nil), (proxy.url, "a:b")] {
+            let error = await failure { _ = try endpoint.through(proxy: url, user: user) }
+            #expect(error?.code == .configurationInvalid && error?.message.contains("s3cret") == false)
+        }
+    }
+
     @Test(arguments: ["302-same", "307-same", "307-other", "301-http", "308-loop"])
     func noRedirectionIsFollowed(kind: String) async throws {
         let server = try await ESTServer.start("--auth", "oauth")

@@ -1,38 +1,35 @@
 import Foundation
-import TestSupport
 
 /// The proxy of `Tests/EnrolmentServer/http-proxy`, for as long as this object lives.
-final class ProxyServer: Sendable {
-    static let user = "proxyuser"
-    static let password = "pröxy:pwd"
+public final class ProxyServer: Sendable {
+    public static let user = "proxyuser"
+    public static let password = "pröxy:pwd"
 
-    let port: Int
+    public let port: Int
     private let directory: TemporaryDirectory
     private let process: SpawnedProcess
 
-    struct Failure: Error {}
-
-    struct Request: Decodable, Equatable {
-        let method: String
-        let target: String
-        let headers: [String]
-        let granted: Bool
+    public struct Request: Decodable, Equatable {
+        public let method: String
+        public let target: String
+        public let headers: [String]
+        public let granted: Bool
     }
 
-    init(_ options: [String] = []) throws {
+    public init(_ options: [String] = []) throws {
         directory = try TemporaryDirectory()
         let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().appending(path: "EnrolmentServer/http-proxy").path
+            .appending(path: "EnrolmentServer/http-proxy").path
         process = try SpawnedProcess(["/usr/bin/python3", script, "--log", directory["log"]] + options)
         guard let line = process.readLine(),
             let port = try JSONDecoder().decode([String: Int].self, from: Data(line.utf8))["port"]
-        else { throw Failure() }
+        else { throw Subprocess.Failure(description: "the proxy did not start") }
         self.port = port
     }
 
-    var url: String { "http://127.0.0.1:\(port)" }
+    public var url: String { "http://127.0.0.1:\(port)" }
 
-    func requests() throws -> [Request] {
+    public func requests() throws -> [Request] {
         try directory.read("log").split(separator: 0x0a).map {
             try JSONDecoder().decode(Request.self, from: Data($0))
         }
