@@ -20,7 +20,7 @@ final class FaultyModule: Sendable {
     let directory: TemporaryDirectory
     let path: String
     /// Functions of the library, which is loaded to the end of the process.
-    nonisolated(unsafe) let control: faulty_control
+    let control: faulty_control
     private let threads = BlockingExecutor.threads(maximum: 4)
 
     /// The library that was built beside these tests.

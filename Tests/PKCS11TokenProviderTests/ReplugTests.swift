@@ -104,15 +104,21 @@ import Testing
     /// The error says whose use is in the way, and when that is over, the token is found.
     @Test(.enabled(if: directory != nil)) func notWhileAnotherTokenIsInUse() async throws {
         let directory = try #require(Self.directory)
-        let key = try await provider("pkcs11:token=alpha", in: directory).getCertificate(NoUserInteraction()).key
+        let alpha = try provider("pkcs11:token=alpha", in: directory)
+        let key = try await alpha.getCertificate(NoUserInteraction()).key
         let other = try provider("pkcs11:token=beta", in: directory)
         let otherKey = try await other.getCertificate(NoUserInteraction()).key
         let putBack = try takeAway("alpha", in: directory)
         await tokenNotPresent { () throws(CertificateProviderError) in try await sign(with: key) }
         putBack()
-        await #expect {
-            try await sign(with: key)
-        } throws: { ($0 as? CertificateProviderError)?.message.contains("logged in to 'beta'") == true }
+        for use in [
+            { () async throws in try await sign(with: key) },
+            { () async throws in _ = try await alpha.getCertificate(NoUserInteraction()) },
+        ] {
+            await #expect {
+                try await use()
+            } throws: { ($0 as? CertificateProviderError)?.message.contains("logged in to 'beta'") == true }
+        }
         try await sign(with: otherKey)
         try other.deleteStoredCertificate()
         await successful { () throws(CertificateProviderError) in try await sign(with: key) }

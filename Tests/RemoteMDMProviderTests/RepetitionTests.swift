@@ -1,4 +1,5 @@
 import CertificateProviding
+import ServerTransport
 import TestSupport
 import Testing
 
