@@ -149,7 +149,7 @@ extension PKCS11TokenProvider: KeyGenerating {
             () throws(CertificateProviderError) in try tokens.single()
         }
         guard let login else { return token }
-        let pin = login.wantsQuestion ? try await login.ask(interaction) : nil
+        let pin = try await login.ask(interaction)
         try await tokens.calls.run("logging in") { () throws(CertificateProviderError) in try tokens.open(login, pin) }
         return token
     }

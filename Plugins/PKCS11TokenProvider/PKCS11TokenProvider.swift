@@ -33,7 +33,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
             let login = try await tokens.calls.run("looking for the token") { () throws(CertificateProviderError) in
-                try tokens.loginByPerson()
+                try tokens.loginToMake()
             }
             let pin = try await login?.ask(interaction)
             let identity = try await tokens.calls.run("looking for the identity") {
@@ -66,7 +66,9 @@ public final class PKCS11TokenProvider: CertificateProvider {
                     try tokens.identityAtHand()
                 }
             } catch {
-                if !isKnown, [.tokenNotPresent, .notFound].contains(error.code) { return nil }
+                // Whoever then asks for the identity would send the PIN again.
+                let wasInLogin = (error.underlying as? CryptokiError)?.function == "C_Login"
+                if !isKnown, !wasInLogin, [.tokenNotPresent, .notFound].contains(error.code) { return nil }
                 throw error
             }
         } catch {

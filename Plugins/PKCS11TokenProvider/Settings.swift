@@ -145,7 +145,7 @@ extension Settings {
             summary: "Whether deleting the identity destroys its objects on the token, for good."),
         ParameterDescriptor(
             Parameter.timeout, .string, defaultValue: String(Settings.defaultTimeout),
-            summary: "How many seconds a call into the module may take before its caller goes on without it."),
+            summary: "How many seconds a caller waits for what it wants of the module, and then goes on without it."),
     ]
 }
 

@@ -90,11 +90,10 @@ extension Tokens {
         try open(login, nil)
     }
 
-    /// The login for which a person has to be asked for the PIN; `nil` when nobody has to.
-    func loginByPerson() throws(CertificateProviderError) -> Login? {
+    /// The login that has to be made; `nil` where none has to be.
+    func loginToMake() throws(CertificateProviderError) -> Login? {
         var failures: [CertificateProviderError] = []
-        guard let login = try tokenToOpen(of: try present(&failures)), login.wantsQuestion else { return nil }
-        return login
+        return try tokenToOpen(of: try present(&failures))
     }
 
     /// Those of the tokens that the identity was on which is remembered.
@@ -115,11 +114,30 @@ extension Tokens {
 }
 
 extension Tokens.Login {
-    /// Whether a person here has to be asked.
-    var wantsQuestion: Bool { !hasPad && !token.isPINAtHand }
-
-    func ask(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> GivenPIN {
-        let secret = try await interaction.requestSecret("PIN for the token '\(token.displayName)'")
-        return GivenPIN(secret: secret, token: token.identity)
+    /// Asks the person here for the PIN, where it is not known and not for the reader's own pad. Says before how many
+    /// tries there may be.
+    ///
+    /// - Throws: `userCancelled` for a person who would rather not take the last try, and `interactionRequired`.
+    func ask(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> GivenPIN? {
+        guard !isUnattended else { return nil }
+        let name = token.displayName
+        let isLastTry = slot.has(UInt(CKF_USER_PIN_FINAL_TRY))
+        guard hasPad else {
+            let warning =
+                isLastTry
+                ? " (the last try: a wrong one locks it)"
+                : slot.hasSeenWrongPIN ? " (a wrong one was entered before)" : ""
+            let secret = try await interaction.requestSecret("PIN for the token '\(name)'\(warning)")
+            return GivenPIN(secret: secret, token: token.identity)
+        }
+        if isLastTry {
+            let question = "One more wrong PIN locks the token '\(name)'. Go on, and enter it at the reader's pad?"
+            guard try await interaction.confirm(question) else {
+                throw CertificateProviderError(
+                    .userCancelled, "The PIN of the token '\(name)', which has one try left, was not asked for.")
+            }
+        }
+        interaction.report("Waiting for the PIN of the token '\(name)' at the reader's pad")
+        return nil
     }
 }

@@ -39,7 +39,7 @@ extension ProviderStorage {
 
     func writeFailure(_ reason: String) -> CertificateProviderError {
         CertificateProviderError(
-            .storeWriteFailed, "The identity was not stored; what was stored before is still there: \(reason).",
+            .storeWriteFailed, "Nothing was stored, and what was stored before is still there: \(reason).",
             provider: provider)
     }
 }

@@ -190,7 +190,7 @@ extension ProviderStorage {
     private func lostKey(beside other: String) -> CertificateProviderError {
         CertificateProviderError(
             .storeReadFailed,
-            "The identity was not stored: the key that seals the store is gone, and \(store.path)/\(Self.parent)/\(other) "
+            "Nothing was stored: the key that seals the store is gone, and \(store.path)/\(Self.parent)/\(other) "
                 + "has identities that only that key opens. Bring the key back, or delete those and fetch them anew.",
             provider: provider)
     }

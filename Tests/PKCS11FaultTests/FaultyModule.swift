@@ -122,14 +122,15 @@ final class FaultyModule: Sendable {
 /// Somebody who gives one PIN, as often as they are asked.
 final class Person: UserInteraction {
     private let pin: String
-    private let count = Mutex(0)
+    private let asked = Mutex<[String]>([])
 
     init(_ pin: String) { self.pin = pin }
 
-    var timesAsked: Int { count.withLock { $0 } }
+    var questions: [String] { asked.withLock { $0 } }
+    var timesAsked: Int { questions.count }
 
     func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        count.withLock { $0 += 1 }
+        asked.withLock { $0.append(prompt) }
         return SecretBytes(utf8: pin)
     }
 

@@ -20,6 +20,16 @@ import Testing
         #expect(module.control.pins() == 1)
     }
 
+    /// A file with another line in it, or from an editor that marks the encoding.
+    @Test(arguments: ["1234\n\n", "1234\r", "1234\0", "\u{feff}1234", "12\u{7f}34"])
+    func whatNobodyCanTypeIsNotSent(pin: String) async throws {
+        let module = try FaultyModule.withIdentity()
+        let file = try module.directory.write(pin.utf8, to: "pin")
+        let provider = try module.provider(["pin-source": "file:" + file])
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .pinIncorrect)
+        #expect(module.calls("C_Login") == 0)
+    }
+
     /// Modules that do not know say many things.
     @Test(arguments: [(0, 0), (5, 0), (0, CK_ULONG.max), (5, CK_ULONG.max), (8, 5), (4, 4)] as [(CK_ULONG, CK_ULONG)])
     func lengthsThatDoNotExcludeIt(shortest: CK_ULONG, longest: CK_ULONG) async throws {

@@ -108,7 +108,21 @@ import Testing
         // The last try is also theirs who type it at the reader.
         let other = try FaultyModule.withIdentity()
         other.control.set_flags(0, CK_FLAGS(CKF_USER_PIN_FINAL_TRY | CKF_PROTECTED_AUTHENTICATION_PATH), 0)
-        #expect(try await other.provider(pin: nil).getCertificate(NoUserInteraction()).key.signsValidly())
+        let padded = try other.provider(pin: nil)
+        #expect(await code { _ = try await padded.getCertificate(NoUserInteraction()) } == .interactionRequired)
+        #expect(other.calls("C_Login") == 0)
+        #expect(try await padded.getCertificate(Person(FaultyModule.pin)).key.signsValidly())
+    }
+
+    @Test func aPersonHearsHowManyTriesThereAre() async throws {
+        for (flag, word) in [(0, "'"), (CKF_USER_PIN_COUNT_LOW, "a wrong one"), (CKF_USER_PIN_FINAL_TRY, "last try")] {
+            let module = try FaultyModule.withIdentity()
+            module.control.set_flags(0, CK_FLAGS(flag), 0)
+            let person = Person(FaultyModule.pin)
+            _ = try await module.provider(pin: nil).getCertificate(person)
+            #expect(person.questions.count == 1 && person.questions[0].contains("'alpha'"))
+            #expect(person.questions[0].contains(word) && person.questions[0].contains("(") == (flag != 0))
+        }
     }
 
     @Test func aLockedTokenIsSentNothing() async throws {
@@ -135,7 +149,7 @@ import Testing
 
     @Test(arguments: [
         (CKR_PIN_INCORRECT, CertificateProviderError.Code.pinIncorrect), (CKR_PIN_INVALID, .pinIncorrect),
-        (CKR_PIN_LEN_RANGE, .pinIncorrect), (CKR_PIN_LOCKED, .pinLocked),
+        (CKR_PIN_LEN_RANGE, .pinIncorrect),
     ])
     func aRefusalIsRemembered(result: CK_RV, expected: CertificateProviderError.Code) async throws {
         let module = try FaultyModule.withIdentity()

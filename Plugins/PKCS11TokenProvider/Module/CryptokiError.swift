@@ -12,6 +12,8 @@ struct CryptokiError: Error, CustomStringConvertible {
         case module
         /// The call was not made: its session is over.
         case notMade
+        /// The module said less: whoever looked at the token afterwards found this.
+        case inferred
         /// The session is there, and what was to be done with it is not to be seen any more: somebody has logged out.
         case logout
         /// A PIN went with the call, or would have gone had this not been in its way: it is not made again by itself.
@@ -54,6 +56,11 @@ struct CryptokiError: Error, CustomStringConvertible {
     var isRepeatable: Bool {
         if case .login = origin { return false }
         return true
+    }
+
+    /// Whether the call was one with a key.
+    fileprivate var usesKey: Bool {
+        ["C_Sign", "C_Decrypt", "C_GenerateKey"].contains { function.hasPrefix($0) }
     }
 
     /// Whether a key says that it is of another kind than the signature that it is asked for.
@@ -109,7 +116,12 @@ extension CertificateProviderError {
             case CKR_PIN_INCORRECT, CKR_PIN_INVALID:
                 (.pinIncorrect, "The token '\(token)' rejects the PIN; it will not be sent again")
             case CKR_PIN_LEN_RANGE: (.pinIncorrect, "The PIN is shorter or longer than those of the token '\(token)'")
-            case CKR_PIN_LOCKED: (.pinLocked, "The PIN of the token '\(token)' is locked; unblock it with its PUK")
+            case CKR_PIN_LOCKED:
+                (
+                    .pinLocked,
+                    "The PIN of the token '\(token)' is locked; unblock it with its PUK or SO PIN, or wait where it unlocks "
+                        + "itself"
+                )
             case CKR_PIN_EXPIRED:
                 (.rejected, "The PIN of the token '\(token)' has expired; change it with the token's own tool")
             case CKR_USER_PIN_NOT_INITIALIZED: (.rejected, "The token '\(token)' has no user PIN yet; initialise it")
@@ -125,11 +137,15 @@ extension CertificateProviderError {
             case CKR_SESSION_COUNT:
                 (.unavailable, "The token '\(token)' has no session left; other programs hold them")
             case CKR_MECHANISM_INVALID, CKR_MECHANISM_PARAM_INVALID, CKR_KEY_TYPE_INCONSISTENT, CKR_KEY_SIZE_RANGE,
-                CKR_KEY_FUNCTION_NOT_PERMITTED, CKR_FUNCTION_NOT_SUPPORTED:
+                CKR_KEY_FUNCTION_NOT_PERMITTED:
                 (.unsupportedAlgorithm, "The token '\(token)' cannot do this with the key")
+            case CKR_FUNCTION_NOT_SUPPORTED where error.usesKey:
+                (.unsupportedAlgorithm, "The token '\(token)' cannot do this with the key")
+            case CKR_FUNCTION_NOT_SUPPORTED:
+                (.unavailable, "The module of the token '\(token)' lacks a function that is needed")
             case CKR_FUNCTION_CANCELED, CKR_CANCEL:
                 (.userCancelled, "The operation was cancelled at the token '\(token)'")
-            default: (.unavailable, "The token '\(token)' fails")
+            default: (.unavailable, "The token '\(token)' fails; see what its driver or service says")
             }
         self.init(code, "\(sentence) (\(error)).", nativeCode: Int(clamping: error.code), underlying: error)
     }

@@ -53,6 +53,7 @@ struct TokenKey: CallbackIdentityKey {
                 try token.pace.measure { () throws(CertificateProviderError) in
                     try token.sign(message, with: self, by: ways)
                 }
-            }, completion: completion)
+            }
+        ) { completion($0.mapError { $0.attributed(to: PKCS11TokenProvider.id) }) }
     }
 }

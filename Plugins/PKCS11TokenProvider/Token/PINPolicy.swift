@@ -23,7 +23,9 @@ struct PINPolicy: Sendable {
         let token = slot.displayName
         if slot.has(UInt(CKF_USER_PIN_LOCKED)) {
             throw CertificateProviderError(
-                .pinLocked, "The PIN of the token '\(token)' is locked; unblock it with its PUK or SO PIN.")
+                .pinLocked,
+                "The PIN of the token '\(token)' is locked; unblock it with its PUK or SO PIN, or wait where it unlocks "
+                    + "itself.")
         }
         if slot.has(UInt(CKF_USER_PIN_FINAL_TRY)), !isInsisting {
             throw CertificateProviderError(
@@ -60,15 +62,15 @@ struct PINPolicy: Sendable {
             throw CertificateProviderError(
                 .pinIncorrect,
                 "The token '\(token)' has rejected the configured PIN before, and it is not sent again; correct "
-                    + "'pin-source'.")
+                    + "'pin-source', or log in once by hand where it is right by now (pin-source=prompt).")
         case .busy:
             throw CertificateProviderError(
                 .operationNotAllowed, "Another login to the token '\(token)' has not come to its end; try again.")
         case .interrupted:
             throw CertificateProviderError(
                 .operationNotAllowed,
-                "Logins to the token '\(token)' with the configured PIN were interrupted, and whether it is right is not "
-                    + "known; log in once by hand (pin-source=prompt).")
+                "Logins to the token '\(token)' with the configured PIN were interrupted, or met a locked token, and whether "
+                    + "it is right is not known; log in once by hand (pin-source=prompt).")
         }
     }
 
@@ -77,6 +79,16 @@ struct PINPolicy: Sendable {
         guard !pin.isEmpty else {
             throw CertificateProviderError(
                 .pinIncorrect, "The configured PIN for the token '\(slot.displayName)' is empty; correct 'pin-source'.")
+        }
+        // Of another line, or of an editor's mark of the encoding; nobody can type that.
+        let isText = pin.withUnsafeBytes { bytes in
+            bytes.allSatisfy { $0 >= 0x20 && $0 != 0x7f } && !bytes.starts(with: [0xef, 0xbb, 0xbf])
+        }
+        guard isText else {
+            throw CertificateProviderError(
+                .pinIncorrect,
+                "The configured PIN for the token '\(slot.displayName)' has line ends or other control characters in it, so "
+                    + "that it is not sent; correct 'pin-source'.")
         }
         let (minimum, maximum) = (slot.token.ulMinPinLen, slot.token.ulMaxPinLen)
         // Modules that know no maximum say 0 or the largest number.

@@ -20,7 +20,7 @@ struct PINRecord {
     enum Standing: UInt8 {
         /// It was sent, or was about to be, and its answer is not known.
         case trying = 1
-        /// The same, for the second time.
+        /// The same, for the last time.
         case retrying = 2
         case rejected = 3
     }

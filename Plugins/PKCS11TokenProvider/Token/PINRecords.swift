@@ -42,7 +42,14 @@ struct PINRecords: Sendable {
         }
     }
 
-    private static func name(of token: Slot.Identity) -> String { token.recordName("pins") }
+    /// By the serial number alone, where the token has one: a card that is given another label, or is seen through
+    /// another module, has no more tries for that. Software tokens often have nothing but zeros.
+    private static func name(of token: Slot.Identity) -> String {
+        let hasSerial = token.serial.contains { $0 != "0" && $0 != " " }
+        let known =
+            hasSerial ? Slot.Identity(manufacturer: "", model: "", serial: token.serial, label: "") : token
+        return known.recordName("pins")
+    }
 }
 
 extension Slot.Identity {

@@ -83,6 +83,8 @@ final class PINSupply: Sendable {
             if error.refusesPIN || now()?.hasFewerTries(than: slot) ?? false {
                 forget()
                 policy.tried.reject(attempt)
+            } else if error.code == CKR_PIN_LOCKED {
+                policy.tried.leaveLocked(attempt)
             } else {
                 policy.tried.takeBack(attempt, isSure: error.leavesPINUnseen)
             }
@@ -112,15 +114,12 @@ final class PINSupply: Sendable {
     ///
     /// - Parameter now: Looks at the token; `nil` where it is away.
     func confirm(
-        now: () -> Slot?, _ login: (SecretBytes?) throws(CryptokiError) -> Void
+        now: () -> Slot?, _ login: (SecretBytes?) throws(CryptokiError) -> Bool
     ) throws(CryptokiError) {
         try confirming.withLock { _ throws(CryptokiError) in
             guard let slot = now() else { throw CryptokiError(function: "C_Login", code: CKR_TOKEN_NOT_PRESENT) }
             do throws(CertificateProviderError) {
-                try self.login(slot, given: nil, now: now) { pin throws(CryptokiError) in
-                    try login(pin)
-                    return true
-                }
+                try self.login(slot, given: nil, now: now, login)
             } catch {
                 let cause = (error.underlying as? CryptokiError)?.code ?? CKR_FUNCTION_REJECTED
                 throw CryptokiError(function: "C_Login", code: cause, origin: .login(refusal: error))
@@ -169,17 +168,26 @@ final class PINSupply: Sendable {
 extension CryptokiError {
     /// Whether the token has looked at the PIN and does not want it.
     fileprivate var refusesPIN: Bool {
-        [CKR_PIN_INCORRECT, CKR_PIN_INVALID, CKR_PIN_LEN_RANGE, CKR_PIN_LOCKED].contains(code)
+        [CKR_PIN_INCORRECT, CKR_PIN_INVALID, CKR_PIN_LEN_RANGE].contains(code)
     }
 
     /// Whether the token has certainly not looked at the PIN, or has found nothing wrong with it. Behind whatever else
     /// a module says, and there are vendors' own codes, the answer may be lost.
     fileprivate var leavesPINUnseen: Bool {
-        if case .notMade = origin { return true }
+        // It did not come to the login.
+        guard function == "C_Login" else { return true }
+        switch origin {
+        case .notMade: return true
+        case .inferred: return false
+        default: break
+        }
         return [
             CKR_PIN_EXPIRED, CKR_USER_PIN_NOT_INITIALIZED, CKR_USER_TYPE_INVALID, CKR_USER_TOO_MANY_TYPES,
             CKR_USER_ANOTHER_ALREADY_LOGGED_IN, CKR_FUNCTION_NOT_SUPPORTED, CKR_FUNCTION_CANCELED,
             CKR_CRYPTOKI_NOT_INITIALIZED,
+            // Of the moment that the function was called in (PKCS#11, section 5.1). By CKR_SESSION_HANDLE_INVALID modules
+            // also mean that the session has ended in the middle of it.
+            CKR_TOKEN_NOT_PRESENT, CKR_SLOT_ID_INVALID, CKR_ARGUMENTS_BAD, CKR_OPERATION_NOT_INITIALIZED,
         ].contains(code)
     }
 }

@@ -202,7 +202,7 @@ final class Token: Sendable {
             let now = { (try? self.present()).flatMap { $0.id == connection.slot.id ? $0 : nil } }
             try self.pins.confirm(now: now) { pin throws(CryptokiError) in
                 do throws(CryptokiError) {
-                    try session.login(pin, as: CK_USER_TYPE(CKU_CONTEXT_SPECIFIC))
+                    return try session.login(pin, as: CK_USER_TYPE(CKU_CONTEXT_SPECIFIC))
                 } catch { throw self.specific(error) }
             }
         }
@@ -215,6 +215,6 @@ final class Token: Sendable {
     /// Looks whether the token is there, where the module does not say what is wrong.
     func specific(_ error: CryptokiError) -> CryptokiError {
         guard error.isUnspecific || error.code == CKR_DEVICE_ERROR, (try? present()) == nil else { return error }
-        return CryptokiError(function: error.function, code: CKR_TOKEN_NOT_PRESENT)
+        return CryptokiError(function: error.function, code: CKR_TOKEN_NOT_PRESENT, origin: .inferred)
     }
 }

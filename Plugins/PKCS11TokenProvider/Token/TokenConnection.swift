@@ -49,13 +49,7 @@ final class TokenConnection: Sendable {
     /// - Returns: Whether the token has looked at the PIN, and found it right.
     func login(_ pin: SecretBytes?) throws(CryptokiError) -> Bool {
         let isProven = try sessions.withSession { session throws(CryptokiError) in
-            do throws(CryptokiError) {
-                try session.login(pin, as: CK_USER_TYPE(CKU_USER))
-                return true
-            } catch {
-                guard error.code == CKR_USER_ALREADY_LOGGED_IN else { throw error }
-                return false
-            }
+            try session.login(pin, as: CK_USER_TYPE(CKU_USER))
         }
         state.withLock { state in
             state.login = state.login ?? Module.Login(slot)
@@ -178,15 +172,23 @@ final class TokenConnection: Sendable {
 }
 
 extension Session {
-    /// Blocks.
-    func login(_ pin: SecretBytes?, as user: CK_USER_TYPE) throws(CryptokiError) {
-        guard let pin else {
-            return try call("C_Login") { $0.C_Login?(handle, user, nil, 0) }
-        }
-        try pin.withUnsafeBytes { bytes throws(CryptokiError) in
-            // The standard's parameter is not const, and modules do not write to it.
-            let text = UnsafeMutablePointer(mutating: bytes.bindMemory(to: UInt8.self).baseAddress)
-            try call("C_Login") { $0.C_Login?(handle, user, text, CK_ULONG(bytes.count)) }
+    /// Logs in, where that has not happened yet. Blocks.
+    /// - Returns: Whether the token has looked at the PIN, and found it right.
+    func login(_ pin: SecretBytes?, as user: CK_USER_TYPE) throws(CryptokiError) -> Bool {
+        do throws(CryptokiError) {
+            guard let pin else {
+                try call("C_Login") { $0.C_Login?(handle, user, nil, 0) }
+                return true
+            }
+            try pin.withUnsafeBytes { bytes throws(CryptokiError) in
+                // The standard's parameter is not const, and modules do not write to it.
+                let text = UnsafeMutablePointer(mutating: bytes.bindMemory(to: UInt8.self).baseAddress)
+                try call("C_Login") { $0.C_Login?(handle, user, text, CK_ULONG(bytes.count)) }
+            }
+            return true
+        } catch {
+            guard error.code == CKR_USER_ALREADY_LOGGED_IN else { throw error }
+            return false
         }
     }
 }

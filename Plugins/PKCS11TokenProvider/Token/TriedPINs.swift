@@ -49,7 +49,7 @@ final class TriedPINs: Sendable {
         case rejected
         /// Another one is being tried.
         case busy
-        /// An answer is not known, and there is no further attempt.
+        /// Whether it is right is not known, and there is no further attempt.
         case interrupted
     }
 
@@ -147,6 +147,16 @@ final class TriedPINs: Sendable {
             return
         }
         if attempt.isMarked { remember(attempt.token) { $0.set(attempt.previous, for: attempt.pin) } }
+    }
+
+    /// The token is locked, which is no word on this PIN. One that it has accepted before will do when somebody has
+    /// unlocked the token, or time has; any other one may be what has locked it, and is left to a person.
+    func leaveLocked(_ attempt: Attempt) {
+        if attempt.isKnown || attempt.isAccepted {
+            takeBack(attempt, isSure: true)
+        } else {
+            remember(attempt.token) { $0.set(.retrying, for: attempt.pin) }
+        }
     }
 
     /// Notes that a token has rejected a PIN.

@@ -1,0 +1,104 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// PINs that were on their way to a token that has not looked at them: nothing is held against those.
+@Suite(.timeLimit(.minutes(5))) struct UnseenPINTests {
+    private static let concealed = CK_FLAGS(CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY | CKF_USER_PIN_LOCKED)
+
+    /// The token is taken out in the moment before the login, again and again.
+    @Test(arguments: [CKR_DEVICE_REMOVED, CKR_DEVICE_ERROR, CKR_GENERAL_ERROR, CKR_SESSION_HANDLE_INVALID])
+    func aLoginThatIsNotReachedIsNoAttempt(result: CK_RV) async throws {
+        let module = try FaultyModule.withIdentity()
+        let storage = InMemoryStorage()
+        _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
+        let logins = module.calls("C_Login")
+        for _ in 0..<3 {
+            // The first session is the one that stays.
+            module.fail("C_OpenSession", result, after: 1, times: 8)
+            let provider = try module.provider(storage: storage)
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
+            module.fail("C_OpenSession", CKR_OK, times: 0)
+        }
+        #expect(module.calls("C_Login") == logins)
+        _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
+    }
+
+    @Test(arguments: [CKR_TOKEN_NOT_PRESENT, CKR_SLOT_ID_INVALID, CKR_ARGUMENTS_BAD])
+    func whatWasThereAtTheCallIsNoAttempt(result: CK_RV) async throws {
+        let module = try FaultyModule.withIdentity()
+        let storage = InMemoryStorage()
+        for _ in 0..<3 {
+            module.fail("C_Login", result)
+            let provider = try module.provider(storage: storage)
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
+        }
+        _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
+    }
+
+    /// Whoever is told that nothing is stored asks for a new identity, which would send it again.
+    @Test func aPINIsSentOnceInOneGo() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.fail("C_Login", CKR_DEVICE_REMOVED)
+        let provider = try module.provider()
+        #expect(await code { _ = try provider.getStoredCertificate() } == .tokenNotPresent)
+        #expect(module.calls("C_Login") == 1)
+    }
+
+    /// Some tokens unlock with time, and never show that they are locked.
+    @Test func aLockThatIsOverIsNotHeldAgainstAPINThatWasRight() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_flags(0, 0, Self.concealed)
+        let storage = InMemoryStorage()
+        _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
+        for _ in 0..<3 {
+            module.fail("C_Login", CKR_PIN_LOCKED)
+            let provider = try module.provider(storage: storage)
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .pinLocked)
+        }
+        _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
+    }
+
+    /// It may be what has locked the token.
+    @Test func anUnknownPINThatMeetsALockIsLeftToAPerson() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_flags(0, 0, Self.concealed)
+        let storage = InMemoryStorage()
+        module.fail("C_Login", CKR_PIN_LOCKED)
+        let codes = try await [0, 1, 2].asyncMap { _ in
+            let provider = try module.provider(storage: storage)
+            return await code { _ = try await provider.getCertificate(NoUserInteraction()) }
+        }
+        #expect(codes == [.pinLocked, .operationNotAllowed, .operationNotAllowed])
+        #expect(module.calls("C_Login") == 1)
+        _ = try await module.provider(pin: nil, storage: storage).getCertificate(Person(FaultyModule.pin))
+        _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
+    }
+
+    /// The serial number says which card it is, and what it is called does not.
+    @Test(arguments: [("0001", true), ("0000", false)])
+    func aCardWithAnotherLabelHasNoMoreTries(serial: String, isKnown: Bool) async throws {
+        let module = try FaultyModule.withIdentity()
+        let storage = InMemoryStorage()
+        for label in ["alpha", "beta"] {
+            module.control.set_token(0, label, serial, FaultyModule.pin)
+            let provider = try module.provider(pin: "9999", storage: storage, ["uri": "pkcs11:token=\(label)"])
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .pinIncorrect)
+        }
+        #expect(module.control.pins() == (isKnown ? 1 : 2))
+    }
+
+    /// A key that asks each time, and a module that says that it has been answered.
+    @Test func aConfirmationThatWasMadeIsOne() async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
+        module.control.insert(0, 0)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        module.control.lose("C_Login", 1, CKR_USER_ALREADY_LOGGED_IN)
+        #expect(try await identity.key.signsValidly())
+    }
+}
