@@ -1,5 +1,6 @@
 import NIOCore
 import NIOHTTP1
+import NIOSSL
 
 /// A request on its way, and the promise of its answer.
 struct Exchange: Sendable {
@@ -19,6 +20,8 @@ struct Exchange: Sendable {
 enum ExchangeFailure: Error {
     /// The connection ended before the answer did.
     case cutOff
+    /// The connection ended before an answer began.
+    case unanswered
     case tooLarge(limit: Int)
     case timedOut
 }
@@ -37,7 +40,7 @@ final class ExchangeHandler: ChannelDuplexHandler {
 
     func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
         let exchange = unwrapOutboundIn(data)
-        guard self.exchange == nil else { return exchange.answer.fail(ExchangeFailure.cutOff) }
+        guard self.exchange == nil else { return exchange.answer.fail(ExchangeFailure.unanswered) }
         self.exchange = exchange
         let channel = context.channel
         timer = context.eventLoop.scheduleTask(deadline: exchange.deadline) {
@@ -81,9 +84,15 @@ final class ExchangeHandler: ChannelDuplexHandler {
         }
     }
 
-    func errorCaught(context: ChannelHandlerContext, error: any Error) { fail(error, context) }
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        // Whichever way it ends, there will be no answer.
+        let isEnd = error is IOError || error as? NIOSSLError == .uncleanShutdown
+        fail(isEnd && head == nil ? ExchangeFailure.unanswered : error, context)
+    }
 
-    func channelInactive(context: ChannelHandlerContext) { fail(ExchangeFailure.cutOff, context) }
+    func channelInactive(context: ChannelHandlerContext) {
+        fail(head == nil ? ExchangeFailure.unanswered : ExchangeFailure.cutOff, context)
+    }
 
     private func fail(_ error: any Error, _ context: ChannelHandlerContext) {
         let exchange = self.exchange

@@ -25,12 +25,17 @@ extension ServerConnection {
         case ExchangeFailure.tooLarge(let limit):
             return CertificateProviderError(
                 .protocolError, "The answer of \(name) is larger than \(limit) bytes, which no answer needs.")
-        case ExchangeFailure.cutOff, ChannelError.eof, ChannelError.ioOnClosedChannel, ChannelError.alreadyClosed,
-            NIOSSLError.uncleanShutdown:
+        case ExchangeFailure.unanswered where !isConnecting, ChannelError.ioOnClosedChannel where !isConnecting:
+            return CertificateProviderError(
+                .unavailable, "\(start) closed the connection without an answer.", underlying: error)
+        case ExchangeFailure.cutOff, ExchangeFailure.unanswered, ChannelError.eof, ChannelError.ioOnClosedChannel,
+            ChannelError.alreadyClosed, NIOSSLError.uncleanShutdown,
+            // A server that is just starting or ending, or a balancer with nobody behind it.
+            NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])):
             return CertificateProviderError(
                 .unavailable,
                 isConnecting
-                    ? "\(start) closed the connection in the TLS handshake; check the port."
+                    ? "\(start) closed the connection in the TLS handshake; see whether it is up, and check the port."
                     : "\(start) closed the connection before its answer was complete.", underlying: error)
         case is HTTPParserError:
             return CertificateProviderError(

@@ -56,7 +56,7 @@ import Testing
         var storage = InMemoryStorage()
         for _ in 0..<2 { storage = try await kill(pin: "9999", on: storage, losingPower: losingPower) }
         for _ in 0..<8 {
-            #expect(try await run(pin: "9999", on: storage) == (.operationNotAllowed, 0))
+            #expect(try await run(pin: "9999", on: storage) == (.interactionRequired, 0))
             storage = storage.afterCrash(losingPower: losingPower)
         }
         // Another PIN is another matter.
@@ -73,7 +73,7 @@ import Testing
         let storage = try await kill(pin: FaultyModule.pin, on: InMemoryStorage())
         for _ in 0..<3 {
             let result = try await run(pin: FaultyModule.pin, on: storage, flags: CKF_USER_PIN_COUNT_LOW)
-            #expect(result == (.operationNotAllowed, 0))
+            #expect(result == (.interactionRequired, 0))
         }
         // The token has not seen one after all, or has forgotten it.
         #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
@@ -82,7 +82,7 @@ import Testing
     @Test func aPersonSettlesIt() async throws {
         var storage = InMemoryStorage()
         for _ in 0..<2 { storage = try await kill(pin: FaultyModule.pin, on: storage) }
-        #expect(try await run(pin: FaultyModule.pin, on: storage) == (.operationNotAllowed, 0))
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (.interactionRequired, 0))
         let module = try FaultyModule.withIdentity()
         let attended = try module.provider(pin: nil, storage: storage)
         #expect(try await attended.getCertificate(Person(FaultyModule.pin)).key.signsValidly())
@@ -96,7 +96,7 @@ import Testing
         for _ in 0..<2 { storage = try await kill(pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN) }
         for _ in 0..<8 {
             let result = try await run(pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN)
-            #expect(result == (.operationNotAllowed, 0))
+            #expect(result == (.interactionRequired, 0))
         }
     }
 

@@ -72,7 +72,7 @@ import Testing
             let provider = try module.provider(storage: storage)
             return await code { _ = try await provider.getCertificate(NoUserInteraction()) }
         }
-        #expect(codes == [.pinLocked, .operationNotAllowed, .operationNotAllowed])
+        #expect(codes == [.pinLocked, .interactionRequired, .interactionRequired])
         #expect(module.calls("C_Login") == 1)
         _ = try await module.provider(pin: nil, storage: storage).getCertificate(Person(FaultyModule.pin))
         _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())

@@ -49,6 +49,16 @@ import Testing
         #expect(clock.waits.isEmpty)
     }
 
+    /// And does not say so beforehand, as libest.
+    @Test(arguments: ["basic", "digest"], ["1.2", "1.3"])
+    func aServerMayCloseAfterItsRefusal(authentication: String, version: String) async throws {
+        let server = try await ESTServer.start("--auth", authentication, "--tls", version)
+        for _ in 0..<5 {
+            let provider = try server.provider(label: "fault-close-after-answer")
+            try server.verify(try await provider.getCertificate(NoUserInteraction()))
+        }
+    }
+
     @Test func aServerSaysWhenToComeBack() async throws {
         let server = try await ESTServer.start("--auth", "basic")
         let clock = TurnedClock()

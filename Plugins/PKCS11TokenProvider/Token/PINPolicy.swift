@@ -41,7 +41,8 @@ struct PINPolicy: Sendable {
     ///   - slot: The token as it is now.
     ///   - now: Looks at it again: another process may have tried a PIN meanwhile.
     /// - Throws: As ``check(_:isInsisting:)``; `pinIncorrect` for a PIN that this token has rejected before or that is
-    ///   none of its PINs; `operationNotAllowed` for one whose result is not known.
+    ///   none of its PINs; `operationNotAllowed` while another one is being tried, and
+    ///   `interactionRequired` for one whose result is not known.
     func admit(
         _ remembered: Remembered, to slot: Slot, now: () -> Slot?
     ) throws(CertificateProviderError) -> TriedPINs.Attempt {
@@ -68,7 +69,7 @@ struct PINPolicy: Sendable {
                 .operationNotAllowed, "Another login to the token '\(token)' has not come to its end; try again.")
         case .interrupted:
             throw CertificateProviderError(
-                .operationNotAllowed,
+                .interactionRequired,
                 "Logins to the token '\(token)' with the configured PIN were interrupted, or met a locked token, and whether "
                     + "it is right is not known; log in once by hand (pin-source=prompt).")
         }

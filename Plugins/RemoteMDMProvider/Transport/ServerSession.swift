@@ -53,6 +53,9 @@ actor ServerSession {
             authorize(&request)
             let response = try await connection.response(to: request, limit: Self.maximumBody, deadline: deadline)
                 .withoutEcho(of: request.headers.first(name: "Authorization"), credentials)
+            // Some servers end a connection after a refusal without saying so beforehand. What meets that end on its way
+            // has no answer, and may not be sent again.
+            if response.status == 401, !request.isRepeatable { close() }
             switch response.status {
             case 401 where answers < 2 && prepareAnswer(to: response, isFirst: answers == 0):
                 answers += 1
