@@ -155,15 +155,48 @@ import Testing
         #expect(try await identity.key.signsValidly())
     }
 
-    /// It is reset in the middle of a look-up, and again in the middle of the second attempt.
+    /// It is reset in the middle of a listing: the second look sees what a login shows, as the first one would have.
+    @Test(arguments: ["C_GetAttributeValue", "C_FindObjects"], [CKR_DEVICE_REMOVED, CKR_SESSION_HANDLE_INVALID])
+    func aListingLogsInAgain(function: String, result: CK_RV) async throws {
+        let module = try FaultyModule.withIdentity()
+        for uri in ["pkcs11:", "pkcs11:token=alpha"] {
+            let provider = try module.provider(["uri": uri])
+            let expected = await provider.listIdentities()
+            for skip in 0..<8 as Range<UInt32> {
+                module.fail(function, result, after: skip)
+                let list = await provider.listIdentities()
+                #expect(list.remarks.isEmpty && list.failures.isEmpty, "\(skip): \(list)")
+                #expect(list.identities.map(\.keyURI) == expected.identities.map(\.keyURI))
+                module.fail(function, result, times: 0)
+            }
+            try provider.deleteStoredCertificate()
+        }
+        #expect(module.control.tries_left(0) == 3)
+    }
+
+    /// A person is not asked for it by a listing, at the reader's pad.
+    @Test func aListingDoesNotAskAtThePad() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_flags(0, CK_FLAGS(CKF_PROTECTED_AUTHENTICATION_PATH), 0)
+        let provider = try module.provider()
+        _ = try await provider.getCertificate(NoUserInteraction())
+        module.fail("C_FindObjects", CKR_DEVICE_REMOVED)
+        let logins = module.calls("C_Login")
+        #expect(await provider.listIdentities().identities.count == 1)
+        #expect(module.calls("C_Login") == logins)
+    }
+
+    /// It is reset in the middle of a look-up, and again in the middle of the next attempts.
     @Test func aTokenThatIsResetTwiceIsNotEmpty() async throws {
         var outcomes: Set<CertificateProviderError.Code?> = []
-        for skip in 0..<40 as Range<UInt32> {
-            let module = try FaultyModule.withIdentity()
-            let provider = try module.provider(["uri": "pkcs11:token=alpha"])
-            module.fail("C_FindObjectsInit", CKR_DEVICE_REMOVED)
-            module.fail("C_GetAttributeValue", CKR_DEVICE_REMOVED, after: skip)
-            outcomes.insert(await code { _ = try await provider.getCertificate(NoUserInteraction()) })
+        for times in [1, 5] as [UInt32] {
+            for skip in 0..<40 as Range<UInt32> {
+                let module = try FaultyModule.withIdentity()
+                let provider = try module.provider(["uri": "pkcs11:token=alpha"])
+                module.fail("C_FindObjectsInit", CKR_DEVICE_REMOVED)
+                module.fail("C_GetAttributeValue", CKR_DEVICE_REMOVED, after: skip, times: times)
+                outcomes.insert(await code { _ = try await provider.getCertificate(NoUserInteraction()) })
+            }
         }
         #expect(outcomes == [nil, .tokenNotPresent])
     }

@@ -54,18 +54,23 @@ final class Token: Sendable {
     ) throws(CertificateProviderError) -> T {
         // A failure counts where it is this connection's own, and not where another thread has ended it meanwhile.
         var (failures, interruptions) = (0, 0)
+        var opening = opening
         while true {
             let connection = try connected()
             var failure = CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
             // Without a permission, what can be seen can be used: a public key, or one that somebody has logged in for.
             let opens = opening && pins.isPermitted
             let isReady = opens ? try open(connection, nil) : true
+            let hadLogin = connection.isOpen
             if isReady {
                 do throws(CryptokiError) { return try body(connection) } catch { failure = error }
             }
             let isInterrupted = connection.isOver
             let isLost = opens && failure.mayBeLostLogin && connection.hasLostLogin
             guard isInterrupted || isLost || failure.endsConnection else { throw describe(failure) }
+            // Without the login that was there, a second look would not see what the first one did.
+            let hasPad = connection.slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
+            opening = opening || hadLogin && isPINAtHand && !hasPad
             forget(connection)
             guard failure.isRepeatable else { throw describe(failure) }
             if isInterrupted { interruptions += 1 } else { failures += 1 }
