@@ -25,10 +25,13 @@ extension PKCS11TokenProvider: KeyGenerating {
                 }
             } catch {
                 // It would be destroyed later, when somebody relies on it.
-                try? await token.calls.run("destroying the key") { () throws(CertificateProviderError) in
-                    try made.takeBack()
-                }
-                throw error
+                let reason = error
+                do throws(CertificateProviderError) {
+                    try await token.calls.run("destroying the key") { () throws(CertificateProviderError) in
+                        try made.takeBack()
+                    }
+                } catch { throw made.left(by: error, after: reason) }
+                throw reason
             }
             return made.key
         }

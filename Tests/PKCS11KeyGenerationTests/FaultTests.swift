@@ -148,6 +148,35 @@ import Testing
         try token.write { _, session throws(CryptokiError) in try session.destroyAll(id: key.id) }
     }
 
+    /// A request could not be signed with it, and neither can anything else.
+    @Test(arguments: [CKR_FUNCTION_FAILED, CKR_DEVICE_ERROR, CKR_KEY_FUNCTION_NOT_PERMITTED, CKR_DATA_LEN_RANGE])
+    func aKeyThatCannotSignIsTakenBack(code: CK_RV) async throws {
+        let token = try token()
+        let made = try token.generate(.p256, label: "x")
+        Faults.plan.withLock { $0.signing = code }
+        #expect(throws: CertificateProviderError.self) { try token.sign([1], with: made.key, by: made.key.ways) }
+        try made.takeBack()
+        #expect(try tokens.count(.faults) == 0)
+    }
+
+    @Test func whatCannotBeTakenBackIsNamed() async throws {
+        let token = try token()
+        let made = try token.generate(.p256, label: "x")
+        Faults.plan.withLock {
+            $0.signing = CKR_FUNCTION_FAILED
+            $0.destruction = (0, CKR_ACTION_PROHIBITED)
+        }
+        let failure = try #require(await expect(code: .deleteFailed) { try made.takeBack() })
+        let error = made.left(by: failure, after: CertificateProviderError(.unavailable, "No request was made."))
+        #expect(error.code == .unavailable && error.message.hasPrefix("No request was made. "))
+        for part in ["the private key", "the public key", "id \(made.key.id.hexEncoded)"] {
+            #expect(error.message.contains(part), "\(error.message)")
+        }
+        Faults.plan.withLock { $0 = Faults.Plan() }
+        try made.takeBack()
+        #expect(try tokens.count(.faults) == 0)
+    }
+
     /// SoftHSM finds nothing on a token whose directory was moved away.
     @Test func aTokenThatVanishesHasNotLostItsKeys() async throws {
         let token = try token()

@@ -21,6 +21,7 @@ enum Faults {
         /// Of the next one, which works nevertheless.
         var lostAnswer: CK_RV?
         var destruction: (working: Int, code: CK_RV)?
+        var signing: CK_RV?
         /// The answer to the next generation, which works nevertheless.
         var lostGeneration: CK_RV?
         /// The next generation stops before it answers, having signalled the one, until the other is signalled.
@@ -117,6 +118,10 @@ enum Faults {
             }
             if let code = Faults.plan.withLock({ Faults.next(&$0.creation) }) { return code }
             return Faults.functions?.C_CreateObject?(session, template, count, object) ?? CKR_GENERAL_ERROR
+        }
+        copy.pointee.C_SignInit = { session, mechanism, key in
+            if let code = Faults.plan.withLock({ $0.signing }) { return code }
+            return Faults.functions?.C_SignInit?(session, mechanism, key) ?? CKR_GENERAL_ERROR
         }
         copy.pointee.C_DestroyObject = { session, object in
             if let code = Faults.plan.withLock({ Faults.next(&$0.destruction) }) { return code }

@@ -52,9 +52,11 @@ extension Session {
 
     /// The objects that have a `CKA_ID` when they are asked: to a module that does not search by it, every object has
     /// any.
-    private func objects(id: [UInt8]) throws(CryptokiError) -> [CK_OBJECT_HANDLE] {
+    /// - Parameter kind: Only those of this class.
+    func objects(id: [UInt8], _ kind: CK_OBJECT_CLASS? = nil) throws(CryptokiError) -> [CK_OBJECT_HANDLE] {
+        let attributes = (kind.map { [Attribute(CKA_CLASS, $0)] } ?? []) + [Attribute(CKA_ID, id)]
         var found: [CK_OBJECT_HANDLE] = []
-        for object in try objects(with: [Attribute(CKA_ID, id)]) where try attribute(CKA_ID, of: object) == id {
+        for object in try objects(with: attributes) where try attribute(CKA_ID, of: object) == id {
             found.append(object)
         }
         return found

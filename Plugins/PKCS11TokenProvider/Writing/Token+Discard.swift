@@ -40,12 +40,40 @@ extension Token {
             return failures
         }
         guard isFound else { throw noLongerThere() }
-        guard failures.isEmpty else {
-            throw CertificateProviderError(
-                .deleteFailed,
-                "The token '\(displayName)' still has \(failures.joined(separator: ", ")), id \(key.id.hexEncoded); delete it "
-                    + "with the token's own tool.")
+        guard failures.isEmpty else { throw stillThere(failures, key.id) }
+    }
+
+    /// Destroys every object with a `CKA_ID` that nobody else has. What they are need not be shown: a key that cannot
+    /// sign could not show it.
+    ///
+    /// - Throws: `deleteFailed` naming what is left.
+    func destroyAll(id: [UInt8]) throws(CertificateProviderError) {
+        let failures = try write { connection, session throws(CryptokiError) -> [String] in
+            // Without a login only the private key would not be there.
+            let privateKeys = try connection.findHidden(in: session) { () throws(CryptokiError) in
+                try session.objects(id: id, CKO_PRIVATE_KEY)
+            }
+            guard let privateKeys else { throw TokenConnection.searchWithoutLogin }
+            let others = try session.objects(id: id).filter { !privateKeys.contains($0) }
+            var failures: [String] = []
+            for object in privateKeys + others {
+                do throws(CryptokiError) { try session.destroy(object) } catch {
+                    // Some modules destroy both halves of a pair at once.
+                    if error.code == CKR_OBJECT_HANDLE_INVALID, others.contains(object) { continue }
+                    if error.endsConnection, !error.isUnspecific { throw error }
+                    failures.append("\(privateKeys.contains(object) ? "the private key" : "the public key") (\(error))")
+                }
+            }
+            return failures
         }
+        guard failures.isEmpty else { throw stillThere(failures, id) }
+    }
+
+    private func stillThere(_ failures: [String], _ id: [UInt8]) -> CertificateProviderError {
+        CertificateProviderError(
+            .deleteFailed,
+            "The token '\(displayName)' still has \(failures.joined(separator: ", ")), id \(id.hexEncoded); delete it with "
+                + "the token's own tool.")
     }
 
     /// Destroys the public key and the certificates of a key pair whose private key is gone.

@@ -70,10 +70,21 @@ struct MadeKey: Sendable {
     /// To be called before the key is given to somebody who remembers it.
     func handOver() throws(CertificateProviderError) { try entry.end() }
 
-    /// Destroys it.
+    /// Destroys it, also where it cannot sign: nobody else has its id, unless the module has chosen that itself.
+    /// - Throws: `deleteFailed`, naming what is left. The next one who writes to the token tries again.
     func takeBack() throws(CertificateProviderError) {
-        try key.token.discard(key)
+        if key.id == entry.id { try key.token.destroyAll(id: key.id) } else { try key.token.discard(key) }
         try entry.end()
+    }
+
+    /// Says of why nobody wants it that it is left as well.
+    func left(
+        by failure: CertificateProviderError, after reason: CertificateProviderError
+    ) -> CertificateProviderError {
+        var reason = reason
+        reason.message +=
+            " The key pair that was made for this, id \(key.id.hexEncoded), may be left: \(failure.message)"
+        return reason
     }
 }
 
