@@ -15,22 +15,29 @@ extension Tokens {
             return true
         }
         guard let found else { throw tokenNotPresent() }
-        return found
+        return try identity(of: found, with: try key(of: found))
     }
 
-    /// As ``identity(pin:)``, where that takes nobody; `nil` where somebody would have to be asked.
+    /// As ``identity(pin:)``, where that takes nobody; `nil` where somebody would have to be asked. The identity is used
+    /// as it is: where nothing but a `CKA_ID` says that the key is the certificate's, the key signs a probe before.
     func identityAtHand() throws(CertificateProviderError) -> Identity? {
-        try find { login, _ throws(CertificateProviderError) in
+        let found = try find { login, _ throws(CertificateProviderError) in
             guard login.isUnattended else { return false }
             try open(login, nil)
             return true
         }
+        guard let found else { return nil }
+        let key = try key(of: found)
+        if let privateKey = found.candidate.key, !privateKey.showsPublicKey {
+            try found.token.prove(key, asksEachTime: privateKey.needsPINEachTime)
+        }
+        return try identity(of: found, with: key)
     }
 
     /// - Parameter open: Logs in; false gives up.
     private func find(
         _ open: (_ login: Login, _ isFirst: Bool) throws(CertificateProviderError) -> Bool
-    ) throws(CertificateProviderError) -> Identity? {
+    ) throws(CertificateProviderError) -> Found? {
         var failures: [CertificateProviderError] = []
         let present = try present(&failures)
         guard !present.isEmpty else { throw failures.first ?? tokenNotPresent() }
@@ -45,7 +52,7 @@ extension Tokens {
             guard let closed = taken.first(where: { !$0.0.isOpen }) else { break }
             if !isFirst, candidates.isEmpty { throw closed.0.describe(TokenConnection.searchWithoutLogin) }
         }
-        return try identity(of: try choose(candidates, failures))
+        return try choose(candidates, failures)
     }
 
     /// Chooses as ``identity(pin:)`` does.
@@ -96,25 +103,30 @@ extension Tokens {
         return Remembered(leaf: leaf, uri: entry.attributes["uri"].flatMap { try? TokenURI($0) })
     }
 
-    private func identity(of found: Found) throws(CertificateProviderError) -> Identity {
+    private func key(of found: Found) throws(CertificateProviderError) -> TokenKey {
         let (candidate, token) = (found.candidate, found.token)
         let publicKey = candidate.certificate.publicKey
-        let (ways, chain) = try token.withConnection { connection throws(CryptokiError) in
-            let ways = SigningMechanism.all(
+        let ways = try token.withConnection { connection throws(CryptokiError) in
+            SigningMechanism.all(
                 for: publicKey, mechanisms: connection.mechanisms, allowed: candidate.key?.allowedMechanisms)
-            let chain = try connection.sessions.withSession { session throws(CryptokiError) in
-                var issuers = TokenReader.Issuers()
-                return try TokenReader(session: session, slot: connection.slot)
-                    .chain(of: candidate.certificate, &issuers)
-            }
-            return (ways, chain)
         }
         guard !ways.isEmpty else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
                 "The token '\(token.displayName)' has no mechanism that signs with the \(publicKey.displayName) key.")
         }
-        let key = TokenKey(publicKey: publicKey, uri: candidate.uri, ways: ways, id: candidate.id, token: token)
+        return TokenKey(publicKey: publicKey, uri: candidate.uri, ways: ways, id: candidate.id, token: token)
+    }
+
+    private func identity(of found: Found, with key: TokenKey) throws(CertificateProviderError) -> Identity {
+        let candidate = found.candidate
+        let chain = try found.token.withConnection { connection throws(CryptokiError) in
+            try connection.sessions.withSession { session throws(CryptokiError) in
+                var issuers = TokenReader.Issuers()
+                return try TokenReader(session: session, slot: connection.slot)
+                    .chain(of: candidate.certificate, &issuers)
+            }
+        }
         return try Identity(
             certificateChain: chain, key: key,
             provenance: .init(

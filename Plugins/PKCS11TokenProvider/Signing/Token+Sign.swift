@@ -1,7 +1,27 @@
 import CP11Kit
 import CertificateProviding
+import Crypto
 
 extension Token {
+    /// Makes sure that a key is that of its public key, by a signature where there was none on this connection.
+    ///
+    /// - Parameter asksEachTime: Whether the key wants the PIN for it. A person is not asked for that.
+    func prove(_ key: TokenKey, asksEachTime: Bool) throws(CertificateProviderError) {
+        guard let scheme = key.signatureSchemes.first else { return }
+        let (isProven, slot) = try withConnection { connection throws(CryptokiError) in
+            (connection.hasProvenKey(of: key.publicKey), connection.slot)
+        }
+        if isProven { return }
+        if asksEachTime, slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) || !isPINAtHand { return }
+        _ = try sign(Self.probe(), with: key, by: key.ways.filter { $0.scheme == scheme })
+    }
+
+    /// A message that can never be mistaken for one that means something, by what it begins with.
+    static func probe() -> [UInt8] {
+        let nonce = SymmetricKey(size: .bits256).withUnsafeBytes { Array($0) }
+        return Array("certprov proof of possession\0".utf8) + nonce
+    }
+
     /// Signs, and after the token was away looks for the key again and makes sure that it is the same one.
     func sign(
         _ message: [UInt8], with key: TokenKey, by ways: [SigningMechanism]
@@ -22,7 +42,8 @@ extension Token {
                 }
                 refusal = CertificateProviderError(
                     .keyMismatch,
-                    "The key on the token '\(displayName)' is no longer that of the certificate; obtain the identity anew."
+                    "The private key on the token '\(displayName)', id \(key.id.hexEncoded), is not the key of the "
+                        + "certificate; put its own key or certificate in its place, or name another identity in 'uri'."
                 )
             } catch {
                 if result.key.isProven { throw error }

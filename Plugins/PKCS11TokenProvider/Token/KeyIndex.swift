@@ -32,6 +32,9 @@ struct KeyIndex {
 }
 
 extension TokenReader.PrivateKey {
+    /// Whether something says whose private half this is, so that ``mayBe(_:)`` does.
+    var showsPublicKey: Bool { modulus != nil || !points.isEmpty }
+
     /// Whether this may be the private half of a public key. Where no public key lies beside it, only a signature
     /// tells.
     func mayBe(_ publicKey: PublicKeyInfo) -> Bool {

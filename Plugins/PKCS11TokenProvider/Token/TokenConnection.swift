@@ -143,6 +143,9 @@ final class TokenConnection: Sendable {
         return key
     }
 
+    /// Whether a signature has shown which key is that of a public key.
+    func hasProvenKey(of publicKey: PublicKeyInfo) -> Bool { state.withLock { $0.keys[publicKey]?.isProven ?? false } }
+
     /// Notes that a signature of `key` is one of the key that was looked for.
     func hasProven(_ key: Key, for publicKey: PublicKeyInfo) {
         update(key, for: publicKey) { $0?.isProven = true }

@@ -1,6 +1,5 @@
 import CP11Kit
 import CertificateProviding
-import Crypto
 
 extension Token {
     /// Lends a session for reading and writing on which the user is logged in. Where the token was removed or reset,
@@ -92,9 +91,7 @@ extension Token {
         let ways = SigningMechanism.all(
             for: publicKey, mechanisms: connection.mechanisms, allowed: key.allowedMechanisms)
         guard key.mayBe(publicKey), let scheme = ways.first?.scheme else { return false }
-        // Prefixed, so that the probe can never be mistaken for a message that means something.
-        let nonce = SymmetricKey(size: .bits256).withUnsafeBytes { Array($0) }
-        let probe = Array("certprov proof of possession\0".utf8) + nonce
+        let probe = Self.probe()
         do throws(CryptokiError) {
             let signature = try session.sign(
                 probe, with: key.handle, by: ways.filter { $0.scheme == scheme }, modulusBits: publicKey.bits,

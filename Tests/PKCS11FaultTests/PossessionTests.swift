@@ -1,0 +1,62 @@
+import CP11Kit
+import CertificateProviding
+import FaultyModuleControl
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// What a key has to show before an identity is used that rests on its token.
+@Suite(.timeLimit(.minutes(5))) struct PossessionTests {
+    /// Nothing but the id ties them, which only a signature tells: one for as long as the connection lasts.
+    @Test func aStoredIdentitySignsBeforeItIsUsed() async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        let authority = try FaultyModule.authority.get()
+        let identity = try authority.issue("client")
+        try module.add(identity.certificate, to: 0, id: 1)
+        try module.addKey(of: authority.issue("other"), to: 0)
+        module.control.insert(0, 0)
+        let provider = try module.provider()
+        let error = #expect(throws: CertificateProviderError.self) { try provider.getStoredCertificate() }
+        #expect(error?.code == .keyMismatch && error?.message.contains("id 01") == true, "\(String(describing: error))")
+        try module.addKey(of: identity, to: 0)
+        let before = module.calls("C_Sign")
+        #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
+        #expect(module.calls("C_Sign") == before + 2)
+        for _ in 0..<3 { #expect(try provider.getStoredCertificate() != nil) }
+        #expect(module.calls("C_Sign") == before + 2)
+        // A listing says which one would be taken, and lets nothing sign.
+        #expect(await provider.listIdentities().identities.count == 1)
+        #expect(module.calls("C_Sign") == before + 2)
+    }
+
+    /// A key that shows its modulus, or one that nobody has logged in for.
+    @Test func whatNeedsNoSignatureGetsNone() async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        try module.add(FaultyModule.rsaIdentity.get(), to: 0)
+        module.control.insert(0, 0)
+        #expect(try module.provider().getStoredCertificate() != nil)
+        let closed = try FaultyModule.withIdentity()
+        #expect(try closed.provider(["login": "never"]).getStoredCertificate() != nil)
+        for module in [module, closed] { #expect(module.calls("C_Sign") == 0) }
+    }
+
+    /// A key that wants the PIN each time gets the configured one for it, and asks nobody at the reader's pad.
+    @Test func aKeyThatAsksEachTimeIsProvenWithTheConfiguredPIN() async throws {
+        for hasPad in [false, true] {
+            let module = try FaultyModule()
+            module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+            try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
+            if hasPad { module.control.set_flags(0, CK_FLAGS(CKF_PROTECTED_AUTHENTICATION_PATH), 0) }
+            module.control.insert(0, 0)
+            let provider = try module.provider()
+            // Somebody has been at the pad, and the key has not signed yet.
+            let other = try FaultyModule.authority.get().issue("other").key.publicKey
+            if hasPad { #expect(try await provider.key(for: other, NoUserInteraction()) == nil) }
+            let before = module.control.confirmations()
+            for _ in 0..<2 { #expect(try provider.getStoredCertificate() != nil) }
+            #expect(module.control.confirmations() == before + (hasPad ? 0 : 1))
+        }
+    }
+}
