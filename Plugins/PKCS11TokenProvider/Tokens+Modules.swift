@@ -8,9 +8,13 @@ extension Tokens {
     /// - Parameter failures: Gets what kept modules from being looked at.
     func present(_ failures: inout [CertificateProviderError]) throws(CertificateProviderError) -> [(Token, Slot)] {
         let visits = try modules().map { module in (module: module, item: ()) }
-        let found = visit(visits, &failures) { [self] module, _ throws(CertificateProviderError) -> [Slot] in
-            guard let module = try module.module(for: settings.uri) else { return [] }
-            do throws(CryptokiError) { return try slots(of: module) } catch {
+        let looks = visit(visits, &failures) {
+            [self] module, _ throws(CertificateProviderError) -> (Slot.Look, [CertificateProviderError]) in
+            guard let module = try module.module(for: settings.uri) else { return (Slot.Look(), []) }
+            do throws(CryptokiError) {
+                let look = try look(at: module)
+                return (look, look.failures.map { $0.error(in: module) })
+            } catch {
                 // A module that starts without its tokens may not start at all.
                 let isAway = error.function == "C_Initialize" && state.withLock { !$0.tokens.isEmpty }
                 throw CertificateProviderError(
@@ -18,7 +22,10 @@ extension Tokens {
                     nativeCode: Int(clamping: error.code), underlying: error)
             }
         }
-        return distinct(Array(found.joined())).map { slot in
+        // Where the token is there that is meant, it does not matter what is in other readers.
+        let isFound = settings.uri.namesToken && looks.contains { !$0.0.slots.isEmpty }
+        if !isFound { failures += looks.flatMap(\.1) }
+        return distinct(looks.flatMap(\.0.slots)).map { slot in
             let token = token(in: slot)
             return (token, token.asUsed(slot))
         }
@@ -126,16 +133,21 @@ extension Tokens {
         }
     }
 
-    /// The slots with tokens that the URI matches. Where one is missing that was there before, the module may have to
-    /// be started again to see it.
-    private func slots(of module: Module) throws(CryptokiError) -> [Slot] {
-        let slots = try Slot.all(of: module, matching: settings.uri)
+    /// Looks for tokens that the URI matches. Where one is missing that was there before, the module may have to be
+    /// started again to see it.
+    private func look(at module: Module) throws(CryptokiError) -> Slot.Look {
+        var look = try Slot.look(at: module, for: settings.uri)
         let missing = state.withLock(\.tokens).filter { identity, token in
-            token.module === module && !slots.contains { $0.identity == identity }
+            token.module === module && !look.slots.contains { $0.identity == identity }
         }
+        guard !missing.isEmpty else { return look }
         missing.values.forEach { $0.lose() }
-        guard !missing.isEmpty, try module.startAgainToFind(beside: Slot.all(of: module)) else { return slots }
-        return try Slot.all(of: module, matching: settings.uri)
+        if try module.startAgainToFind(beside: look.slots + look.others) {
+            look = try Slot.look(at: module, for: settings.uri)
+        }
+        // Some modules have nothing else to say of a token that is gone.
+        look.failures.removeAll { $0.cause.isUnspecific }
+        return look
     }
 
     private func modules() throws(CertificateProviderError) -> [WantedModule] {

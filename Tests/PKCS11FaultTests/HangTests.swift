@@ -132,9 +132,41 @@ import Testing
         module.control.set_token(1, "beta", "0002", FaultyModule.pin)
         module.control.insert(0, 1)
         module.control.insert(1, 0)
+        for result in [CKR_GENERAL_ERROR, CKR_DEVICE_ERROR, CKR_DEVICE_MEMORY] {
+            let provider = try module.provider(["login": "never"])
+            module.fail(function, result)
+            let list = await provider.listIdentities()
+            #expect(list.identities.count == 1)
+            // What may be said of a token that is gone is no more than that.
+            let expected = result == CKR_GENERAL_ERROR ? .tokenNotPresent : CertificateProviderError.Code.unavailable
+            #expect(list.failures.map(\.code) == [expected], "\(list)")
+            #expect(list.failures.first?.nativeCode == Int(result))
+            let meaning = try module.provider(["uri": "pkcs11:token=alpha"])
+            module.fail(function, result)
+            #expect(try await meaning.getCertificate(NoUserInteraction()).key.signsValidly())
+            module.fail(function, result)
+            #expect(await meaning.listIdentities().failures.isEmpty)
+            module.fail(function, result, times: 0)
+        }
+        // Nothing is in them.
         let provider = try module.provider(["login": "never"])
-        module.fail(function, CKR_GENERAL_ERROR)
+        for result in [CKR_TOKEN_NOT_PRESENT, CKR_TOKEN_NOT_RECOGNIZED, CKR_DEVICE_REMOVED, CKR_SLOT_ID_INVALID] {
+            module.fail(function, result)
+            let list = await provider.listIdentities()
+            #expect(list.identities.count == 1 && list.failures.isEmpty, "\(list)")
+        }
+    }
+
+    /// It is all there is, and that nothing is seen in it is said.
+    @Test(arguments: ["C_GetSlotInfo", "C_GetTokenInfo"])
+    func aBrokenReaderIsNotEmpty(function: String) async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider()
+        module.fail(function, CKR_DEVICE_ERROR, times: .max)
         let list = await provider.listIdentities()
-        #expect(list.identities.count == 1)
+        #expect(list.identities.isEmpty && list.failures.map(\.code) == [.unavailable], "\(list)")
+        let names = function == "C_GetTokenInfo" ? ["'reader'", function] : [function]
+        for name in names { #expect(list.failures.first?.message.contains(name) == true, "\(list)") }
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .unavailable)
     }
 }

@@ -49,46 +49,11 @@ struct Slot: Sendable {
         token.flags |= CK_FLAGS(CKF_LOGIN_REQUIRED)
         return Slot(module: module, id: id, token: token)
     }
-
-    /// The initialised tokens in a module. Blocks.
-    ///
-    /// - Parameter uri: Only those that it matches.
-    /// - Throws: When there is none, what kept one from being looked at: a broken reader hides no other one.
-    static func all(of module: Module, matching uri: TokenURI? = nil) throws(CryptokiError) -> [Slot] {
-        var slots: [Slot] = []
-        var failure: CryptokiError?
-        let ids: [CK_SLOT_ID]
-        let generation = module.generation
-        do throws(CryptokiError) { ids = try presentSlots(of: module) } catch {
-            try module.restart(after: error, in: generation)
-            ids = try presentSlots(of: module)
-        }
-        for id in ids {
-            var slot = CK_SLOT_INFO()
-            var token = CK_TOKEN_INFO()
-            do throws(CryptokiError) {
-                try module.call("C_GetSlotInfo") { $0.C_GetSlotInfo?(id, &slot) }
-                try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &token) }
-            } catch {
-                // Pulled out meanwhile, or a reader with nothing readable in it.
-                if !error.endsConnection { failure = error }
-                continue
-            }
-            guard token.flags & UInt(CKF_TOKEN_INITIALIZED) != 0, uri?.matches(slot, token) ?? true else { continue }
-            slots.append(Slot(module: module, id: id, token: token))
-        }
-        if slots.isEmpty, let failure { throw failure }
-        return slots
-    }
-
-    private static func presentSlots(of module: Module) throws(CryptokiError) -> [CK_SLOT_ID] {
-        try module.list("C_GetSlotList", maximum: 1024) { $0.C_GetSlotList?(CK_BBOOL(CK_TRUE), $1, $2) }
-    }
 }
 
 /// The text in a fixed field of a PKCS#11 structure: UTF-8, padded with blanks (PKCS#11, section 3.2), or by careless
 /// vendors with NULs.
-private func text<Field>(_ field: Field) -> String {
+func text<Field>(_ field: Field) -> String {
     withUnsafeBytes(of: field) { bytes in
         let end = bytes.lastIndex { $0 != 0x20 && $0 != 0 }.map { $0 + 1 } ?? 0
         return String(decoding: bytes[..<end].prefix { $0 != 0 }, as: UTF8.self)

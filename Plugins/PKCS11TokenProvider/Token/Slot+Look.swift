@@ -1,0 +1,84 @@
+import CP11Kit
+import CertificateProviding
+
+extension Slot {
+    /// What is in the slots of a module when they are looked at.
+    struct Look: Sendable {
+        /// The initialised tokens that are looked for.
+        var slots: [Slot] = []
+        /// Those that are not.
+        var others: [Slot] = []
+        /// What kept readers from being looked at: a broken one hides no other.
+        var failures: [Failure] = []
+    }
+
+    /// A reader that cannot be looked at.
+    struct Failure: Sendable {
+        /// What the module calls it, where it does.
+        let reader: String
+        let cause: CryptokiError
+    }
+
+    /// Looks at the slots of a module. Blocks.
+    ///
+    /// - Parameter uri: Which tokens are looked for.
+    static func look(at module: Module, for uri: TokenURI? = nil) throws(CryptokiError) -> Look {
+        let ids: [CK_SLOT_ID]
+        let generation = module.generation
+        do throws(CryptokiError) { ids = try presentSlots(of: module) } catch {
+            try module.restart(after: error, in: generation)
+            ids = try presentSlots(of: module)
+        }
+        var look = Look()
+        for id in ids {
+            var info = CK_SLOT_INFO()
+            var token = CK_TOKEN_INFO()
+            do throws(CryptokiError) {
+                try module.call("C_GetSlotInfo") { $0.C_GetSlotInfo?(id, &info) }
+                try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &token) }
+            } catch {
+                if error.isOfNoToken { continue }
+                look.failures.append(Failure(reader: text(info.slotDescription), cause: error))
+                continue
+            }
+            guard token.flags & UInt(CKF_TOKEN_INITIALIZED) != 0 else { continue }
+            let slot = Slot(module: module, id: id, token: token)
+            if uri?.matches(info, token) ?? true { look.slots.append(slot) } else { look.others.append(slot) }
+        }
+        return look
+    }
+
+    /// The initialised tokens in a module. Blocks.
+    ///
+    /// - Parameter uri: Only those that it matches.
+    /// - Throws: When there is none, what kept one from being looked at, unless it may merely be gone.
+    static func all(of module: Module, matching uri: TokenURI? = nil) throws(CryptokiError) -> [Slot] {
+        let look = try look(at: module, for: uri)
+        if look.slots.isEmpty, let failure = look.failures.last(where: { !$0.cause.endsConnection }) {
+            throw failure.cause
+        }
+        return look.slots
+    }
+
+    private static func presentSlots(of module: Module) throws(CryptokiError) -> [CK_SLOT_ID] {
+        try module.list("C_GetSlotList", maximum: 1024) { $0.C_GetSlotList?(CK_BBOOL(CK_TRUE), $1, $2) }
+    }
+}
+
+extension Slot.Failure {
+    func error(in module: Module) -> CertificateProviderError {
+        let reader = reader.isEmpty ? "A reader" : "The reader '\(reader.withVisibleControls)'"
+        // Some modules have nothing else to say of a token that is gone.
+        return CertificateProviderError(
+            cause.isUnspecific ? .tokenNotPresent : .unavailable,
+            "\(reader) of the PKCS#11 module '\(module.name)' fails (\(cause)); see whether it and its token work.",
+            nativeCode: Int(clamping: cause.code), underlying: cause)
+    }
+}
+
+extension CryptokiError {
+    /// Whether there is nothing in the slot that could be a token: pulled out meanwhile, or nothing readable.
+    fileprivate var isOfNoToken: Bool {
+        [CKR_TOKEN_NOT_PRESENT, CKR_TOKEN_NOT_RECOGNIZED, CKR_DEVICE_REMOVED, CKR_SLOT_ID_INVALID].contains(code)
+    }
+}
