@@ -24,6 +24,7 @@ extension Tokens {
         var list = IdentityList()
         if settings.pinValue != nil { list.remarks.append(Settings.pinValueIsUnsafe) }
         let present = try present(&list.failures)
+        if present.isEmpty, list.failures.isEmpty { list.remarks.append(remarkOnNoToken) }
         open(present, &list)
         let listing = self.list(present)
         list.failures += listing.failures

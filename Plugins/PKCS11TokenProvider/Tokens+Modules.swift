@@ -25,6 +25,7 @@ extension Tokens {
         // Where the token is there that is meant, it does not matter what is in other readers.
         let isFound = settings.uri.namesToken && looks.contains { !$0.0.slots.isEmpty }
         if !isFound { failures += looks.flatMap(\.1) }
+        state.withLock { $0.unmatched = Unmatched(looks.map(\.0)) }
         return distinct(looks.flatMap(\.0.slots)).map { slot in
             let token = token(in: slot)
             return (token, token.asUsed(slot))

@@ -16,6 +16,8 @@ final class Tokens: Sendable {
         var modules: [WantedModule]?
         /// Those that were met, by what they are: each keeps its connection and its PIN.
         var tokens: [Slot.Identity: Token] = [:]
+        /// What else there was at the last look.
+        var unmatched = Unmatched([])
     }
 
     init(_ settings: Settings, _ environment: ProviderEnvironment) {
@@ -94,12 +96,4 @@ final class Tokens: Sendable {
     }
 
     func logout() { state.withLock { $0.tokens.values }.forEach { $0.logout() } }
-
-    func tokenNotPresent() -> CertificateProviderError {
-        let modules = state.withLock { state in state.tokens.values.map(\.module) }
-        let others = modules.first.flatMap { module in (try? Slot.all(of: module)).map(module.tokensInUse) } ?? []
-        return CertificateProviderError(
-            .tokenNotPresent, "There is no token that matches '\(settings.uri.text.withVisibleControls)'; insert it."
-        ).naming(others)
-    }
 }

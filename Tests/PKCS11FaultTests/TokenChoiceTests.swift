@@ -90,6 +90,40 @@ import Testing
         #expect(module.control.tries_left(1) == 3)
     }
 
+    /// A URI may be wrong, and one that is right may look for what nobody has made yet.
+    @Test func aListingNamesTheTokensThatAreNotMeant() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_token(1, "beta", "0002", FaultyModule.pin)
+        let provider = try module.provider(["uri": "pkcs11:token=gamma"])
+        for (slot, parts) in [(-1, ["token=alpha"]), (1, ["token=alpha", "token=beta"])] as [(Int32, [String])] {
+            module.control.insert(1, slot)
+            let list = await provider.listIdentities()
+            #expect(list.remarks.count == 1 && list.failures.isEmpty, "\(list)")
+            for part in ["'pkcs11:token=gamma'"] + parts {
+                #expect(list.remarks.first?.contains(part) == true, "\(list.remarks)")
+            }
+            #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .tokenNotPresent)
+        }
+        for slot in 0...1 as ClosedRange<UInt32> { module.control.insert(slot, -1) }
+        let remarks = await provider.listIdentities().remarks
+        #expect(remarks == ["No token matches 'pkcs11:token=gamma'. There is no other."])
+    }
+
+    @Test func aTokenThatIsNotInitialisedIsNotToBeInserted() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_flags(0, 0, CK_FLAGS(CKF_TOKEN_INITIALIZED))
+        let provider = try module.provider(["uri": "pkcs11:token=alpha"])
+        let remarks = await provider.listIdentities().remarks
+        #expect(remarks.count == 1 && remarks[0].contains("'reader', not initialised"), "\(remarks)")
+        do {
+            _ = try await provider.getCertificate(NoUserInteraction())
+            Issue.record("there is an identity on it")
+        } catch {
+            #expect(error.code == .tokenNotPresent)
+            #expect(error.message.contains("initialise the one in the reader 'reader'"), "\(error)")
+        }
+    }
+
     /// Why a listing says that none would be taken.
     private func choice(_ provider: PKCS11TokenProvider) async -> CertificateProviderError.Code? {
         if case .failure(let error) = await provider.listIdentities().choice { error.code } else { nil }

@@ -8,6 +8,8 @@ extension Slot {
         var slots: [Slot] = []
         /// Those that are not.
         var others: [Slot] = []
+        /// The readers with a token that nobody has initialised yet.
+        var uninitialised: [String] = []
         /// What kept readers from being looked at: a broken one hides no other.
         var failures: [Failure] = []
     }
@@ -41,7 +43,10 @@ extension Slot {
                 look.failures.append(Failure(reader: text(info.slotDescription), cause: error))
                 continue
             }
-            guard token.flags & UInt(CKF_TOKEN_INITIALIZED) != 0 else { continue }
+            guard token.flags & UInt(CKF_TOKEN_INITIALIZED) != 0 else {
+                look.uninitialised.append(text(info.slotDescription).withVisibleControls)
+                continue
+            }
             let slot = Slot(module: module, id: id, token: token)
             if uri?.matches(info, token) ?? true { look.slots.append(slot) } else { look.others.append(slot) }
         }

@@ -1,0 +1,48 @@
+import CP11Kit
+import CertificateProviding
+import Synchronization
+
+extension Tokens {
+    /// The tokens that the URI does not match: one of them may be meant.
+    struct Unmatched {
+        /// Their URIs. Two modules may show the same one.
+        let uris: [String]
+        /// The readers of those that are not initialised.
+        let uninitialised: [String]
+
+        init(_ looks: [Slot.Look]) {
+            var seen = Set<String>()
+            uris = looks.flatMap(\.others).compactMap {
+                TokenURI.text(of: $0.token, class: nil, id: [], label: [])
+            }.filter { seen.insert($0).inserted }
+            uninitialised = looks.flatMap(\.uninitialised)
+        }
+    }
+
+    /// What a listing says where there is no token that the URI matches.
+    var remarkOnNoToken: String {
+        let unmatched = state.withLock(\.unmatched)
+        let all =
+            unmatched.uris.map { "'\($0)'" }
+            + unmatched.uninitialised.map { "one in the reader '\($0)', not initialised" }
+        let named = all.prefix(TokenReader.maximumRemarks)
+        let rest = all.count > named.count ? ", and \(all.count - named.count) more" : ""
+        return "No token matches '\(settings.uri.text.withVisibleControls)'. "
+            + (all.isEmpty ? "There is no other." : "There are: \(named.joined(separator: ", "))\(rest).")
+    }
+
+    func tokenNotPresent() -> CertificateProviderError {
+        let modules = state.withLock { state in state.tokens.values.map(\.module) }
+        let others = modules.first.flatMap { module in (try? Slot.all(of: module)).map(module.tokensInUse) } ?? []
+        // Some modules always have such a one.
+        let readers = state.withLock(\.unmatched.uninitialised).prefix(TokenReader.maximumRemarks)
+        let rest =
+            readers.isEmpty
+            ? "insert it."
+            : "insert it, or initialise the one in the reader "
+                + "\(readers.map { "'\($0)'" }.joined(separator: " or ")) with its own tool."
+        return CertificateProviderError(
+            .tokenNotPresent, "There is no token that matches '\(settings.uri.text.withVisibleControls)'; \(rest)"
+        ).naming(others)
+    }
+}
