@@ -35,7 +35,7 @@ static CK_RV finalize(void *reserved) {
 }
 
 static void pad(unsigned char *field, size_t size, const char *text) {
-    memset(field, ' ', size);
+    memset(field, state.pads_with_nuls ? 0 : ' ', size);
     memcpy(field, text, strlen(text) < size ? strlen(text) : size);
 }
 

@@ -67,6 +67,8 @@ struct state {
     unsigned long openings;
     unsigned pins, confirmations, most_sessions, shared_uses;
     int cannot_lock;
+    /// What fields of a fixed length end with; a blank where it is not set.
+    int pads_with_nuls;
     /// Changed without the lock: the calls that are in the library, and how often one came while another one was there.
     unsigned inside, overlaps;
     struct {

@@ -124,6 +124,22 @@ import Testing
         }
     }
 
+    /// Some modules end their texts with NULs. A URI that was remembered before may have them.
+    @Test(arguments: [
+        "model=faulty;token=alpha", "model=faulty" + String(repeating: "%00", count: 10) + ";token=alpha",
+        "serial=0001;manufacturer=certprov", "library-description=faulty;library-manufacturer=certprov;token=alpha",
+        "slot-description=reader;slot-manufacturer=certprov;token=alpha%00",
+    ])
+    func paddingDoesNotMatter(path: String) async throws {
+        for padsWithNULs in [true, false] {
+            let module = try FaultyModule.withIdentity()
+            if padsWithNULs { module.control.pad_with_nuls() }
+            let list = await (try module.provider(["uri": "pkcs11:" + path])).listIdentities()
+            #expect(list.identities.count == 1, "\(list)")
+            #expect(list.identities.first?.keyURI?.contains("model=faulty;") == true, "\(list.identities)")
+        }
+    }
+
     /// Why a listing says that none would be taken.
     private func choice(_ provider: PKCS11TokenProvider) async -> CertificateProviderError.Code? {
         if case .failure(let error) = await provider.listIdentities().choice { error.code } else { nil }

@@ -64,7 +64,7 @@ struct Library: Sendable {
             _ = within(lock) { p11_kit_module_finalize(functions) }
             throw CryptokiError(function: "C_GetInfo", code: result)
         }
-        return (lock, info)
+        return (lock, info.paddedWithBlanks)
     }
 
     /// - Returns: What has to be held during calls.

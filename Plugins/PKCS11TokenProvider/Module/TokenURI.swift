@@ -33,6 +33,11 @@ final class TokenURI: Sendable {
                 "The PKCS#11 URI '\(self.text.withVisibleControls)' has an attribute that is not known here, so that "
                     + "nothing can match it; see RFC 7512, section 2.3.")
         }
+        // What was remembered of a token that pads its fields with NULs has them.
+        let pad = FieldPadding(keepsEmpty: true)
+        p11_kit_uri_get_module_info(uri).pointee.padWithBlanks(pad)
+        p11_kit_uri_get_slot_info(uri).pointee.padWithBlanks(pad)
+        p11_kit_uri_get_token_info(uri).pointee.padWithBlanks(pad)
         guard pinSource == nil || pinValue == nil else {
             throw CertificateProviderError(
                 .configurationInvalid,

@@ -40,9 +40,10 @@ extension Slot {
                 try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &token) }
             } catch {
                 if error.isOfNoToken { continue }
-                look.failures.append(Failure(reader: text(info.slotDescription), cause: error))
+                look.failures.append(Failure(reader: text(info.paddedWithBlanks.slotDescription), cause: error))
                 continue
             }
+            (info, token) = (info.paddedWithBlanks, token.paddedWithBlanks)
             guard token.flags & UInt(CKF_TOKEN_INITIALIZED) != 0 else {
                 look.uninitialised.append(text(info.slotDescription).withVisibleControls)
                 continue

@@ -31,7 +31,7 @@ struct Slot: Sendable {
     func lookedAtAgain() throws(CryptokiError) -> Slot {
         var now = CK_TOKEN_INFO()
         try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &now) }
-        return Slot(module: module, id: id, token: now)
+        return Slot(module: module, id: id, token: now.paddedWithBlanks)
     }
 
     /// Throws where the token is in the slot no more.
@@ -48,15 +48,6 @@ struct Slot: Sendable {
         var token = token
         token.flags |= CK_FLAGS(CKF_LOGIN_REQUIRED)
         return Slot(module: module, id: id, token: token)
-    }
-}
-
-/// The text in a fixed field of a PKCS#11 structure: UTF-8, padded with blanks (PKCS#11, section 3.2), or by careless
-/// vendors with NULs.
-func text<Field>(_ field: Field) -> String {
-    withUnsafeBytes(of: field) { bytes in
-        let end = bytes.lastIndex { $0 != 0x20 && $0 != 0 }.map { $0 + 1 } ?? 0
-        return String(decoding: bytes[..<end].prefix { $0 != 0 }, as: UTF8.self)
     }
 }
 

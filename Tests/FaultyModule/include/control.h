@@ -66,6 +66,8 @@ struct faulty_control {
     unsigned (*overlaps)(void);
     /// Makes it a library that cannot lock.
     void (*forbid_threads)(void);
+    /// Texts of slots, tokens and the library end with NULs instead of blanks.
+    void (*pad_with_nuls)(void);
 };
 
 /// The module exports this beside `C_GetFunctionList`.
