@@ -133,7 +133,7 @@ extension Settings {
             summary: "The RFC 7512 URI of the identity, or as much of it as tells it from others."),
         ParameterDescriptor(
             Parameter.modulePath, .library, defaultValue: "the modules that p11-kit is configured with",
-            summary: "The PKCS#11 library to load."),
+            summary: "The PKCS#11 library to load, or the directory of the one that 'module-name' in 'uri' names."),
         ParameterDescriptor(
             Parameter.pinSource, .secretSource, defaultValue: "the URI's pin-source; else a person is asked",
             summary: "Where the PIN is."),

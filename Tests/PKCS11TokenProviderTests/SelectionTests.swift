@@ -1,4 +1,5 @@
 import CertificateProviding
+import Foundation
 import PKCS11TokenProvider
 import TestSupport
 import Testing
@@ -95,14 +96,42 @@ import Testing
     }
 
     /// By p11-kit's name, and by that of the library (RFC 7512, section 2.3), whichever way it is loaded.
-    @Test(arguments: ["softhsm", "softhsm2", "libsofthsm2", "libsofthsm2.so"]) func byName(name: String) async throws {
+    @Test(arguments: ["softhsm", "softhsm2", "libsofthsm2", "libsofthsm2.so", "SoftHSM", "LibSoftHSM2.SO"])
+    func byName(name: String) async throws {
         var setup = try TokenSetup(.softhsm)
         setup.uri = "pkcs11:token=\(TestModule.softhsm.label(.main));object=p256?module-name=\(name)"
         try await setup.identity().verifyPossession()
         try await setup.with("module-path", TestModule.softhsm.library).identity().verifyPossession()
         setup.uri = "pkcs11:?module-name=x\(name)"
         let error = await failure { _ = try await setup.with("module-path", TestModule.softhsm.library).identity() }
-        #expect(error?.code == .unavailable)
+        #expect(error?.code == .unavailable && error?.message.contains("'module-name' in 'uri' names another") == true)
+    }
+
+    /// RFC 7512, section 2.4: `module-path` may be the directory in which `module-name` is looked for.
+    @Test(arguments: ["softhsm2", "SoftHSM2", "libsofthsm2.so"]) func byDirectory(name: String) async throws {
+        var setup = try TokenSetup(.softhsm)
+        let directory = String(TestModule.softhsm.library.prefix { $0 != "." }.dropLast("/libsofthsm2".count))
+        let token = "pkcs11:token=\(TestModule.softhsm.label(.main));object=p256?"
+        setup.uri = token + "module-name=\(name)&module-path=\(directory)"
+        try await setup.identity().verifyPossession()
+        setup.uri = token + "module-name=\(name)"
+        try await setup.with("module-path", directory + "/").identity().verifyPossession()
+        setup.uri = token + "module-name=x\(name)&module-path=\(directory)"
+        let other = await failure { _ = try await setup.identity() }
+        #expect(other?.code == .unavailable, "\(String(describing: other))")
+        #expect(other?.message.contains("'x\(name)' in the directory '\(directory)'") == true)
+        setup.uri = token + "module-path=\(directory)"
+        #expect(await failure { _ = try await setup.identity() }?.code == .configurationInvalid)
+    }
+
+    /// Relative to the working directory, and in a URI to nothing.
+    @Test func byRelativePath() async throws {
+        var setup = try TokenSetup(.softhsm)
+        let up = FileManager.default.currentDirectoryPath.split(separator: "/").map { _ in "../" }.joined()
+        let path = up + TestModule.softhsm.library.dropFirst()
+        try await setup.with("module-path", path).identity().verifyPossession()
+        setup.uri += "&module-path=" + path
+        #expect(await failure { _ = try setup.provider() }?.code == .configurationInvalid)
     }
 
     @Test(arguments: ["module-path parameter", "module-path in the URI"]) func byPath(way: String) async throws {

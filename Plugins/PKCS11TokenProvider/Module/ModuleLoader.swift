@@ -1,5 +1,6 @@
 import CP11Kit
 import CertificateProviding
+import FoundationEssentials
 import Glibc
 
 /// Finds the modules that a URI asks for, so that no other is initialised: some take seconds, and some print.
@@ -7,16 +8,18 @@ enum ModuleLoader {
     /// Returns the modules, loaded and not yet initialised.
     ///
     /// - Parameters:
-    ///   - path: The module's library, where the configuration names it; otherwise the URI's `module-path`, its
-    ///     `module-name`, or all that p11-kit is configured with.
+    ///   - path: The module's library, or the directory that the URI's `module-name` is in, where the configuration
+    ///     names it; otherwise the URI's `module-path`, its `module-name`, or all that p11-kit is configured with.
     ///   - timeout: Of calls.
-    /// - Throws: `unavailable` when p11-kit itself fails or no such module is configured; `fileNotFound`.
+    /// - Throws: `unavailable` when p11-kit itself fails or there is no such module; `fileNotFound`;
+    ///   `configurationInvalid` for a directory without a name.
     static func modules(
         for uri: TokenURI, path: String?, timeout: Duration
     ) throws(CertificateProviderError) -> [WantedModule] {
         let handles: ModuleHandles
-        if let path = path ?? uri.modulePath {
-            handles = try load(path)
+        let path = path ?? uri.modulePath
+        if let path {
+            handles = try load(library(at: path, named: uri.moduleName))
         } else {
             guard let list = p11_kit_modules_load(nil, 0) else {
                 throw CertificateProviderError(.unavailable, "p11-kit cannot load its modules: \(message()).")
@@ -25,25 +28,63 @@ enum ModuleLoader {
         }
         var modules: [WantedModule] = []
         for functions in handles.functions {
-            let name = string(p11_kit_module_get_name(functions)) ?? path ?? uri.modulePath ?? "unnamed"
+            let name = string(p11_kit_module_get_name(functions)) ?? path ?? "unnamed"
             guard isWanted(functions, name, uri) else { continue }
             modules.append(WantedModule(functions, name: name, owner: handles, timeout: timeout))
         }
-        if modules.isEmpty, let name = uri.moduleName {
+        if modules.isEmpty, let name = uri.moduleName?.withVisibleControls {
+            if let path = path?.withVisibleControls {
+                throw CertificateProviderError(
+                    .unavailable,
+                    "'module-path' leads to the PKCS#11 module '\(path)', and 'module-name' in 'uri' names another one, "
+                        + "'\(name)'; remove one of them.")
+            }
             throw CertificateProviderError(
                 .unavailable,
-                "p11-kit is configured with no module '\(name.withVisibleControls)'; 'p11-kit list-modules' shows which."
+                "p11-kit is configured with no module '\(name)'; 'p11-kit list-modules' shows which."
             )
         }
         return modules
     }
 
-    private static func load(_ path: String) throws(CertificateProviderError) -> ModuleHandles {
-        guard access(path, F_OK) == 0 || !path.contains("/") else {
+    /// Returns the path of a library, absolute: p11-kit has another idea of what others are relative to.
+    ///
+    /// - Parameter name: Where the path is a directory, the library that is meant in it (RFC 7512, section 2.4).
+    private static func library(at path: String, named name: String?) throws(CertificateProviderError) -> String {
+        let shown = path.withVisibleControls
+        let absolute = path.hasPrefix("/") ? path : FileManager.default.currentDirectoryPath + "/" + path
+        var status = stat()
+        guard stat(absolute, &status) == 0 else {
+            // p11-kit looks for a mere name where its modules are.
+            if !path.contains("/") { return path }
             throw CertificateProviderError(
-                .fileNotFound,
-                "There is no PKCS#11 module '\(path.withVisibleControls)'; set 'module-path' to its library.")
+                .fileNotFound, "There is no PKCS#11 module '\(shown)'; set 'module-path' to its library.")
         }
+        guard status.st_mode & S_IFMT == S_IFDIR else { return absolute }
+        guard let name else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "'module-path' is the directory '\(shown)'; set it to a library, or name one there with 'module-name' in "
+                    + "'uri'.")
+        }
+        let files: [String]
+        do { files = try FileManager.default.contentsOfDirectory(atPath: absolute) } catch {
+            throw CertificateProviderError(
+                .unavailable, "The directory '\(shown)' that 'module-path' names cannot be read.", underlying: error)
+        }
+        // Several versions may lie beside each other: the name without one is the shortest.
+        let found = files.filter { $0.lowercased().contains(".so") && libraryName($0) == libraryName(name) }
+            .min { ($0.count, $0) < ($1.count, $1) }
+        guard let found else {
+            throw CertificateProviderError(
+                .unavailable,
+                "There is no PKCS#11 module '\(name.withVisibleControls)' in the directory '\(shown)' that 'module-path' "
+                    + "names.")
+        }
+        return absolute + "/" + found
+    }
+
+    private static func load(_ path: String) throws(CertificateProviderError) -> ModuleHandles {
         guard let functions = p11_kit_module_load(path, 0) else {
             throw CertificateProviderError(
                 .unavailable, "The PKCS#11 module '\(path.withVisibleControls)' cannot be loaded: \(message()).")
@@ -56,15 +97,16 @@ enum ModuleLoader {
     ) -> Bool {
         if let wanted = uri.moduleName {
             let file = string(p11_kit_module_get_filename(functions))
-            return name == wanted || [name, file ?? name].contains { libraryName($0) == libraryName(wanted) }
+            return [name, file ?? name].contains { libraryName($0) == libraryName(wanted) }
         }
         // Trust anchors, which have no keys.
         return string(p11_kit_config_option(functions, "trust-policy")) != "yes"
     }
 
-    /// A library's name without its path, its suffix and `lib` (RFC 7512, section 2.3).
+    /// A library's name without its path, `lib` and its suffix, in small letters: what it is compared by (RFC 7512,
+    /// section 2.4).
     private static func libraryName(_ path: String) -> Substring {
-        let file = path.split(separator: "/").last ?? ""
+        let file = path.lowercased().split(separator: "/").last ?? ""
         let stem = file.split(separator: ".").first ?? file
         return stem.hasPrefix("lib") ? stem.dropFirst(3) : stem
     }

@@ -44,6 +44,12 @@ final class TokenURI: Sendable {
                 "A PKCS#11 URI must not have both 'pin-source' and 'pin-value' (RFC 7512, section 2.4); remove "
                     + "'pin-value'.")
         }
+        guard modulePath?.hasPrefix("/") ?? true else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The 'module-path' of a PKCS#11 URI must be absolute (RFC 7512, section 2.4): what it would be relative to "
+                    + "is not said.")
+        }
         guard p11_kit_uri_get_slot_id(uri) == CK_SLOT_ID.max else {
             throw CertificateProviderError(
                 .configurationInvalid,
