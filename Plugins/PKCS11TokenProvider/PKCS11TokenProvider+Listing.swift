@@ -34,7 +34,7 @@ extension Tokens {
             if !token.isOpen, slot.has(UInt(CKF_LOGIN_REQUIRED)) {
                 list.remarks.append(
                     "The token '\(token.displayName)' hides its private keys before login: which certificates have one "
-                        + "is not known. Set 'pin-source' to see it.")
+                        + "is not known.\(wayToSeeKeys(on: token, slot))")
             }
         }
         let choice = choice(listing.found.map(\.found), present, list.failures)
@@ -55,6 +55,16 @@ extension Tokens {
         }
         list.failures = list.failures.map { $0.attributed(to: provider) }
         return list
+    }
+
+    /// What makes a listing show private keys, where it does not need a PIN that it has: why that was of no use is told
+    /// apart.
+    private func wayToSeeKeys(on token: Token, _ slot: Slot) -> String {
+        if slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) {
+            return " Its PIN is typed at the reader's own pad, where a listing asks nobody."
+        }
+        if settings.login == .never { return " Set 'login' to 'auto' to see it." }
+        return token.isPINAtHand ? "" : " Set 'pin-source' to see it."
     }
 
     /// Logs in where a PIN is configured and it is clear for which token.

@@ -124,6 +124,22 @@ import Testing
         }
     }
 
+    /// Only where it would help is one told to configure a PIN.
+    @Test func whatAListingWantsHelps() async throws {
+        func remark(_ pin: String?, _ settings: [String: String] = [:], flags: CK_FLAGS = 0) async throws -> String {
+            let module = try FaultyModule.withIdentity()
+            module.control.set_flags(0, flags, 0)
+            let list = await (try module.provider(pin: pin, ["uri": "pkcs11:token=alpha"].merging(settings) { $1 }))
+                .listIdentities()
+            #expect(list.remarks.count == 1, "\(list)")
+            return list.remarks.first ?? ""
+        }
+        #expect(try await remark(nil).contains("Set 'pin-source'"))
+        #expect(try await !remark("wrong").contains("'pin-source'"))
+        #expect(try await remark(nil, flags: CK_FLAGS(CKF_PROTECTED_AUTHENTICATION_PATH)).contains("pad"))
+        #expect(try await remark(nil, ["login": "never"]).contains("Set 'login'"))
+    }
+
     /// Some modules end their texts with NULs. A URI that was remembered before may have them.
     @Test(arguments: [
         "model=faulty;token=alpha", "model=faulty" + String(repeating: "%00", count: 10) + ";token=alpha",
