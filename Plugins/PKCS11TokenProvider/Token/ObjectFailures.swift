@@ -1,3 +1,4 @@
+import CP11Kit
 import CertificateProviding
 
 /// What is wrong with single objects on a token: as many as anybody reads, and how many more there are.
@@ -13,7 +14,15 @@ struct ObjectFailures {
     }
 
     mutating func append<T>(_ reading: TokenReader.Reading<T>, on slot: Slot) {
-        let known = reading.errors.map { CertificateProviderError($0, token: slot.displayName) }
+        let known = reading.errors.map { error in
+            guard error.code == CKR_OBJECT_HANDLE_INVALID else {
+                return CertificateProviderError(error, token: slot.displayName)
+            }
+            return CertificateProviderError(
+                .unavailable,
+                "An object on the token '\(slot.displayName)' was deleted while it was read, or a logout has hidden it; try "
+                    + "again (\(error)).", nativeCode: Int(clamping: error.code), underlying: error)
+        }
         known.forEach { append($0) }
         count += reading.unreadable - known.count
     }

@@ -118,13 +118,14 @@ struct TokenReader {
             do throws(CryptokiError) {
                 if let one = try read(object) { reading.found.append(one) }
             } catch {
-                if error.endsConnection, !error.isUnspecific { throw error }
+                // One that was deleted meanwhile is no more than gone.
+                if error.endsConnection, !error.mayBeOfOneObject { throw error }
                 reading.unreadable += 1
                 if reading.errors.count < ObjectFailures.maximum { reading.errors.append(error) }
             }
         }
-        // Some modules have nothing else to say of a token that is gone.
-        if reading.found.isEmpty, let error = reading.errors.first(where: \.isUnspecific) { throw error }
+        // Some modules have nothing else to say of a token that is gone, or of a login that is.
+        if reading.found.isEmpty, let error = reading.errors.first(where: \.mayBeOfOneObject) { throw error }
         return reading
     }
 
@@ -134,4 +135,9 @@ struct TokenReader {
             (0..<buffer.count / size).map { buffer.loadUnaligned(fromByteOffset: $0 * size, as: CK_ULONG.self) }
         }
     }
+}
+
+extension CryptokiError {
+    /// Whether the module may mean one object where it could also mean the token.
+    fileprivate var mayBeOfOneObject: Bool { isUnspecific || code == CKR_OBJECT_HANDLE_INVALID }
 }
