@@ -102,13 +102,23 @@ extension TokenReader {
     }
 
     private func certificates(withSubject subject: [UInt8]) throws(CryptokiError) -> [X509Certificate] {
-        let attributes = [Attribute(CKA_CLASS, CKO_CERTIFICATE), Attribute(CKA_SUBJECT, subject)]
-        var certificates: [X509Certificate] = []
-        for handle in try session.objects(with: attributes).prefix(8) {
-            guard let value = try session.attribute(CKA_VALUE, of: handle) else { continue }
-            if let certificate = try? X509Certificate(derRepresentation: value) { certificates.append(certificate) }
+        try certificates(with: [Attribute(CKA_SUBJECT, subject)], maximum: 8).map(\.certificate)
+    }
+
+    /// Finds certificates and reads them. What cannot be understood is left out.
+    /// - Parameter maximum: How many objects are enough.
+    func certificates(
+        with attributes: [Attribute], maximum: Int = .max
+    ) throws(CryptokiError) -> [(handle: CK_OBJECT_HANDLE, certificate: X509Certificate)] {
+        var found: [(CK_OBJECT_HANDLE, X509Certificate)] = []
+        let objects = try session.objects(with: [Attribute(CKA_CLASS, CKO_CERTIFICATE)] + attributes)
+        for object in objects.prefix(maximum) {
+            guard let value = try session.attribute(CKA_VALUE, of: object),
+                let certificate = try? X509Certificate(derRepresentation: value)
+            else { continue }
+            found.append((object, certificate))
         }
-        return certificates
+        return found
     }
 }
 

@@ -68,15 +68,7 @@ extension TokenReader {
     func certificates(
         for publicKey: PublicKeyInfo, id: [UInt8]
     ) throws(CryptokiError) -> [(handle: CK_OBJECT_HANDLE, certificate: X509Certificate)] {
-        var found: [(CK_OBJECT_HANDLE, X509Certificate)] = []
-        for object in try session.objects(with: [Attribute(CKA_CLASS, CKO_CERTIFICATE), Attribute(CKA_ID, id)]) {
-            guard let value = try session.attribute(CKA_VALUE, of: object),
-                let certificate = try? X509Certificate(derRepresentation: value),
-                certificate.publicKey.isSameKey(as: publicKey)
-            else { continue }
-            found.append((object, certificate))
-        }
-        return found
+        try certificates(with: [Attribute(CKA_ID, id)]).filter { $0.certificate.publicKey.isSameKey(as: publicKey) }
     }
 }
 

@@ -100,16 +100,9 @@ extension Token {
         try withConnection { connection throws(CryptokiError) in
             try connection.sessions.withSession { session throws(CryptokiError) in
                 let reader = TokenReader(session: session, slot: connection.slot)
-                var keys = try reader.publicKeys(id: id).map(\.key)
-                for handle in try session.objects(with: [
-                    Attribute(CKA_CLASS, CKO_CERTIFICATE), Attribute(CKA_ID, id),
-                ]) {
-                    guard let value = try session.attribute(CKA_VALUE, of: handle),
-                        let certificate = try? X509Certificate(derRepresentation: value), !certificate.isAuthority
-                    else { continue }
-                    keys.append(certificate.publicKey)
-                }
-                return keys
+                let certificates = try reader.certificates(with: [Attribute(CKA_ID, id)]).map(\.certificate)
+                return try reader.publicKeys(id: id).map(\.key)
+                    + certificates.filter { !$0.isAuthority }.map(\.publicKey)
             }
         }
     }
