@@ -91,6 +91,15 @@ import Testing
         }
     }
 
+    /// A certificate object may say only where the certificate is (PKCS#11, section 4.6.3).
+    @Test func aCertificateThatIsElsewhereIsRemarkedOn() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.distort(CKA_VALUE, 0, 0)
+        let list = await (try module.provider(["uri": "pkcs11:token=alpha"])).listIdentities()
+        #expect(list.identities.isEmpty && list.remarks.count == 1, "\(list)")
+        #expect(list.remarks.first?.contains("CKA_URL") == true && list.remarks[0].contains("id=%01"), "\(list)")
+    }
+
     /// It is in the list of slots, and gone when it is read.
     @Test func aTokenThatIsPulledOutHidesNoOther() async throws {
         let module = try FaultyModule.withIdentity()

@@ -36,6 +36,14 @@ extension TokenReader {
             && schemes.allSatisfy { [.rsaPKCS1SHA256, .rsaPKCS1SHA384, .rsaPKCS1SHA512].contains($0) }
     }
 
+    /// Whether one of these certificates is on the token itself.
+    private func haveValue(_ certificates: [CK_OBJECT_HANDLE]) throws(CryptokiError) -> Bool {
+        for certificate in certificates {
+            if try session.attribute(CKA_VALUE, of: certificate)?.isEmpty == false { return true }
+        }
+        return false
+    }
+
     private func halves(of contents: Contents, for uri: TokenURI) throws(CryptokiError) -> [String] {
         let certificates = try each(contents.certificates.keyless) {
             handle throws(CryptokiError) -> String? in
@@ -51,10 +59,16 @@ extension TokenReader {
         let ids = Set(contents.candidates.map(\.id))
         let keys = contents.keys.filter { uri.objectLabel ?? $0.label == $0.label && !ids.contains($0.id) }
         var lonely: [String] = []
-        for key in keys.prefix(Self.maximumRemarks) where try objects(CKO_CERTIFICATE, key.id).isEmpty {
-            lonely.append(
-                "There is no certificate for the private key '\(self.uri(of: CKO_PRIVATE_KEY, key.id, key.label, uri))'."
-            )
+        for key in keys.prefix(Self.maximumRemarks) {
+            let objects = try objects(CKO_CERTIFICATE, key.id)
+            let name = "the private key '\(self.uri(of: CKO_PRIVATE_KEY, key.id, key.label, uri))'"
+            if objects.isEmpty {
+                lonely.append("There is no certificate for \(name).")
+            } else if try !haveValue(objects) {
+                lonely.append(
+                    "The certificate for \(name) is not on the token, which says at most where it is (CKA_URL); write it "
+                        + "there.")
+            }
         }
         let all = certificates.found + lonely
         let named = all.prefix(Self.maximumRemarks)
