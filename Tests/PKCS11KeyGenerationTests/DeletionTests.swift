@@ -63,7 +63,7 @@ import Testing
     }
 
     /// A deletion that was cut short has destroyed the private key first.
-    @Test(arguments: [["privkey"], ["privkey", "pubkey"]])
+    @Test(.serialized, arguments: [["privkey"], ["privkey", "pubkey"]])
     func theNextDeletionGoesOnWhereTheLastOneStopped(gone: [String]) async throws {
         let other = try await enrol("other", on: .remains)
         let before = try tokens.count(.remains)
