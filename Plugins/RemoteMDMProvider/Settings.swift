@@ -105,11 +105,11 @@ struct Settings: Sendable {
         oauth = try OAuthSettings(parameters, for: server, provider: provider)
         guard oauth == nil || bearerSource == nil else {
             throw parameters.invalid(
-                Parameter.bearerSource, "and '\(Parameter.oauthTokenURL)' exclude each other", provider: provider)
+                Parameter.bearerSource, "and '\(Parameter.tokenURL)' exclude each other", provider: provider)
         }
         // The CA's fingerprint says nothing of the connection, for which the host's list is left.
         if enrolmentProtocol == .scep, server.isSecure, trustAnchors == nil, pins.isEmpty,
-            let name = [Parameter.username, Parameter.bearerSource, Parameter.oauthTokenURL].first(where: {
+            let name = [Parameter.username, Parameter.bearerSource, Parameter.tokenURL].first(where: {
                 parameters.string($0) != nil
             })
         {

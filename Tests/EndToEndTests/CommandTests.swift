@@ -113,6 +113,25 @@ import Testing
         for name in ["path", "password-source", "alias"] { #expect(text.contains("  \(name) ")) }
     }
 
+    /// Property files are written by these names: no release takes one back.
+    @Test(arguments: [
+        ("pkcs12", ["path", "password-source", "alias"]),
+        ("pkcs11", ["uri", "pin-source", "module-path", "login", "delete-objects"]),
+        (
+            "mdm",
+            [
+                "protocol", "url", "trust-anchors", "ca-fingerprint", "pin", "pin-mode", "username", "password-source",
+                "challenge-source", "bearer-source", "token-url", "client-id", "client-secret-source", "grant", "scope",
+                "subject", "subject-alternative-names", "key-type", "key", "renew-at", "timeout",
+            ]
+        ),
+    ])
+    func namesThatPropertyFilesRelyOnAreThere(provider: String, names: [String]) throws {
+        let items = try sandbox.certprov("providers", "--json").document("ProviderList")["items"].array
+        let parameters = try #require(items.first { $0["id"].string == provider })["parameters"].array
+        #expect(Set(names).subtracting(parameters.compactMap { $0["name"].string }).isEmpty)
+    }
+
     struct CheckRow: Sendable, CustomTestStringConvertible {
         var testDescription: String
         var fixture: String

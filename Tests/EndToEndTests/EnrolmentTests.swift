@@ -57,9 +57,9 @@ import Testing
             CertificateProvider.mdm.protocol = est
             CertificateProvider.mdm.url = https://localhost:\(server.port)
             CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
-            CertificateProvider.mdm.oauth-token-url = https://localhost:\(server.port)/token
-            CertificateProvider.mdm.oauth-client-id = estclient
-            CertificateProvider.mdm.oauth-client-secret-source = file:\(secret)
+            CertificateProvider.mdm.token-url = https://localhost:\(server.port)/token
+            CertificateProvider.mdm.client-id = estclient
+            CertificateProvider.mdm.client-secret-source = file:\(secret)
             CertificateProvider.mdm.subject = CN=host,O=Example
             """.utf8, to: "client.properties")
         let fetched = try sandbox.certprov(["fetch", "--config", file])

@@ -11,8 +11,8 @@ import Testing
 @Suite(.timeLimit(.minutes(5))) struct OAuthEnrolmentTests {
     private func settings(_ server: ESTServer, _ more: [String: String] = [:]) -> [String: String] {
         [
-            "username": "", "password-source": "", "oauth-token-url": "https://localhost:\(server.port)/token",
-            "oauth-client-id": "estclient", "oauth-client-secret-source": "env:SECRET",
+            "username": "", "password-source": "", "token-url": "https://localhost:\(server.port)/token",
+            "client-id": "estclient", "client-secret-source": "env:SECRET",
         ].merging(more) { $1 }
     }
 
@@ -21,14 +21,14 @@ import Testing
     }
 
     private static let byPassword = [
-        "oauth-grant": "password", "username": ESTServer.user, "password-source": "env:PASSWORD",
+        "grant": "password", "username": ESTServer.user, "password-source": "env:PASSWORD",
     ]
 
     @Test(arguments: [
-        (["oauth-scope": "enrol  status"], "client_credentials", "estclient"),
-        (["oauth-client-authentication": "body"], "client_credentials", "estclient"),
+        (["scope": "enrol  status"], "client_credentials", "estclient"),
+        (["client-authentication": "body"], "client_credentials", "estclient"),
         (byPassword, "password", ESTServer.user),
-        (byPassword.merging(["oauth-client-secret-source": ""]) { $1 }, "password", ESTServer.user),
+        (byPassword.merging(["client-secret-source": ""]) { $1 }, "password", ESTServer.user),
     ])
     func anIdentityIsEnrolledWithAToken(more: [String: String], grant: String, user: String) async throws {
         let server = try await ESTServer.start("--auth", "oauth", "--scope", "enrol status")
@@ -86,9 +86,9 @@ import Testing
     /// By another name it is another origin, which the anchors for the server do not speak for.
     @Test func theTokenEndpointIsKnownByItself() async throws {
         let server = try await ESTServer.start("--auth", "oauth")
-        let elsewhere = ["oauth-token-url": "https://127.0.0.1:\(server.port)/token"]
-        let anchors = ["oauth-trust-anchors": server.directory["ca.pem"]]
-        let pin = ["oauth-pin": "sha256/" + String(repeating: "A", count: 43) + "="]
+        let elsewhere = ["token-url": "https://127.0.0.1:\(server.port)/token"]
+        let anchors = ["token-trust-anchors": server.directory["ca.pem"]]
+        let pin = ["token-pin": "sha256/" + String(repeating: "A", count: 43) + "="]
         func failure(_ more: [String: String]...) async throws -> CertificateProviderError.Code? {
             let all = more.reduce(settings(server)) { $0.merging($1) { $1 } }
             let provider = try server.provider(all)
@@ -98,17 +98,17 @@ import Testing
         #expect(try await failure(elsewhere, anchors, pin) == .protocolError)
         #expect(try await failure(anchors, pin) == .protocolError)
         #expect(try await failure(pin) == .protocolError)
-        let stranger = ["oauth-trust-anchors": server.directory["stranger-ca.pem"]]
+        let stranger = ["token-trust-anchors": server.directory["stranger-ca.pem"]]
         #expect(try await failure(stranger) == .protocolError)
         #expect(try grants(server).isEmpty)
         #expect(try await failure(elsewhere, anchors) == nil)
-        #expect(try await failure(elsewhere, anchors, ["oauth-pin": server.directory["server.pem"]]) == nil)
+        #expect(try await failure(elsewhere, anchors, ["token-pin": server.directory["server.pem"]]) == nil)
         #expect(try grants(server).count == 2)
     }
 
     @Test func aPersonIsAskedForTheSecret() async throws {
         let server = try await ESTServer.start("--auth", "oauth")
-        let provider = try server.provider(settings(server, ["oauth-client-secret-source": ""]))
+        let provider = try server.provider(settings(server, ["client-secret-source": ""]))
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .interactionRequired)
         _ = try await provider.getCertificate(Answer())
         #expect(server.issued == 1)
@@ -117,10 +117,10 @@ import Testing
     @Test func parametersThatDoNotFitAreRefused() async throws {
         let server = try await ESTServer.start()
         let bad: [[String: String]] = [
-            ["oauth-token-url": ""], ["oauth-token-url": "http://localhost/token"], ["oauth-token-url": "token"],
-            ["oauth-client-id": ""], ["oauth-grant": "implicit"], ["oauth-client-authentication": "jwt"],
-            ["oauth-grant": "password"], ["username": "somebody"], ["oauth-scope": "a\"b"],
-            ["oauth-client-secret-source": "estsecret"], ["bearer-source": "env:TOKEN"],
+            ["token-url": ""], ["token-url": "http://localhost/token"], ["token-url": "token"],
+            ["client-id": ""], ["grant": "implicit"], ["client-authentication": "jwt"],
+            ["grant": "password"], ["username": "somebody"], ["scope": "a\"b"],
+            ["client-secret-source": "estsecret"], ["bearer-source": "env:TOKEN"],
             ["protocol": "scep", "url": "http://localhost/scep", "key-type": "rsa2048"],
         ]
         for more in bad {

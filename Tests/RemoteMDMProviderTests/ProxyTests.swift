@@ -113,9 +113,9 @@ import Testing
         let provider = try provider(
             server, proxy,
             [
-                "username": "", "password-source": "", "oauth-token-url": "https://127.0.0.1:\(server.port)/token",
-                "oauth-client-id": "estclient", "oauth-client-secret-source": "env:SECRET",
-                "oauth-trust-anchors": server.directory["ca.pem"],
+                "username": "", "password-source": "", "token-url": "https://127.0.0.1:\(server.port)/token",
+                "client-id": "estclient", "client-secret-source": "env:SECRET",
+                "token-trust-anchors": server.directory["ca.pem"],
             ])
         try server.verify(try await provider.getCertificate(NoUserInteraction()))
         #expect(

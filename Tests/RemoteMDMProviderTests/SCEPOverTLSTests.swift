@@ -68,8 +68,8 @@ import Testing
         for more in [
             ["username": "somebody"], ["bearer-source": "env:TOKEN"],
             [
-                "oauth-token-url": "https://localhost/token", "oauth-client-id": "x",
-                "oauth-client-secret-source": "env:SECRET",
+                "token-url": "https://localhost/token", "client-id": "x",
+                "client-secret-source": "env:SECRET",
             ],
         ] {
             let settings = ["ca-fingerprint": fingerprint].merging(more) { $1 }
@@ -117,8 +117,8 @@ import Testing
         let before = server.requests.count
         let issuer = try await ESTServer.start("--auth", "oauth")
         let oauth = [
-            "oauth-token-url": "https://localhost:\(issuer.port)/token", "oauth-client-id": "estclient",
-            "oauth-client-secret-source": "env:SECRET", "oauth-trust-anchors": issuer.directory["ca.pem"],
+            "token-url": "https://localhost:\(issuer.port)/token", "client-id": "estclient",
+            "client-secret-source": "env:SECRET", "token-trust-anchors": issuer.directory["ca.pem"],
         ]
         _ = try await provider(pinned.merging(oauth) { $1 }).getCertificate(NoUserInteraction())
         #expect(try issuer.requests().compactMap { $0["grant_type"] as? String } == ["client_credentials"])

@@ -28,50 +28,50 @@ struct OAuthSettings: Sendable {
     init?(_ parameters: ProviderParameters, for server: ServerURL, provider: ProviderID)
         throws(CertificateProviderError)
     {
-        guard let url = parameters.string(Parameter.oauthTokenURL) else {
-            if let name = parameters.names.first(where: { $0.hasPrefix("oauth-") && parameters.string($0) != nil }) {
-                throw parameters.invalid(name, "needs an '\(Parameter.oauthTokenURL)'", provider: provider)
+        guard let url = parameters.string(Parameter.tokenURL) else {
+            if let name = Parameter.ofTokens.first(where: { parameters.string($0) != nil }) {
+                throw parameters.invalid(name, "needs a '\(Parameter.tokenURL)'", provider: provider)
             }
             return nil
         }
         guard let endpoint = ServerURL(url), endpoint.isSecure else {
             throw parameters.invalid(
-                Parameter.oauthTokenURL, "must be https://HOST[:PORT]/PATH (RFC 6749, section 3.2)", provider: provider)
+                Parameter.tokenURL, "must be https://HOST[:PORT]/PATH (RFC 6749, section 3.2)", provider: provider)
         }
         guard server.isSecure else {
             throw parameters.invalid(
-                Parameter.oauthTokenURL, "is of no use with an http: server, which no token is sent to (RFC 6750)",
+                Parameter.tokenURL, "is of no use with an http: server, which no token is sent to (RFC 6750)",
                 provider: provider)
         }
-        guard let grant = Grant(rawValue: parameters.string(Parameter.oauthGrant) ?? Grant.clientCredentials.rawValue)
+        guard let grant = Grant(rawValue: parameters.string(Parameter.grant) ?? Grant.clientCredentials.rawValue)
         else {
             throw parameters.invalid(
-                Parameter.oauthGrant, "must be client-credentials or password", provider: provider)
+                Parameter.grant, "must be client-credentials or password", provider: provider)
         }
         guard
             let authentication = Authentication(
-                rawValue: parameters.string(Parameter.oauthClientAuthentication) ?? Authentication.basic.rawValue)
+                rawValue: parameters.string(Parameter.clientAuthentication) ?? Authentication.basic.rawValue)
         else {
-            throw parameters.invalid(Parameter.oauthClientAuthentication, "must be basic or body", provider: provider)
+            throw parameters.invalid(Parameter.clientAuthentication, "must be basic or body", provider: provider)
         }
         guard (parameters.string(Parameter.username) != nil) == (grant == .password) else {
             throw parameters.invalid(
                 Parameter.username,
-                "and oauth-grant=password need each other where there is an '\(Parameter.oauthTokenURL)'",
+                "and grant=password need each other where there is a '\(Parameter.tokenURL)'",
                 provider: provider)
         }
-        scopes = (parameters.string(Parameter.oauthScope) ?? "").split(separator: " ").map(String.init)
+        scopes = (parameters.string(Parameter.scope) ?? "").split(separator: " ").map(String.init)
         guard scopes.allSatisfy(AccessTokenSource.isScope) else {
             throw parameters.invalid(
-                Parameter.oauthScope, "must be words of ASCII without quotation marks and backslashes",
+                Parameter.scope, "must be words of ASCII without quotation marks and backslashes",
                 provider: provider)
         }
-        clientID = try parameters.requiredString(Parameter.oauthClientID, provider: provider)
+        clientID = try parameters.requiredString(Parameter.clientID, provider: provider)
         secretSource =
-            try parameters.secretSource(Parameter.oauthClientSecretSource, provider: provider)
+            try parameters.secretSource(Parameter.clientSecretSource, provider: provider)
             ?? (grant == .clientCredentials ? .prompt : nil)
-        trustAnchors = parameters.string(Parameter.oauthTrustAnchors)
-        pins = (parameters.string(Parameter.oauthPin) ?? "").split(separator: ",").map { String($0).trimmed }
+        trustAnchors = parameters.string(Parameter.tokenTrustAnchors)
+        pins = (parameters.string(Parameter.tokenPin) ?? "").split(separator: ",").map { String($0).trimmed }
         isOnSameServer = endpoint.origin == server.origin
         self.grant = grant
         self.authentication = authentication == .basic ? .basic : .body

@@ -43,31 +43,31 @@ public enum RemoteMDMParameters {
         .init(
             Parameter.pinMode, .string, defaultValue: "pin-and-pki",
             summary: "pin-and-pki, or pin-only for a server with a certificate of its own making."),
-        .init(Parameter.username, .string, summary: "For HTTP Basic or Digest, or for oauth-grant=password."),
+        .init(Parameter.username, .string, summary: "For HTTP Basic or Digest, or for grant=password."),
         .init(
             Parameter.passwordSource, .secretSource, defaultValue: "prompt, where there is a username",
             summary: "Where the password is."),
         .init(Parameter.bearerSource, .secretSource, summary: "Where a bearer token is (RFC 6750)."),
         .init(
-            Parameter.oauthTokenURL, .string,
+            Parameter.tokenURL, .string,
             summary: "OAuth 2 (RFC 6749): where bearer tokens are issued, https: only."),
-        .init(Parameter.oauthClientID, .string, summary: "OAuth: the client's identifier."),
+        .init(Parameter.clientID, .string, summary: "OAuth: the client's identifier."),
         .init(
-            Parameter.oauthClientSecretSource, .secretSource, defaultValue: "prompt; none with oauth-grant=password",
+            Parameter.clientSecretSource, .secretSource, defaultValue: "prompt; none with grant=password",
             summary: "OAuth: where the client's secret is."),
         .init(
-            Parameter.oauthClientAuthentication, .string, defaultValue: "basic",
+            Parameter.clientAuthentication, .string, defaultValue: "basic",
             summary: "OAuth: basic, or body for a server that wants the secret among the parameters."),
-        .init(Parameter.oauthScope, .string, summary: "OAuth: scopes, with blanks between them."),
+        .init(Parameter.scope, .string, summary: "OAuth: scopes, with blanks between them."),
         .init(
-            Parameter.oauthGrant, .string, defaultValue: "client-credentials",
+            Parameter.grant, .string, defaultValue: "client-credentials",
             summary: "OAuth: client-credentials, or the legacy password with username and password-source."),
         .init(
-            Parameter.oauthTrustAnchors, .certificateFile,
+            Parameter.tokenTrustAnchors, .certificateFile,
             defaultValue: "the host's, for another server",
             summary: "OAuth: PEM file with the authority of the token endpoint's certificate."),
         .init(
-            Parameter.oauthPin, .string,
+            Parameter.tokenPin, .string,
             summary: "OAuth: what one of the token endpoint's certificates must be besides, as with pin."),
         .init(Parameter.challengeSource, .secretSource, summary: "SCEP: where the challenge password is."),
         .init(Parameter.subject, .string, isRequired: true, summary: "RFC 4514, such as CN=client,O=Example."),
@@ -114,14 +114,18 @@ package enum Parameter {
     package static let username = "username"
     package static let passwordSource = "password-source"
     package static let bearerSource = "bearer-source"
-    package static let oauthTokenURL = "oauth-token-url"
-    package static let oauthClientID = "oauth-client-id"
-    package static let oauthClientSecretSource = "oauth-client-secret-source"
-    package static let oauthClientAuthentication = "oauth-client-authentication"
-    package static let oauthScope = "oauth-scope"
-    package static let oauthGrant = "oauth-grant"
-    package static let oauthTrustAnchors = "oauth-trust-anchors"
-    package static let oauthPin = "oauth-pin"
+    package static let tokenURL = "token-url"
+    package static let clientID = "client-id"
+    package static let clientSecretSource = "client-secret-source"
+    package static let clientAuthentication = "client-authentication"
+    package static let scope = "scope"
+    package static let grant = "grant"
+    package static let tokenTrustAnchors = "token-trust-anchors"
+    package static let tokenPin = "token-pin"
+    /// Those that say nothing without ``tokenURL``.
+    package static let ofTokens = [
+        clientID, clientSecretSource, clientAuthentication, scope, grant, tokenTrustAnchors, tokenPin,
+    ]
     package static let challengeSource = "challenge-source"
     package static let subject = "subject"
     package static let subjectAlternativeNames = "subject-alternative-names"
