@@ -62,6 +62,7 @@ struct Settings: Sendable {
         }
         self.server = server
         trustAnchors = parameters.string(Parameter.trustAnchors)
+        try parameters.refuseEmpty(Parameter.caFingerprint, provider: provider)
         caFingerprint = parameters.string(Parameter.caFingerprint)
         challengeSource = try parameters.secretSource(Parameter.challengeSource, provider: provider)
         caIdentifier = parameters.string(Parameter.caIdentifier)
@@ -70,7 +71,7 @@ struct Settings: Sendable {
         where enrolmentProtocol == .est && parameters.string(name) != nil {
             throw parameters.invalid(name, "belongs to protocol=scep", provider: provider)
         }
-        pins = (parameters.string(Parameter.pin) ?? "").split(separator: ",").map { String($0).trimmed }
+        pins = try parameters.pins(Parameter.pin, provider: provider)
         guard pins.isEmpty || server.isSecure else {
             throw parameters.invalid(
                 Parameter.pin, "is of no use with an http: server, which shows no certificate", provider: provider)

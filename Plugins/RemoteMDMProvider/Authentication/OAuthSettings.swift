@@ -71,7 +71,7 @@ struct OAuthSettings: Sendable {
             try parameters.secretSource(Parameter.clientSecretSource, provider: provider)
             ?? (grant == .clientCredentials ? .prompt : nil)
         trustAnchors = parameters.string(Parameter.tokenTrustAnchors)
-        pins = (parameters.string(Parameter.tokenPin) ?? "").split(separator: ",").map { String($0).trimmed }
+        pins = try parameters.pins(Parameter.tokenPin, provider: provider)
         isOnSameServer = endpoint.origin == server.origin
         self.grant = grant
         self.authentication = authentication == .basic ? .basic : .body
