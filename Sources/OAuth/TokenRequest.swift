@@ -26,9 +26,11 @@ struct TokenRequest: Sendable {
             server, .init(trust: endpoint.trust, credentials: nil, now: endpoint.date), through: endpoint.proxy,
             deadline: deadline)
         defer { connection.close() }
-        let response = try await connection.response(
+        var response = try await connection.response(
             to: HTTPRequest(method: .post, target: server.target, headers: headers, body: form.bytes),
             limit: TokenMembers.maximumSize, deadline: deadline)
+        response.redaction = Redaction(
+            secrets + (client.secret.map { [$0, client.basicCredentials(with: $0)] } ?? []))
         let type = (response.headers.first(name: "Content-Type") ?? "").prefix { $0 != ";" }.lowercased()
         let members = String(type).trimmed == "application/json" ? TokenMembers(response.body) : nil
         // Some say what is wrong with the status 200.
@@ -45,8 +47,9 @@ struct TokenRequest: Sendable {
         _ response: HTTPResponse, _ error: String, _ members: TokenMembers
     ) -> CertificateProviderError {
         let refusal = OAuthRefusal(
-            error: shown(error, 100), errorDescription: members.errorDescription.map { shown($0, 500) },
-            errorURI: members.errorURI.map { shown($0, 300) }, status: response.status)
+            error: response.shown(error, 100),
+            errorDescription: members.errorDescription.map { response.shown($0, 500) },
+            errorURI: members.errorURI.map { response.shown($0, 300) }, status: response.status)
         let (code, advice): (CertificateProviderError.Code, String) =
             switch refusal.error {
             case "invalid_client": (.rejected, "check the client's identifier and secret")
@@ -86,17 +89,6 @@ struct TokenRequest: Sendable {
         guard (300..<400).contains(response.status), let place = response.headers.first(name: "Location") else {
             return ""
         }
-        return " to '\(shown(place, 200))'"
-    }
-
-    /// A server's text as it may be shown.
-    private func shown(_ text: String, _ limit: Int) -> String {
-        var bytes = Array(text.utf8)
-        let sent = secrets + (client.secret.map { [$0, client.basicCredentials(with: $0)] } ?? [])
-        for secret in sent where !secret.isEmpty {
-            let plain = secret.withUnsafeBytes { Array($0) }
-            for form in [plain, FormBody.encoded(plain)] { bytes.replace(form, with: Array("<secret>".utf8)) }
-        }
-        return String(String(decoding: bytes, as: UTF8.self).prefix(limit)).withVisibleControls
+        return " to '\(response.shown(place, 200))'"
     }
 }

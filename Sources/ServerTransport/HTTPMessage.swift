@@ -29,6 +29,8 @@ package struct HTTPResponse: Sendable {
     package var status: Int
     package var headers: HTTPHeaders
     package var body: [UInt8]
+    /// Of what the request has told the server in secret.
+    package var redaction = Redaction()
 
     package init(status: Int, headers: HTTPHeaders, body: [UInt8]) {
         self.status = status

@@ -34,9 +34,18 @@ extension HTTPResponse {
     /// The beginning of a text that the server has put into its answer.
     private var reason: String? {
         guard let type = headers.first(name: "Content-Type")?.lowercased(), type.hasPrefix("text/plain"),
-            let text = String(validating: body.prefix(400), as: UTF8.self)?.trimmed, !text.isEmpty
+            body.count <= Self.longestReason, let text = String(validating: body, as: UTF8.self)?.trimmed, !text.isEmpty
         else { return nil }
-        return text.prefix(200).split(whereSeparator: \.isNewline).joined(separator: " ").withVisibleControls
+        return shown(redaction(text).split(whereSeparator: \.isNewline).joined(separator: " "), 200)
+    }
+
+    /// Larger ones are pages.
+    private static let longestReason = 64 * 1024
+
+    /// The beginning of a server's text as it may go into an error: without secrets and control characters.
+    package func shown(_ text: String, _ limit: Int) -> String {
+        // In this order: the beginning of a secret is not known for one.
+        String(String.UnicodeScalarView(redaction(text).unicodeScalars.prefix(limit))).withVisibleControls
     }
 }
 

@@ -69,9 +69,9 @@ import Testing
             grant: password)
         let error = try #require(await failure { _ = try await tokens.token() })
         #expect(error.message.contains("What is this:"))
-        let text = "\(error) \(String(describing: error.underlying))"
+        let text = "\(error) \(String(describing: error.underlying))".lowercased()
         for secret in ["top&secret", "top%26secret", "p?ss", "p%3Fss", "ZXN0Y2xpZW50OnRvcCUyNnNlY3JldA=="] {
-            #expect(!text.contains(secret), "\(secret)")
+            #expect(!text.contains(secret.lowercased()), "\(secret)")
         }
     }
 

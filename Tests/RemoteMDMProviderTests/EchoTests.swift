@@ -11,28 +11,72 @@ import Testing
 
 /// A server that repeats what it was sent: what proves who we are is in no error.
 @Suite(.timeLimit(.minutes(5))) struct EchoTests {
-    private static let password = "s3cret pässword"
+    private static let password = "s3cret pä+ss"
 
-    /// What comes back of the `Authorization` field.
-    enum Echo: CaseIterable { case field, credentials, password }
+    /// In what form the server repeats it.
+    enum Form: CaseIterable { case field, credentials, password, percentEncoded, form, base64 }
+    /// Where in its answer.
+    enum Place: CaseIterable { case text, location, type, multipartType }
 
     @Test(
-        arguments: Echo.allCases,
-        [ServerCredentials.password(user: "me", .init(utf8: password)), .bearer(.init(utf8: "t0ken"))])
-    func nothingSecretComesBack(echo: Echo, credentials: ServerCredentials) async throws {
+        arguments: Form.allCases,
+        [ServerCredentials.password(user: "me", .init(utf8: password)), .bearer(.init(utf8: "t0ken+/~=="))])
+    func nothingSecretComesBack(form: Form, credentials: ServerCredentials) async throws {
+        let isPassword = if case .password = credentials { true } else { false }
+        let shown = isPassword ? Data("me:\(Self.password)".utf8).base64EncodedString() : "t0ken+/~=="
+        let secret = isPassword ? Self.password : "t0ken+/~=="
+        let repeated =
+            switch form {
+            case .field: "Basic or Bearer \(shown)"
+            case .credentials: "<\(shown)>"
+            case .password: "'\(secret)'"
+            case .percentEncoded: Self.percentEncoded(secret)
+            case .form: Self.percentEncoded(secret).replacing("%20", with: "+")
+            case .base64: Data(secret.utf8).base64EncodedString()
+            }
+        for place in Place.allCases {
+            for text in [repeated, repeated.lowercased()] {
+                let error = try #require(await failure(credentials, text, place), "\(place)")
+                #expect(error.message.contains("<secret>"), "\(place) \(error)")
+                for secret in [shown, secret, repeated] {
+                    #expect(!"\(error)".lowercased().contains(secret.lowercased()), "\(place) \(error)")
+                }
+            }
+        }
+    }
+
+    private static func percentEncoded(_ text: String) -> String {
+        text.addingPercentEncoding(withAllowedCharacters: .alphanumerics.intersection(.init(charactersIn: "a"..."z")))
+            ?? ""
+    }
+
+    /// Where a text is cut, the half of a secret is none that is known.
+    @Test func aSecretAtTheEndOfWhatIsShownIsNotCut() {
+        var response = HTTPResponse(status: 400, headers: [:], body: [])
+        response.redaction = Redaction([SecretBytes(utf8: "sEcReT-word")])
+        #expect(response.shown("Not sEcReT-word, or SECRET-WORD!", 8) == "Not <sec")
+        #expect(response.shown("Not sEcReT-word, or SECRET-WORD!", 99) == "Not <secret>, or <secret>!")
+        #expect(response.shown("100% sEcReT", 99) == "100% sEcReT")
+    }
+
+    /// - Returns: What comes of an answer that repeats `text`.
+    private func failure(
+        _ credentials: ServerCredentials, _ text: String, _ place: Place
+    ) async throws -> CertificateProviderError? {
         let identity = try TestAuthority().issue("server")
         let server = try await SCEPHTTPServer(showing: identity) { request in
-            guard let field = request.headers.first(name: "Authorization") else {
+            guard request.headers.contains(name: "Authorization") else {
                 return HTTPResponse(status: 401, headers: ["WWW-Authenticate": "Basic realm=\"x\""], body: [])
             }
-            let word = field.split(separator: " ").last.map(String.init) ?? ""
-            let text =
-                switch echo {
-                case .field: "You sent \(field), which is wrong."
-                case .credentials: "Not <\(word)>"
-                case .password: "The password \(Self.password) or token t0ken is wrong."
-                }
-            return HTTPResponse(status: 403, headers: ["Content-Type": "text/plain"], body: Array(text.utf8))
+            return switch place {
+            case .text:
+                HTTPResponse(
+                    status: 403, headers: ["Content-Type": "text/plain"],
+                    body: Array((String(repeating: "x", count: 150) + text).utf8))
+            case .location:
+                HTTPResponse(status: 302, headers: ["Location": "https://other.example/?a=\(text)"], body: [])
+            case .type, .multipartType: HTTPResponse(status: 200, headers: ["Content-Type": "text/\(text)"], body: [])
+            }
         }
         let url = try #require(ServerURL(server.url))
         let security = ServerConnection.Security(
@@ -40,11 +84,19 @@ import Testing
                 trustAnchors: .system, pins: [CertificatePin(identity.certificate)], isPinEnough: true),
             credentials: nil, now: { Date() })
         let session = ServerSession(url, security, credentials)
-        let response = try await session.response(to: HTTPRequest(target: "/"), before: .now() + .seconds(60))
-        #expect(response.status == 403)
-        let error = response.refusal(by: url, of: "the request", at: Date())
-        let secrets = [Self.password, "t0ken", Data("me:\(Self.password)".utf8).base64EncodedString()]
-        #expect(secrets.allSatisfy { !"\(error)".contains($0) && !error.message.contains($0) }, "\(error)")
-        await session.close()
+        do {
+            let response = try await session.response(to: HTTPRequest(target: "/"), before: .now() + .seconds(60))
+            await session.close()
+            switch place {
+            case .text: return response.refusal(by: url, of: "the request", at: Date())
+            case .location: return nil
+            case .type: try response.requireType("application/csrattrs", "wishes")
+            case .multipartType: _ = try MultipartBody(response)
+            }
+            return nil
+        } catch {
+            await session.close()
+            return error as? CertificateProviderError
+        }
     }
 }

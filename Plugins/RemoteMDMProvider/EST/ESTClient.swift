@@ -118,11 +118,11 @@ struct ESTClient: EnrolmentProtocol {
 extension HTTPResponse {
     /// - Throws: `protocolError` for another type: a captive portal's page, say.
     func requireType(_ type: String, _ content: String) throws(CertificateProviderError) {
-        let actual = (headers.first(name: "Content-Type") ?? "").prefix { $0 != ";" }.lowercased()
-        guard String(actual).trimmed == type else {
+        let actual = headers.first(name: "Content-Type") ?? ""
+        guard String(actual.prefix { $0 != ";" }).lowercased().trimmed == type else {
             throw CertificateProviderError(
                 .protocolError,
-                "The server's answer is of type '\(String(actual.prefix(80)).withVisibleControls)' where \(content) "
+                "The server's answer is of type '\(shown(actual, 80))' where \(content) "
                     + "(\(type)) are expected; is 'url' right?")
         }
     }

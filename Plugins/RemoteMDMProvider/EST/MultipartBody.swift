@@ -23,7 +23,7 @@ struct MultipartBody: Sendable {
         guard let boundary = Self.boundary(in: type) else {
             throw CertificateProviderError(
                 .protocolError,
-                "The server's answer is of type '\(String(type.prefix(80)).withVisibleControls)' where a key and certificates "
+                "The server's answer is of type '\(response.shown(type, 80))' where a key and certificates "
                     + "(multipart/mixed) are expected; is 'url' right?")
         }
         guard let parts = Self.parts(of: response.body, between: Array("--\(boundary)".utf8)) else {

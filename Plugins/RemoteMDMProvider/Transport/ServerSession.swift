@@ -51,8 +51,8 @@ actor ServerSession {
             let connection = try await connected(deadline)
             if let bind { request.body = try await bind(connection) }
             authorize(&request)
-            let response = try await connection.response(to: request, limit: Self.maximumBody, deadline: deadline)
-                .withoutEcho(of: request.headers.first(name: "Authorization"), credentials)
+            var response = try await connection.response(to: request, limit: Self.maximumBody, deadline: deadline)
+            response.redaction = Redaction(credentials.secrets(with: token))
             // Some servers end a connection after a refusal without saying so beforehand. What meets that end on its way
             // has no answer, and may not be sent again.
             if response.status == 401, !request.isRepeatable { close() }
@@ -106,7 +106,7 @@ actor ServerSession {
         guard let target = server.target(ofRedirection: location) else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "\(server.authority) redirects to '\(String(location.prefix(200)).withVisibleControls)'. Nothing is sent to another "
+                "\(server.authority) redirects to '\(response.shown(location, 200))'. Nothing is sent to another "
                     + "server than the configured one; if that is the right one, put it into 'url'.")
         }
         guard count <= Self.maximumRedirections else {
@@ -169,20 +169,4 @@ actor ServerSession {
 extension NIODeadline {
     /// What is left until then.
     fileprivate var patience: Duration { .nanoseconds((self - .now()).nanoseconds) }
-}
-
-extension HTTPResponse {
-    /// Without its text, where that repeats what we are known by: it may go into an error.
-    fileprivate func withoutEcho(of authorization: String?, _ credentials: ServerCredentials) -> HTTPResponse {
-        guard status >= 400, let authorization else { return self }
-        var secrets = [authorization.split(separator: " ").last.map(String.init) ?? authorization]
-        if case .password(_, let password) = credentials {
-            secrets.append(password.withUnsafeBytes { String(decoding: $0, as: UTF8.self) })
-        }
-        let text = String(decoding: body, as: UTF8.self)
-        guard secrets.contains(where: { !$0.isEmpty && text.contains($0) }) else { return self }
-        var copy = self
-        copy.body = []
-        return copy
-    }
 }

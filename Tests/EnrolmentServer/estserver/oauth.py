@@ -134,6 +134,7 @@ def distorted(request, answer, faults):
     if (echo := faults.get("echo")) is not None:
         sent = request.headers.get("authorization", "") if echo["part"] == "header" else request.body.decode()
         sent += " " + " ".join(value for _, value in urllib.parse.parse_qsl(sent))
+        sent += " " + sent.lower()
         answer = {"error": "invalid_request", "error_description": f"What is this: {sent}"}
     if (kind := faults.get("type")) is not None:
         answer["token_type"] = kind["type"]
