@@ -71,8 +71,8 @@ extension Enrolment {
     ) async throws(CertificateProviderError) -> ServerCredentials {
         if let oauth = settings.oauth { return .oauth(try await tokens(oauth, trust, access)) }
         if let source = settings.bearerSource {
-            return .bearer(
-                try await environment.secret(
+            return try .bearer(
+                token: try await environment.secret(
                     from: source, prompt: "Token for \(settings.server.authority)", interaction: interaction))
         }
         guard let user = settings.username else { return .none }

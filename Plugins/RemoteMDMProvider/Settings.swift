@@ -85,8 +85,9 @@ struct Settings: Sendable {
                 Parameter.caFingerprint, "is not looked at with pin-mode=pin-only; remove it", provider: provider)
         }
         username = parameters.string(Parameter.username)
-        guard username?.contains(":") != true else {
-            throw parameters.invalid(Parameter.username, "must not have a colon (RFC 7617)", provider: provider)
+        guard username?.isUserName != false else {
+            throw parameters.invalid(
+                Parameter.username, "must not have a colon or a control character (RFC 7617)", provider: provider)
         }
         passwordSource = try parameters.secretSource(Parameter.passwordSource, provider: provider)
         bearerSource = try parameters.secretSource(Parameter.bearerSource, provider: provider)

@@ -47,7 +47,7 @@ public struct TokenEndpoint: Sendable {
     /// - Parameters:
     ///   - proxy: `http://HOST:PORT`. Plain HTTP is spoken with it.
     ///   - user: For the proxy, with `password` by HTTP Basic (RFC 7617): whoever listens on the way there reads both.
-    ///     No colon may be in it.
+    ///     No colon and no control character may be in it.
     /// - Throws: `configurationInvalid` for a proxy or a user that is none.
     public func through(
         proxy: String, user: String? = nil, password: SecretBytes? = nil
@@ -59,10 +59,11 @@ public struct TokenEndpoint: Sendable {
             )
         }
         if let user {
-            guard !user.contains(":") else {
+            guard user.isUserName else {
                 throw CertificateProviderError(
                     .configurationInvalid,
-                    "The user for the proxy \(next.server.authority) has a colon in it, which none has (RFC 7617).")
+                    "The user for the proxy \(next.server.authority) has a colon or a control character in it, which none has (RFC 7617)."
+                )
             }
             next = next.with(user: user, password: password ?? SecretBytes(utf8: ""))
         }

@@ -50,6 +50,11 @@ extension HTTPResponse {
 }
 
 extension String {
+    /// Whether HTTP has such a user name (RFC 7617, section 2).
+    package var isUserName: Bool {
+        !unicodeScalars.contains { $0 == ":" || $0.properties.generalCategory == .control }
+    }
+
     /// Without blanks at both ends.
     package var trimmed: String {
         let isBlank = { (character: Character) in character.isWhitespace }

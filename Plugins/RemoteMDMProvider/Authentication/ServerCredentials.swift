@@ -12,6 +12,23 @@ enum ServerCredentials: Sendable {
     /// RFC 6749.
     case oauth(AccessTokenSource)
 
+    /// Checks a bearer token: anything else than that would be another header field, or none.
+    ///
+    /// - Throws: `configurationInvalid`, without a word of it.
+    static func bearer(token: SecretBytes) throws(CertificateProviderError) -> ServerCredentials {
+        let isToken = token.withUnsafeBytes { bytes in
+            let padding = bytes.reversed().prefix { $0 == UInt8(ascii: "=") }.count
+            return padding < bytes.count && bytes.dropLast(padding).allSatisfy(\.isInToken)
+        }
+        guard isToken else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "What 'bearer-source' gives is no bearer token: that is letters, digits and -._~+/ with = at the end (RFC 6750, "
+                    + "section 2.1). Nothing was sent; see what is there.")
+        }
+        return .bearer(token)
+    }
+
     /// What of it is sent, and what makes that.
     ///
     /// - Parameter token: The one of OAuth that is in use.
@@ -32,5 +49,17 @@ enum ServerCredentials: Sendable {
 
     private static func basicCredentials(user: String, password: SecretBytes) -> String {
         password.withUnsafeBytes { Data("\(user):".utf8) + Data($0) }.base64EncodedString()
+    }
+}
+
+extension UInt8 {
+    /// Whether a `token68` (RFC 9110, section 11.2) may have it before its end.
+    var isInToken: Bool {
+        switch self {
+        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+            UInt8(ascii: "0")...UInt8(ascii: "9"):
+            true
+        default: "-._~+/".utf8.contains(self)
+        }
     }
 }

@@ -27,9 +27,9 @@ enum ProxySettings: Sendable {
         guard source == nil || user != nil else {
             throw parameters.invalid(Parameter.proxyPasswordSource, "needs a 'proxy-username'", provider: provider)
         }
-        guard user?.contains(":") != true else {
+        guard user?.isUserName != false else {
             throw parameters.invalid(
-                Parameter.proxyUsername, "must not have a colon (RFC 7617)", provider: provider)
+                Parameter.proxyUsername, "must not have a colon or a control character (RFC 7617)", provider: provider)
         }
         self = .configured(proxy, user: user, passwordSource: source)
     }

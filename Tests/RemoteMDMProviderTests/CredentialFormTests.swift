@@ -1,0 +1,44 @@
+import CertificateProviding
+import OAuth
+import TestSupport
+import Testing
+
+@testable import RemoteMDMProvider
+
+/// Credentials that would be another header field, or none, go nowhere.
+@Suite(.timeLimit(.minutes(5))) struct CredentialFormTests {
+    @Test(arguments: [
+        "abc\r\nX-Evil: 1", "abc\ndef", "a b", "a,b", "\"abc\"", "tökén", "", "==", "=abc", "a=b", "a\u{0}b",
+    ])
+    func aBearerTokenHasTheFormOfOne(text: String) throws {
+        let error = #expect(throws: CertificateProviderError.self) {
+            try ServerCredentials.bearer(token: SecretBytes(utf8: text))
+        }
+        #expect(error?.code == .configurationInvalid)
+        #expect(text.count < 3 || error.map { "\($0)".contains(text) } == false)
+    }
+
+    @Test(arguments: ["a", "-._~+/0Zz", "YWJj==", "eyJ0.eyJh.c2ln"]) func othersDo(text: String) throws {
+        guard case .bearer(let token) = try ServerCredentials.bearer(token: SecretBytes(utf8: text)) else {
+            return #expect(Bool(false))
+        }
+        #expect(token == SecretBytes(utf8: text))
+    }
+
+    @Test func noneOfItIsSent() async throws {
+        let server = try await ESTServer.start("--auth", "bearer")
+        let provider = try server.provider(
+            ["username": "", "password-source": "", "bearer-source": "env:BAD"],
+            variables: ["BAD": "esttoken\r\nX-Evil: 1"])
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
+        #expect(try server.requests().isEmpty)
+    }
+
+    @Test(arguments: ["a:b", "a\r\nX-Evil: 1", "a\u{7f}", "a\u{85}", "a\tb"], ["username", "proxy-username"])
+    func aUserNameHasNoControlCharacter(name: String, parameter: String) async throws {
+        let server = try await ESTServer.start()
+        let more = [parameter: name, "proxy": "http://127.0.0.1:1"]
+        #expect(await code { _ = try server.provider(more) } == .configurationInvalid)
+        _ = try server.provider(more.merging([parameter: "Jürgen b"]) { $1 })
+    }
+}
