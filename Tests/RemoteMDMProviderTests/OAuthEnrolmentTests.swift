@@ -59,6 +59,18 @@ import Testing
         #expect(server.issued == 0)
     }
 
+    /// What it wants in requests is asked for first.
+    @Test(arguments: [true, false]) func aTokenThatIsRefusedIsNotShownAgain(isOfOAuth: Bool) async throws {
+        let server = try await ESTServer.start("--auth", isOfOAuth ? "oauth" : "bearer")
+        let bearer = ["username": "", "password-source": "", "bearer-source": "env:TOKEN"]
+        let provider = try server.provider(
+            label: "fault-csrattrs-status-401", isOfOAuth ? settings(server) : bearer)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .rejected)
+        let operations = try server.requests().compactMap { $0["operation"] as? String }
+        #expect(operations.filter { $0 == "csrattrs" }.count == (isOfOAuth ? 2 : 1))
+        #expect(!operations.contains("simpleenroll"))
+    }
+
     /// RFC 6750, section 3: the other errors are none that another token would mend.
     @Test(arguments: [
         (nil, true), ("Bearer", true), ("Bearer realm=\"x\", error=\"invalid_token\"", true),

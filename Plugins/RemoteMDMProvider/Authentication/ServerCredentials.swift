@@ -12,6 +12,14 @@ enum ServerCredentials: Sendable {
     /// RFC 6749.
     case oauth(AccessTokenSource)
 
+    /// Whether they go with each request, without the server having asked for them.
+    var isToken: Bool {
+        switch self {
+        case .none, .password: false
+        case .bearer, .oauth: true
+        }
+    }
+
     /// Checks a bearer token: anything else than that would be another header field, or none.
     ///
     /// - Throws: `configurationInvalid`, without a word of it.

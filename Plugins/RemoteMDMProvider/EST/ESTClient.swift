@@ -56,7 +56,7 @@ struct ESTClient: EnrolmentProtocol {
         case 202, 204, 404, 405, 501: return CSRAttributes()
         // It may know us only when we ask for something. What it has refused already is not sent again.
         case 401, 403:
-            if await !session.session.hasShownPassword { return CSRAttributes() }
+            if await !session.session.hasRefusedCredentials { return CSRAttributes() }
             throw response.refusal(by: session.server, of: "the request for what it wants in requests", at: now())
         default: throw response.refusal(by: session.server, of: "the request for what it wants in requests", at: now())
         }

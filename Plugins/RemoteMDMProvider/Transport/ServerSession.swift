@@ -16,6 +16,7 @@ actor ServerSession {
     private var token: AccessToken?
     /// Whether the server has asked for Basic.
     private var sendsPassword = false
+    private var isTokenRefused = false
 
     private static let maximumRedirections = 5
     /// Certificates have some kilobytes.
@@ -69,13 +70,16 @@ actor ServerSession {
                 303 where request.method == .get, 307, 308:
                 redirections += 1
                 request.target = try target(of: response, redirections)
-            default: return response
+            default:
+                isTokenRefused = response.status == 401 && credentials.isToken
+                return response
             }
         }
     }
 
-    /// Whether the server has seen what the password makes.
-    var hasShownPassword: Bool { digest != nil || sendsPassword }
+    /// Whether a refusal was one of what we are known by: the server has seen what the password makes, or has refused
+    /// the token.
+    var hasRefusedCredentials: Bool { digest != nil || sendsPassword || isTokenRefused }
 
     /// Gets a token of OAuth, or the one that is at hand, where that is what the server wants.
     func authenticate(before deadline: NIODeadline) async throws(CertificateProviderError) {
