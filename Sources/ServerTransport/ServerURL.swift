@@ -34,13 +34,17 @@ package struct ServerURL: Sendable, Hashable {
         return host.contains(":") ? "[\(host)]" : host
     }
 
-    /// The target of a redirection on the same server; `nil` where it leads elsewhere, or cannot be read.
-    package func target(ofRedirection location: String) -> String? {
-        guard !location.hasPrefix("//") else { return nil }
-        if location.hasPrefix("/") { return ServerURL(origin + location)?.target }
-        guard let other = ServerURL(location), other.origin == origin else { return nil }
-        return other.target
+    /// What a reference means (RFC 3986, section 5) in the answer to a request for `target`, without its fragment.
+    ///
+    /// - Returns: `nil` for what is no URL of a server, or has a user in it.
+    package func resolving(_ reference: String, against target: String) -> ServerURL? {
+        let text = String(decoding: reference.utf8.prefix { $0 != UInt8(ascii: "#") }, as: UTF8.self)
+        guard !text.isEmpty else { return ServerURL(origin + target) }
+        return URL(string: text, relativeTo: URL(string: origin + target)).flatMap { ServerURL($0.absoluteString) }
     }
+
+    /// Whether scheme, host and port are the same (RFC 6454, section 5).
+    package func isOfSameOrigin(as other: ServerURL) -> Bool { origin.lowercased() == other.origin.lowercased() }
 
     /// What is asked of the server: path and query.
     package var target: String { (path.isEmpty ? "/" : path) + (query.map { "?" + $0 } ?? "") }

@@ -72,7 +72,7 @@ struct OAuthSettings: Sendable {
             ?? (grant == .clientCredentials ? .prompt : nil)
         trustAnchors = parameters.string(Parameter.tokenTrustAnchors)
         pins = try parameters.pins(Parameter.tokenPin, provider: provider)
-        isOnSameServer = endpoint.origin == server.origin
+        isOnSameServer = endpoint.isOfSameOrigin(as: server)
         self.grant = grant
         self.authentication = authentication == .basic ? .basic : .body
         self.authority = endpoint.authority

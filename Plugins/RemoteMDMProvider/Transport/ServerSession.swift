@@ -38,7 +38,7 @@ actor ServerSession {
     ///   - deadline: When to give up.
     ///   - bind: Makes the body for the connection that the request is about to go over. Called again for another
     ///     connection.
-    /// - Throws: `configurationInvalid` for a redirection to another server, which gets nothing of this one's; what the
+    /// - Throws: `configurationInvalid` for a redirection to another origin, which gets nothing of this one's; what the
     ///   connection reports.
     func response(
         to request: HTTPRequest, before deadline: NIODeadline,
@@ -65,11 +65,12 @@ actor ServerSession {
                 if case .oauth(let tokens) = credentials, let refused = token {
                     token = try await tokens.token(insteadOf: refused, within: deadline.patience)
                 }
-            // With these a POST might become a GET, or be carried out twice (RFC 9110, section 15.4).
-            case 301, 302,
-                303 where request.method == .get, 307, 308:
+            // It has taken the POST, and there is only a GET for what it says (RFC 9110, section 15.4.4), which no protocol
+            // here has. With the others it has not, and the method stays.
+            case 303 where request.method != .get: return response
+            case 301, 302, 303, 307, 308:
                 redirections += 1
-                request.target = try target(of: response, redirections)
+                request.target = try target(of: response, from: request.target, redirections)
             default:
                 isTokenRefused = response.status == 401 && credentials.isToken
                 return response
@@ -103,20 +104,33 @@ actor ServerSession {
         return new
     }
 
+    /// Where on the same origin a redirection leads (RFC 9110, section 10.2.2).
     private func target(
-        of response: HTTPResponse, _ count: Int
+        of response: HTTPResponse, from target: String, _ count: Int
     ) throws(CertificateProviderError) -> String {
-        let location = response.headers.first(name: "Location") ?? ""
-        guard let target = server.target(ofRedirection: location) else {
+        guard let location = response.headers.first(name: "Location"), !location.isEmpty else {
+            throw CertificateProviderError(
+                .protocolError,
+                "\(server.authority) redirects with the status \(response.status), and does not say where to; look for the reason "
+                    + "in the server's log.", nativeCode: response.status)
+        }
+        guard let place = server.resolving(location, against: target) else {
+            throw CertificateProviderError(
+                .protocolError,
+                "\(server.authority) redirects to '\(response.shown(location, 200))', which is no place that a request can be sent "
+                    + "to.", nativeCode: response.status)
+        }
+        guard place.isOfSameOrigin(as: server) else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "\(server.authority) redirects to '\(response.shown(location, 200))'. Nothing is sent to another "
-                    + "server than the configured one; if that is the right one, put it into 'url'.")
+                "\(server.authority) redirects to '\(response.shown(location, 200))'. Nothing is sent to another server, port or "
+                    + "scheme than the configured ones; if those are the right ones, put them into 'url'.",
+                nativeCode: response.status)
         }
         guard count <= Self.maximumRedirections else {
             throw CertificateProviderError(.protocolError, "\(server.authority) redirects in a circle.")
         }
-        return target
+        return place.target
     }
 
     // MARK: - Authentication

@@ -1,0 +1,85 @@
+import CertificateProviding
+import CertificateTLS
+import Foundation
+import NIOCore
+import NIOHTTP1
+import ServerTransport
+import TestSupport
+import Testing
+
+@testable import RemoteMDMProvider
+
+/// Where a server leads: on its own ground it is followed, and nowhere else.
+@Suite(.timeLimit(.minutes(5))) struct RedirectionTests {
+    /// References as RFC 3986, section 5.4, has them; the request is for `/a/b/c?d`.
+    @Test(arguments: [
+        ("/x", "/x"), ("x", "/a/b/x"), ("../x", "/a/x"), ("./x?y=1", "/a/b/x?y=1"), ("?y=1", "/a/b/c?y=1"),
+        ("/x#part", "/x"), ("#part", "/a/b/c?d"), ("//localhost:PORT/x", "/x"), ("//LOCALHOST:PORT/x", "/x"),
+        ("https://localhost:PORT/x?y", "/x?y"), ("HTTPS://LocalHost:PORT/x", "/x"), ("/x%20y", "/x%20y"),
+        ("https://localhost:PORT", "/"),
+    ])
+    func theSameOriginIsFollowed(location: String, target: String) async throws {
+        let (error, targets) = try await outcome(of: location)
+        #expect(error == nil, "\(String(describing: error))")
+        #expect(targets == ["/a/b/c?d", target])
+    }
+
+    @Test(arguments: [
+        (String?("//other.example/x"), CertificateProviderError.Code.configurationInvalid, "another server"),
+        ("https://localhost.other.example:PORT/x", .configurationInvalid, "another server"),
+        ("https://localhost/x", .configurationInvalid, "another server"),
+        ("http://localhost:PORT/x", .configurationInvalid, "another server"),
+        ("https://me@localhost:PORT/x", .protocolError, "no place"), ("mailto:a@b.example", .protocolError, "no place"),
+        (nil, .protocolError, "does not say where"), ("", .protocolError, "does not say where"),
+    ])
+    func nothingElseIs(location: String?, code: CertificateProviderError.Code, words: String) async throws {
+        let (error, targets) = try await outcome(of: location)
+        #expect(error?.code == code && error?.message.contains(words) == true, "\(String(describing: error))")
+        #expect(words == "another server" || error?.message.contains("another server") == false)
+        #expect(targets == ["/a/b/c?d"])
+    }
+
+    /// With 303 the answer to a POST is elsewhere, and is no certificate.
+    @Test(arguments: [301, 302, 303, 307, 308]) func aPOSTStaysOne(status: Int) async throws {
+        let (server, session) = try await session { request in
+            HTTPResponse(status: request.target == "/x" ? 200 : status, headers: ["Location": "/x"], body: [])
+        }
+        let response = try await session.response(
+            to: HTTPRequest(method: .post, target: "/", body: [1, 2]), before: .now() + .seconds(60))
+        await session.close()
+        #expect(response.status == (status == 303 ? 303 : 200))
+        #expect(server.requests.map(\.method) == (status == 303 ? [.post] : [.post, .post]))
+        #expect(server.requests.last?.body == [1, 2])
+    }
+
+    private func outcome(of location: String?) async throws -> (CertificateProviderError?, [String]) {
+        let (server, session) = try await session { request in
+            let port = request.headers.first(name: "Host")?.split(separator: ":").last ?? ""
+            let headers = location.map { ["Location": $0.replacing("PORT", with: port)] as HTTPHeaders }
+            return HTTPResponse(status: request.target == "/a/b/c?d" ? 307 : 200, headers: headers ?? [:], body: [])
+        }
+        var failure: CertificateProviderError?
+        do throws(CertificateProviderError) {
+            let response = try await session.response(
+                to: HTTPRequest(target: "/a/b/c?d"), before: .now() + .seconds(60))
+            #expect(response.status == 200)
+        } catch {
+            // What leads to itself is followed until there is an end to it.
+            if location != "#part" { failure = error }
+        }
+        await session.close()
+        return (failure, Array(server.requests.map(\.target).prefix(2)))
+    }
+
+    private func session(
+        _ answer: @escaping SCEPHTTPServer.Answer
+    ) async throws -> (SCEPHTTPServer, ServerSession) {
+        let identity = try TestAuthority().issue("server")
+        let server = try await SCEPHTTPServer(showing: identity, answer)
+        let security = ServerConnection.Security(
+            trust: ServerTrust(
+                trustAnchors: .system, pins: [CertificatePin(identity.certificate)], isPinEnough: true),
+            credentials: nil, now: { Date() })
+        return (server, ServerSession(try #require(ServerURL(server.url)), security, .none))
+    }
+}
