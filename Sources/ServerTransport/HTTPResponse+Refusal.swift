@@ -6,8 +6,11 @@ extension HTTPResponse {
     /// When to come back, where the server says so (RFC 9110, section 10.2.3), at most `maximum`.
     package func retryAfter(now: Date) -> Duration? {
         guard let text = headers.first(name: "Retry-After")?.trimmed else { return nil }
-        if let seconds = Int64(text), seconds >= 0 { return .seconds(min(seconds, Self.maximumDelay)) }
-        guard let date = HTTPDate.parse(text) else { return nil }
+        if !text.isEmpty, text.utf8.allSatisfy((UInt8(ascii: "0")...UInt8(ascii: "9")).contains) {
+            // More digits than a number has are no reason to come back at once.
+            return .seconds(min(Int64(text) ?? Self.maximumDelay, Self.maximumDelay))
+        }
+        guard let date = HTTPDate.parse(text, now: now) else { return nil }
         return .seconds(min(max(0, Int64(date.timeIntervalSince(now).rounded(.up))), Self.maximumDelay))
     }
 
