@@ -65,8 +65,9 @@ final class ExchangeHandler: ChannelDuplexHandler {
         guard let exchange else { return context.close(promise: nil) }
         switch unwrapInboundIn(data) {
         case .head(let received):
-            // An interim answer (RFC 9110, section 15.2) is none.
-            if received.status.code >= 200 { head = received }
+            // An interim answer (RFC 9110, section 15.2) is none. That the protocol is switched is no interim one: nothing of
+            // HTTP comes after it.
+            if received.status.code == 101 || !(100..<200).contains(received.status.code) { head = received }
         case .body(let part):
             guard head != nil else { return }
             guard body.count + part.readableBytes <= exchange.limit else {
