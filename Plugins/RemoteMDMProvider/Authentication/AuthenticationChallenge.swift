@@ -37,14 +37,21 @@ private struct ChallengeReader {
             } else {
                 rest = beforeBlanks
                 found.append((word.lowercased(), [:]))
-                // A token68, which no scheme that is answered here has.
                 skip { $0 == 0x20 || $0 == 0x09 }
+                skipToken68()
             }
         }
         return found.map { AuthenticationChallenge(scheme: $0.scheme, parameters: $0.parameters) }
     }
 
     private mutating func skip(_ isSkipped: (UInt8) -> Bool) { rest = rest.drop(while: isSkipped) }
+
+    /// What some schemes have in place of parameters (RFC 9110, section 11.2), none of which is answered here.
+    private mutating func skipToken68() {
+        let end = rest.drop(while: \.isInToken).drop { $0 == UInt8(ascii: "=") }
+        let next = end.first { $0 != 0x20 && $0 != 0x09 }
+        if next == nil || next == UInt8(ascii: ",") { rest = end }
+    }
 
     private mutating func token() -> String {
         let word = rest.prefix { byte in
