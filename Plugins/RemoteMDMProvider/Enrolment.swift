@@ -54,6 +54,7 @@ struct Enrolment {
                 }
             var (pending, key) = (begun.pending, begun.key)
             let end = pace.now() + settings.timeout
+            var polls = 0
             while true {
                 stage = .asking(pending, isNew: begun.new != nil)
                 interaction.report(
@@ -75,7 +76,8 @@ struct Enrolment {
                 case .pending(let delay):
                     pending.isUndecided = true
                     try await keep(pending)
-                    try await wait(delay ?? .seconds(60), until: end)
+                    polls += 1
+                    try await wait(pace.delay(beforePoll: polls, told: delay), told: delay, until: end)
                     continue
                 }
                 stage = .answered(pending)
@@ -110,13 +112,16 @@ struct Enrolment {
         return (kept, nil)
     }
 
-    private func wait(_ delay: Duration, until end: ContinuousClock.Instant) async throws(CertificateProviderError) {
+    /// - Parameter told: What the server has said, if anything.
+    private func wait(
+        _ delay: Duration, told: Duration?, until end: ContinuousClock.Instant
+    ) async throws(CertificateProviderError) {
         guard pace.now() + delay < end else {
-            let date = environment.now() + Double(delay.components.seconds)
+            let date = told.map { "after \(environment.now() + Double($0.components.seconds))" }
             throw CertificateProviderError(
                 .pending,
-                "\(settings.server.authority) has not decided on the request yet; ask again after \(date). The key is kept.",
-                retryAfter: delay)
+                "\(settings.server.authority) has not decided on the request yet; ask again \(date ?? "later"). The key is kept.",
+                retryAfter: told)
         }
         let next = pace.now() + max(delay, .seconds(1))
         do {

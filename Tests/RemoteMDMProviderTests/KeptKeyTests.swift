@@ -33,7 +33,7 @@ import Testing
     /// Asking again would have the same answer for ever.
     @Test func aRequestThatIsRefusedIsMadeAnew() async throws {
         let storage = InMemoryStorage()
-        let server = try await SCEPHTTPServer(SCEPResponder(.init(pending: 1)))
+        let server = try await SCEPHTTPServer(SCEPResponder(.init(pending: 99)))
         #expect(await code { _ = try await provider(server, storage).getCertificate(NoUserInteraction()) } == .pending)
         server.replaceResponder(by: try SCEPResponder(.init(failInfo: "2")))
         #expect(await code { _ = try await provider(server, storage).getCertificate(NoUserInteraction()) } == .rejected)
@@ -108,7 +108,7 @@ import Testing
     }
 
     private func provider(_ server: SCEPHTTPServer, _ storage: any IdentityStorage) throws -> RemoteMDMProvider {
-        let provider = RemoteMDMProvider(environment: .testing(storage: storage))
+        let provider = RemoteMDMProvider(environment: .testing(storage: storage), pace: TurnedClock().pace)
         let parameters = [
             "protocol": "scep", "url": server.url, "subject": "CN=client,O=Example", "timeout": "20",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,

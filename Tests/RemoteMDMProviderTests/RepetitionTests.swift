@@ -107,6 +107,24 @@ import Testing
         #expect(clock.waits == [1, 1, 1].map { .seconds($0) })
     }
 
+    /// Nothing is said of when with SCEP; and "at once" is no reason to ask each second.
+    @Test(arguments: ["absent", "0"]) func aDecisionIsAskedForLessAndLessOften(retryAfter: String) async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--pending", "99", "--retry-after", retryAfter)
+        let clock = TurnedClock(draw: 1)
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await server.provider(["timeout": "60"], clock: clock).getCertificate(NoUserInteraction())
+        }
+        // After 5.2, 6.2, 8.2, 12.2 and 20.2 seconds; the next one would be too late.
+        let asked = try server.requests().filter { $0["user"] is String }
+        #expect(asked.count == 6)
+        #expect(clock.waits.reduce(.zero, +) == .seconds(52))
+        // What the server has not said is not passed on as if it had.
+        #expect(error?.code == .pending && error?.retryAfter == (retryAfter == "0" ? .zero : nil))
+        let pace = TurnedClock(draw: 0).pace
+        #expect(pace.delay(beforePoll: 9, told: .zero) == .milliseconds(4200))
+        #expect(pace.delay(beforePoll: 9, told: .seconds(2)) == .seconds(2))
+    }
+
     @Test func soItIsWithSCEP() async throws {
         let responder = try SCEPResponder(.init(pending: 1))
         let recorder = RecordingTransport(responder.transport)

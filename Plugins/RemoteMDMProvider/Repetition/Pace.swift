@@ -16,6 +16,16 @@ struct Pace: Sendable {
         Self.floor + Self.base * (1 << min(max(attempt, 1) - 1, 10)) * draw()
     }
 
+    /// How long to wait for a decision (RFC 8894, section 4.4): as the server says, and longer each time where it says
+    /// nothing, or that it may be asked at once.
+    func delay(beforePoll poll: Int, told: Duration?) -> Duration {
+        if let told, told > .zero { return told }
+        return Self.pollFloor + delay(after: poll)
+    }
+
+    /// A person decides, or a queue.
+    private static let pollFloor = Duration.seconds(4)
+
     /// What a server asks for, and a little more: others were told the same.
     func delay(afterBeingTold retryAfter: Duration) -> Duration { retryAfter + Self.floor + Self.base * draw() }
 }
