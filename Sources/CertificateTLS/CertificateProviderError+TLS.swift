@@ -18,8 +18,10 @@ extension CertificateProviderError {
         if let error = error as? CertificateProviderError {
             self = error
         } else if let alert = TLSAlert(receivedIn: error) {
-            // handshake_failure is about a certificate only when one was demanded, which is not known here.
-            if alert.refusesCertificate && alert != .handshakeFailure {
+            if alert == .certificateRequired {
+                self = Self(demandedCertificate: alert, by: peer, underlying: error)
+                // handshake_failure is about a certificate only when one was demanded, which is not known here.
+            } else if alert.refusesCertificate && alert != .handshakeFailure {
                 self = Self(.rejected, "\(peer) refused the certificate with the alert \(alert).", underlying: error)
             } else if alert == .protocolVersion {
                 self = problem(
@@ -67,6 +69,19 @@ extension CertificateProviderError {
             }
         }
     }
+
+    /// Says that a peer wants a certificate where none is shown: with `certificate_required` in TLS 1.3, and in older
+    /// versions with whatever it likes (RFC 5246, section 7.4.6).
+    package init(demandedCertificate alert: TLSAlert, by peer: String, underlying: any Error) {
+        self.init(
+            .rejected,
+            """
+            \(peer) demands a client certificate, and none was shown (alert \(alert)); see whether it takes clients that \
+            have none yet.
+            """,
+            nativeCode: Int(alert.rawValue), underlying: underlying)
+    }
+
     private static let versionAdvice = """
         An RSA key that cannot sign with RSASSA-PSS works with TLS 1.2 only (RFC 8446, section 4.2.3); permit that, or use \
         another key.

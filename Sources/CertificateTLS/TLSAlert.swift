@@ -40,7 +40,7 @@ public struct TLSAlert: RawRepresentable, Hashable, Sendable {
     ]
 
     /// Whether a server says with it that it does not accept the certificate that it asked for.
-    var refusesCertificate: Bool {
+    package var refusesCertificate: Bool {
         switch self {
         case .badCertificate, .unsupportedCertificate, .certificateRevoked, .certificateExpired, .certificateUnknown,
             .unknownCA, .accessDenied, .decryptError, .certificateRequired:

@@ -93,19 +93,24 @@ package final class ChannelBinding: Sendable {
         return Array(HMAC<H>.authenticationCode(for: first + seed, using: key).prefix(12))
     }
 
+    /// Whether the server has asked for a certificate in the open, as TLS 1.2 does (section 7.4.4).
+    var hasCertificateRequest: Bool { Self.message(13, in: state.withLock(\.transcript)) != nil }
+
     /// Of the `ServerHello` (section 7.4.1.3).
     private static func cipherSuite(in transcript: [UInt8]) -> UInt16? {
+        // Version, random, session.
+        guard let session = message(2, in: transcript)?.dropFirst(34), let count = session.first else { return nil }
+        let suite = Array(session.dropFirst(1 + Int(count)).prefix(2))
+        return suite.count == 2 ? UInt16(suite[0]) << 8 | UInt16(suite[1]) : nil
+    }
+
+    /// The first message of a type (section 7.4), without its header.
+    private static func message(_ wanted: UInt8, in transcript: [UInt8]) -> ArraySlice<UInt8>? {
         var rest = transcript[...]
         while rest.count >= 4, let type = rest.first {
             let bytes = Array(rest.prefix(4))
             let message = rest.dropFirst(4).prefix(Int(bytes[1]) << 16 | Int(bytes[2]) << 8 | Int(bytes[3]))
-            if type == 2 {
-                // Version, random, session.
-                let session = message.dropFirst(34)
-                guard let count = session.first else { return nil }
-                let suite = Array(session.dropFirst(1 + Int(count)).prefix(2))
-                return suite.count == 2 ? UInt16(suite[0]) << 8 | UInt16(suite[1]) : nil
-            }
+            if type == wanted { return message }
             rest = rest.dropFirst(4 + message.count)
         }
         return nil

@@ -81,7 +81,13 @@ package final class ServerConnection: Sendable {
             if Task.isCancelled {
                 throw CertificateProviderError(.userCancelled, "Connecting to \(server.authority) was cancelled.")
             }
-            throw tls?.verdict ?? Self.failure(error, server, isConnecting: true)
+            if let verdict = tls?.verdict { throw verdict }
+            if security.credentials == nil, tls?.binding.hasCertificateRequest == true,
+                let alert = TLSAlert(receivedIn: error), alert.refusesCertificate
+            {
+                throw CertificateProviderError(demandedCertificate: alert, by: server.authority, underlying: error)
+            }
+            throw Self.failure(error, server, isConnecting: true)
         }
     }
 
