@@ -19,7 +19,7 @@ public struct RenewalBackoff: Sendable, Hashable {
         self.ceiling = ceiling
     }
 
-    /// A server's `Retry-After` counts up to here: a wrong one must not outlast a certificate.
+    /// A server's `Retry-After` counts up to here, where it may not outlast a certificate sooner.
     static let longestRetryAfter = Duration.seconds(86_400)
 
     /// These will not be different by themselves. Asking often is of no use, and may lock an account.
@@ -31,13 +31,16 @@ public struct RenewalBackoff: Sendable, Hashable {
     /// - Parameters:
     ///   - failures: How many there were one after the other; at least one.
     ///   - window: From the renewal to expiry; `nil` when the certificate has expired.
+    ///   - patience: How long a server may put us off; `nil` when the certificate has expired.
     ///   - draw: From 0 to 1.
     func delay(
-        after error: CertificateProviderError, failures: Int, window: Duration?, draw: Double
+        after error: CertificateProviderError, failures: Int, window: Duration?, patience: Duration?, draw: Double
     ) -> Duration {
         if let retryAfter = error.retryAfter {
-            let wait = min(max(retryAfter, floor), Self.longestRetryAfter)
-            return wait + wait / 10 * draw  // others were told the same
+            let longest = max(min(Self.longestRetryAfter, patience ?? Self.longestRetryAfter), floor)
+            let wait = min(max(retryAfter, floor), longest)
+            let spread = wait / 10 * draw  // others were told the same
+            return wait + spread <= longest ? wait + spread : longest - spread
         }
         let limit = window.map { min(ceiling, $0 / 16) } ?? ceiling
         // A doubling beyond this one exceeds any ceiling, and would at last exceed what a Duration holds.

@@ -34,7 +34,17 @@ package struct RenewalPlan: Sendable {
         failures = min(failures, 1000) + 1
         let hasExpired = moment.wall >= schedule.expiry
         let window = hasExpired ? nil : schedule.due.duration(to: schedule.expiry)
-        earliest = moment.uptime + backoff.delay(after: error, failures: failures, window: window, draw: draw)
+        earliest =
+            moment.uptime
+            + backoff.delay(
+                after: error, failures: failures, window: window, patience: hasExpired ? nil : patience(at: moment),
+                draw: draw)
+    }
+
+    /// How long a server may put us off: until the margin before expiry, and within that for a quarter of what is left.
+    private func patience(at moment: Moment) -> Duration {
+        let margin = moment.wall.duration(to: schedule.latest)
+        return max(margin, moment.wall.duration(to: schedule.expiry) / 4)
     }
 
     /// A new certificate is not renewed before half of the way to its renewal point is over, whatever the wall clock

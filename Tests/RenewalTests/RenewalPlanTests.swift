@@ -59,14 +59,32 @@ import Testing
         #expect(plan.delay(at: moment(16.1, uptime: 17)) <= .zero)
     }
 
-    @Test(arguments: [(60.0, 60.0), (1, 30), (7200, 7200), (1e9, 86_400)])
-    func aServersRetryAfterIsKeptWithinReason(asked: Double, wait: Double) {
-        var plan = RenewalPlan(schedule())
+    /// The margin of a day's certificate begins at 22.8 hours.
+    @Test(arguments: [
+        (16.1, 60.0, 60.0, 66.0), (16.1, 1, 30, 33), (16.1, 7200, 7200, 7920), (16.1, 86_400, 24_120, 21_708),
+        (16.1, 1e9, 24_120, 21_708), (22.7, 1e9, 1170, 1053), (23, 1e9, 900, 810), (23.999, 1e9, 30, 27),
+        (25, 1e9, 86_400, 77_760),
+    ])
+    func aServersRetryAfterIsKeptUpToTheMargin(hours: Double, asked: Double, first: Double, last: Double) {
         let error = CertificateProviderError(.pending, "Later.", retryAfter: .seconds(asked))
-        plan.fail(with: error, at: moment(16.1), draw: 0)
-        #expect(abs(plan.delay(at: moment(16.1)) / .seconds(1) - wait) < 1)
-        plan.fail(with: error, at: moment(16.1), draw: 1)
-        #expect(abs(plan.delay(at: moment(16.1)) / .seconds(1) - 1.1 * wait) < 1)
+        for (draw, wait) in [(0.0, first), (1.0, last)] {
+            var plan = RenewalPlan(schedule())
+            plan.fail(with: error, at: moment(hours), draw: draw)
+            #expect(abs(plan.delay(at: moment(hours)) / .seconds(1) - wait) < 1, "\(draw)")
+        }
+    }
+
+    @Test func aMarginOfOnesOwnIsKept() {
+        let schedule = RenewalSchedule(
+            from: Date(timeIntervalSince1970: 0), to: Date(timeIntervalSince1970: 24 * 3600),
+            policy: RenewalPolicy(margin: .hours(6)), draw: 0)
+        var plan = RenewalPlan(schedule)
+        plan.fail(
+            with: CertificateProviderError(.unavailable, "Later.", retryAfter: .hours(20)), at: moment(16.5), draw: 0)
+        #expect(abs(plan.delay(at: moment(16.5)) / .hours(1) - 1.875) < 0.001)
+        plan.fail(
+            with: CertificateProviderError(.unavailable, "Later.", retryAfter: .hours(20)), at: moment(16), draw: 0)
+        #expect(abs(plan.delay(at: moment(16)) / .hours(1) - 2) < 0.001)
     }
 
     @Test func aCertificateThatIsDueOnArrivalIsNotRenewedAtOnce() {

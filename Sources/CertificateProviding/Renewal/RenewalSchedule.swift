@@ -25,6 +25,8 @@ public struct RenewalSchedule: Sendable, Hashable {
     public let start: Date
     /// From when on to renew.
     public let due: Date
+    /// The margin before expiry: no server that answers may put a renewal off beyond that.
+    package let latest: Date
     /// The end of the validity.
     public let expiry: Date
 
@@ -44,8 +46,10 @@ public struct RenewalSchedule: Sendable, Hashable {
             case .share(let share): lifetime * share
             case .beforeExpiry(let remaining): before(expiry: remaining)
             }
-        let point = min(chosen, before(expiry: policy.margin ?? .seconds(lifetime / 20)))
+        let last = before(expiry: policy.margin ?? .seconds(lifetime / 20))
+        let point = min(chosen, last)
         self.start = start
+        self.latest = start.addingTimeInterval(last)
         self.expiry = expiry
         self.due = start.addingTimeInterval(point * (1 - 0.1 * draw))
     }
