@@ -7,7 +7,7 @@ import ServerTransport
 import Testing
 
 /// Which answers are none yet (RFC 9110, section 15.2).
-@Suite(.timeLimit(.minutes(1))) struct InterimAnswerTests {
+@Suite(.timeLimit(.minutes(5))) struct InterimAnswerTests {
     private static let last = "HTTP/1.1 204 No Content\r\n\r\n"
 
     @Test(arguments: [
