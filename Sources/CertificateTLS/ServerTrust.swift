@@ -27,7 +27,7 @@ public struct ServerTrust: Sendable {
     ///   - chain: Leaf first, the others in any order.
     ///   - host: A DNS name or an IP address, without brackets.
     ///   - date: The time that the certificates must be valid at.
-    /// - Throws: `protocolError`, saying what is wrong with the chain; what the trust anchors report.
+    /// - Throws: `protocolError`, saying what is wrong with the chain; `userCancelled`; what the trust anchors report.
     public func verify(
         _ chain: [X509Certificate], for host: String, at date: Date
     ) async throws(CertificateProviderError) {
@@ -58,10 +58,12 @@ public struct ServerTrust: Sendable {
             let names = leaf.subjectAlternativeNames.joined(separator: ", ")
             throw refusal("it is not for '\(host)' but for \(names.isEmpty ? "no name at all" : names)")
         }
-        guard
-            let trusted = try await CertificateChain.validated(
-                from: leaf, among: Array(chain.dropFirst()), trusting: trustAnchors.certificates(), at: date)
-        else { throw refusal("'\(leaf.subject)', issued by '\(leaf.issuer)', leads to no trust anchor") }
+        let validation = try await CertificateChain.validation(
+            of: leaf, among: Array(chain.dropFirst()), trusting: trustAnchors.certificates(), at: date)
+        guard let trusted = validation.path else {
+            throw refusal(
+                validation.obstacle ?? "'\(leaf.subject)', issued by '\(leaf.issuer)', leads to no trust anchor")
+        }
         return trusted
     }
 

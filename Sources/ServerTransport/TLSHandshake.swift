@@ -15,6 +15,7 @@ final class TLSHandshake: Sendable {
     private let context: NIOSSLContext
     private let completed: EventLoopPromise<Void>
     private let refusal = Mutex<CertificateProviderError?>(nil)
+    private let verification = Mutex<Task<Void, Never>?>(nil)
 
     /// Blocks on the trust anchors' file.
     init(
@@ -42,7 +43,8 @@ final class TLSHandshake: Sendable {
         let handler = try NIOSSLClientHandler(
             context: context, serverHostname: isAddress ? nil : server.host,
             customVerificationCallbackWithMetadata: { [self] shown, promise in
-                promise.completeWithTask { await self.verify(shown) }
+                let task = promise.completeWithTask { await self.verify(shown) }
+                verification.withLock { $0 = task }
             })
         try pipeline.addHandler(binding.makeRecorder())
         try pipeline.addHandler(handler)
@@ -57,7 +59,11 @@ final class TLSHandshake: Sendable {
         try await completed.futureResult.get()
     }
 
-    func abandon() { completed.fail(ChannelError.eof) }
+    /// Ends what is still going on, when the connection has failed.
+    func abandon() {
+        completed.fail(ChannelError.eof)
+        verification.withLock(\.self)?.cancel()
+    }
 
     private func verify(_ shown: [NIOSSLCertificate]) async -> NIOSSLVerificationResultWithMetadata {
         do throws(CertificateProviderError) {
@@ -73,7 +79,8 @@ final class TLSHandshake: Sendable {
             try await security.trust.verify(chain, for: server.host, at: security.now())
             return .certificateVerified(VerificationMetadata(nil))
         } catch {
-            refusal.withLock { $0 = error }
+            // One that was given up says nothing about the server.
+            if !Task.isCancelled { refusal.withLock { $0 = error } }
             return .failed
         }
     }

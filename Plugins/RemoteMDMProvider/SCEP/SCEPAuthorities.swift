@@ -1,6 +1,6 @@
 import CertificateProviding
 import FoundationEssentials
-@_spi(FixedExpiryValidationTime) import X509
+import X509
 
 /// The certificates of a SCEP server that can be trusted, and what each is for (RFC 8894, section 4.2).
 struct SCEPAuthorities: Sendable {
@@ -106,13 +106,7 @@ struct SCEPAuthorities: Sendable {
     static func leads(
         _ certificate: X509Certificate, to roots: [X509Certificate], through others: [X509Certificate], _ now: Date
     ) async -> Bool {
-        guard let leaf = try? certificate.certificate() else { return false }
-        // One whose key swift-certificates cannot use issues nothing that could be verified.
-        let store = CertificateStore(roots.compactMap { try? $0.certificate() })
-        let intermediates = CertificateStore(others.compactMap { try? $0.certificate() })
-        var verifier = Verifier(rootCertificates: store) { RFC5280Policy(fixedExpiryValidationTime: now) }
-        if case .validCertificate = await verifier.validate(leaf: leaf, intermediates: intermediates) { return true }
-        return false
+        (try? await CertificateChain.validated(from: certificate, among: others, trusting: roots, at: now)) != nil
     }
 
     /// Whether a certificate below the CA is one that clients and servers get from it. The list of certificates is not

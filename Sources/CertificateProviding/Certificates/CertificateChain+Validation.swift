@@ -3,38 +3,92 @@ import SwiftASN1
 @_spi(FixedExpiryValidationTime) import X509
 
 extension CertificateChain {
+    /// What came of looking for a path from a certificate to a trust anchor.
+    public struct Validation: Sendable {
+        /// Leaf first, with the anchor; `nil` where there is none.
+        public let path: [X509Certificate]?
+        /// What stands in the way, as a clause for a message, where that can be told: that something has expired, say.
+        public let obstacle: String?
+    }
+
     /// Validates a path from a certificate to a trust anchor (RFC 5280, section 6), without revocation: signatures,
     /// validity, basic constraints, name constraints, critical extensions.
+    ///
+    /// However many certificates there are, and whoever made them, only so many issuers are tried that it takes well
+    /// under a second. Those that are no issuers by their names do not count.
     ///
     /// - Parameters:
     ///   - candidates: Certificates that the path may go through, in any order. Those that swift-certificates cannot
     ///     read are left out.
     ///   - anchors: Who is trusted, roots or not; `nil` for those that the host trusts, whose file is then read.
     ///   - date: The time that all must be valid at.
-    /// - Returns: The path, leaf first, with the anchor; `nil` where there is none.
-    /// - Throws: `unsupportedAlgorithm` for a leaf that swift-certificates cannot read.
-    public static func validated(
-        from leaf: X509Certificate, among candidates: [X509Certificate], trusting anchors: [X509Certificate]?,
+    /// - Throws: `unsupportedAlgorithm` for a leaf that swift-certificates cannot read, `userCancelled` where the task
+    ///   was cancelled.
+    public static func validation(
+        of leaf: X509Certificate, among candidates: [X509Certificate], trusting anchors: [X509Certificate]?,
         at date: Date
-    ) async throws(CertificateProviderError) -> [X509Certificate]? {
-        let roots = anchors.map { CertificateStore($0.compactMap { try? $0.certificate() }) } ?? .systemTrustRoots
+    ) async throws(CertificateProviderError) -> Validation {
+        let readable = try leaf.certificate()
+        let allowance = IssuerStore.Allowance()
+        let roots = anchors.map { CertificateStore(custom: IssuerStore($0, allowance)) } ?? .systemTrustRoots
         var verifier = Verifier(rootCertificates: roots) {
             RFC5280Policy(fixedExpiryValidationTime: date)
             LeavesToCaller()
         }
-        let intermediates = CertificateStore(candidates.prefix(maximumCandidates).compactMap { try? $0.certificate() })
-        let result = await verifier.validate(leaf: try leaf.certificate(), intermediates: intermediates)
-        guard case .validCertificate(let path) = result else { return nil }
+        let intermediates = CertificateStore(custom: IssuerStore(candidates, allowance))
+        let result = await verifier.validate(leaf: readable, intermediates: intermediates)
+        if Task.isCancelled {
+            throw CertificateProviderError(
+                .userCancelled, "The validation of the certificate '\(leaf.subject)' was cancelled.")
+        }
+        guard case .validCertificate(let path) = result else {
+            let others = candidates + (anchors ?? [])
+            return Validation(
+                path: nil,
+                obstacle: allowance.isSpent
+                    ? "it comes with authorities that certify each other in more ways than are tried"
+                    : obstacle(from: leaf, among: others, handled: verifier.policy.verifyingCriticalExtensions, date))
+        }
         let known = [leaf] + candidates + (anchors ?? [])
-        return try path.map { certificate throws(CertificateProviderError) in
+        let same = try path.map { certificate throws(CertificateProviderError) in
             // As it was given, where it was: the same bytes.
             if let same = known.first(where: { (try? $0.certificate()) == certificate }) { return same }
             return try X509Certificate(certificate)
         }
+        return Validation(path: same, obstacle: nil)
     }
 
-    /// The number of paths through many certificates of one name grows without bound.
-    private static let maximumCandidates = 64
+    /// Returns the path of ``validation(of:among:trusting:at:)``, leaf first, with the anchor; `nil` where there is none.
+    ///
+    /// - Throws: As ``validation(of:among:trusting:at:)``.
+    public static func validated(
+        from leaf: X509Certificate, among candidates: [X509Certificate], trusting anchors: [X509Certificate]?,
+        at date: Date
+    ) async throws(CertificateProviderError) -> [X509Certificate]? {
+        try await validation(of: leaf, among: candidates, trusting: anchors, at: date).path
+    }
+
+    /// What is wrong with the path as the names have it. The signatures are not looked at again.
+    private static func obstacle(
+        from leaf: X509Certificate, among others: [X509Certificate], handled: [ASN1ObjectIdentifier], _ date: Date
+    ) -> String? {
+        for (index, certificate) in build(from: leaf, among: others).enumerated() {
+            guard let readable = try? certificate.certificate() else {
+                return "'\(certificate.subject)' in its chain cannot be used: \(certificate.reasonNotToBeRead)"
+            }
+            let name = index == 0 ? "it" : "'\(certificate.subject)' in its chain"
+            if let unknown = readable.extensions.first(where: { $0.critical && !handled.contains($0.oid) }) {
+                return "\(name) has the critical extension \(unknown.oid), which is not known here"
+            }
+            switch certificate.status(at: date) {
+            case .valid: break
+            case .expired: return "\(name) has expired on \(certificate.notValidAfter)"
+            case .notYetValid: return "\(name) is not valid before \(certificate.notValidBefore)"
+            }
+            if index > 0, !certificate.isAuthority { return "\(name) is no authority and may not issue" }
+        }
+        return nil
+    }
 }
 
 /// What names and uses the leaf is for, callers look at themselves: that it says so in critical extensions is no

@@ -53,7 +53,7 @@ public struct X509Certificate: Sendable {
             return try X509.Certificate(derEncoded: derRepresentation)
         } catch {
             throw CertificateProviderError(
-                .unsupportedAlgorithm, "swift-certificates cannot read the certificate '\(subject)': \(error).",
+                .unsupportedAlgorithm, "The certificate '\(subject)' cannot be used: \(reasonNotToBeRead).",
                 underlying: error)
         }
     }

@@ -1,0 +1,99 @@
+import CertificateProviding
+import Crypto
+import Foundation
+import SwiftASN1
+import TestSupport
+import Testing
+import X509
+
+@Suite struct CertificateValidationTests {
+    private let root = Result { try TestParty("root") }
+    private let issuing = Result { try TestParty("issuing") }
+    private let client = Result { try TestParty("client") }
+
+    /// Each certifies each: more ways than anybody can try.
+    private static func mesh(_ count: Int) throws -> (parties: [TestParty], certificates: [X509Certificate]) {
+        let parties = try (0..<count).map { try TestParty("\($0)", key: .init(P521.Signing.PrivateKey())) }
+        let certificates = try parties.indices.flatMap { one in
+            try parties.indices.filter { $0 != one }.map { try parties[$0].certify(parties[one]) }
+        }
+        return (parties, certificates)
+    }
+
+    @Test(.timeLimit(.minutes(1))) func authoritiesThatCertifyEachOtherEndTheSearch() async throws {
+        let (parties, certificates) = try Self.mesh(8)
+        let leaf = try parties[0].certify(client.get(), isAuthority: false)
+        let anchor = try root.get().certify()
+        let start = ContinuousClock.now
+        let validation = try await CertificateChain.validation(
+            of: leaf, among: certificates, trusting: [anchor], at: Date())
+        // Without a limit it takes minutes; a busy host has its own idea of time.
+        #expect(ContinuousClock.now - start < .seconds(20))
+        #expect(validation.path == nil)
+        #expect(validation.obstacle?.contains("more ways than are tried") == true)
+    }
+
+    /// They have other names, and are not looked at.
+    @Test func aBagOfOthersIsNoObstacle() async throws {
+        let (_, strangers) = try Self.mesh(8)
+        let authority = try root.get().certify()
+        let chain = [
+            try issuing.get().certify(client.get(), isAuthority: false), try root.get().certify(issuing.get()),
+            authority,
+        ]
+        let path = try await CertificateChain.validated(
+            from: chain[0], among: strangers + chain.dropFirst() + strangers, trusting: [authority], at: Date())
+        #expect(path == chain)
+    }
+
+    @Test func theIssuerIsTheOneThatHasSigned() async throws {
+        let authority = try root.get().certify()
+        let right = try root.get().certify(issuing.get(), lifetime: 3600)
+        let namesake = try root.get().certify(TestParty("issuing"))
+        let leaf = try issuing.get().certify(client.get(), isAuthority: false)
+        let path = try await CertificateChain.validated(
+            from: leaf, among: [namesake, right], trusting: [authority], at: Date())
+        #expect(path == [leaf, right, authority])
+    }
+
+    @Test func ofTwoForTheSameKeyTheLaterOne() async throws {
+        let authority = try root.get().certify()
+        let issuers = try [3600.0, 9000, 7200].map { try root.get().certify(issuing.get(), lifetime: $0) }
+        let leaf = try issuing.get().certify(client.get(), isAuthority: false)
+        let path = try await CertificateChain.validated(
+            from: leaf, among: issuers, trusting: [authority], at: Date())
+        #expect(path == [leaf, issuers[1], authority])
+    }
+
+    @Test func aCancelledValidationSaysSo() async throws {
+        let authority = try root.get().certify()
+        let leaf = try root.get().certify(client.get(), isAuthority: false)
+        let task = Task {
+            withUnsafeCurrentTask { $0?.cancel() }
+            return try await CertificateChain.validated(from: leaf, among: [], trusting: [authority], at: Date())
+        }
+        let error = await #expect(throws: CertificateProviderError.self) { try await task.value }
+        #expect(error?.code == .userCancelled)
+    }
+
+    @Test func whatStandsInTheWayIsSaid() async throws {
+        let anchor = try root.get().certify()
+        let unknown = Certificate.Extension(oid: [1, 2, 3, 4], critical: true, value: [5, 0])
+        func obstacle(_ leaf: X509Certificate, _ issuer: X509Certificate) async throws -> String? {
+            let validation = try await CertificateChain.validation(
+                of: leaf, among: [issuer], trusting: [anchor], at: Date())
+            #expect(validation.path == nil)
+            return validation.obstacle
+        }
+        let leaf = try issuing.get().certify(client.get(), isAuthority: false)
+        let good = try root.get().certify(issuing.get())
+        let odd = try issuing.get().certify(client.get(), isAuthority: false, [unknown])
+        #expect(try await obstacle(odd, good)?.contains("critical extension 1.2.3.4") == true)
+        let expired = try root.get().certify(issuing.get(), lifetime: -60)
+        #expect(try await obstacle(leaf, expired)?.contains("has expired") == true)
+        let subject = try root.get().certify(issuing.get(), isAuthority: false)
+        #expect(try await obstacle(leaf, subject)?.contains("is no authority") == true)
+        let stranger = try TestParty("root").certify(issuing.get())
+        #expect(try await obstacle(leaf, stranger) == nil)
+    }
+}
