@@ -11,8 +11,10 @@ enum CertificateBag {
     /// Reads DER, or BER as some servers write it.
     /// - Throws: `protocolError`.
     static func certificates(in bytes: [UInt8]) throws(CertificateProviderError) -> [X509Certificate] {
+        var seen: Set<[UInt8]> = []
         let encoded: [[UInt8]]
-        do { encoded = try parse(bytes) } catch {
+        // Some servers send the same one several times.
+        do { encoded = try parse(bytes).filter { seen.insert($0).inserted } } catch {
             throw CertificateProviderError(
                 .protocolError, "The server's answer is no collection of certificates (RFC 5652): it is damaged.",
                 underlying: error)

@@ -1,5 +1,6 @@
 import CertificateProviding
 import FoundationEssentials
+import X509
 
 /// What a server has issued, once it is known to be what was asked for.
 struct IssuedCertificate: Sendable {
@@ -13,7 +14,8 @@ struct IssuedCertificate: Sendable {
     ///   - certificates: The server's answer, in any order.
     ///   - authorities: Whom the server, over a connection on which it was known, has named as its certificate
     ///     authorities.
-    /// - Throws: `protocolError`, saying what is wrong. The identity that there is stays.
+    /// - Throws: `protocolError`, saying what is wrong; `unsupportedAlgorithm` for a key or signature that is not known
+    ///   here; `userCancelled`. The identity that there is stays.
     init(
         _ certificates: [X509Certificate], for request: EnrolmentRequest, from authorities: [X509Certificate],
         at now: Date
@@ -23,7 +25,8 @@ struct IssuedCertificate: Sendable {
         {
             throw Self.refusal("it is the one that was to be renewed")
         }
-        let own = certificates.filter { $0.publicKey.isSameKey(as: request.key.publicKey) }
+        // Some servers send it twice.
+        let own = Set(certificates.filter { $0.publicKey.isSameKey(as: request.key.publicKey) })
         guard let leaf = own.first else { throw Self.refusal("it is for another key than the one that was sent") }
         guard own.count == 1 else {
             throw Self.refusal("there are \(own.count) for the key, and which is meant is not said")
@@ -34,15 +37,38 @@ struct IssuedCertificate: Sendable {
             throw Self.refusal("it is not valid before \(leaf.notValidBefore); is this host's clock right?")
         }
         guard leaf.permitsClientAuthentication else { throw Self.refusal("it is not for clients") }
-        let others = certificates.filter { $0 != leaf } + authorities
-        let validated = try await CertificateChain.validated(
-            from: leaf, among: others, trusting: authorities, at: max(now, leaf.notValidBefore))
-        guard validated != nil else {
-            throw Self.refusal("'\(leaf.issuer)', who has issued it, is not among the server's authorities")
+        guard !leaf.isAuthority else { throw Self.refusal("it is one of an authority, which was not asked for") }
+        guard try leaf.certificate().signatureAlgorithm != .sha1WithRSAEncryption else {
+            throw Self.refusal("it is signed with SHA-1, which anybody with some money can forge")
         }
-        let built = CertificateChain.build(from: leaf, among: others)
-        chain = built.count > 1 && built[built.count - 1].isSelfIssued ? built.dropLast() : built
+        let others = certificates.filter { $0 != leaf } + authorities
+        let date = max(now, leaf.notValidBefore)
+        let validation = try await CertificateChain.validation(
+            of: leaf, among: others, trusting: authorities, at: date)
+        guard let path = validation.path else {
+            throw Self.refusal(
+                validation.obstacle ?? "'\(leaf.issuer)', who has issued it, is not among the server's authorities")
+        }
+        chain = try await Self.withoutRoot(path, among: others, at: date)
     }
+
+    /// The server's authorities are trusted, and where a path ends with one of them need not be its root: those who only
+    /// know the root need what is between.
+    private static func withoutRoot(
+        _ path: [X509Certificate], among others: [X509Certificate], at date: Date
+    ) async throws(CertificateProviderError) -> [X509Certificate] {
+        var path = path
+        while let last = path.last, !last.isSelfIssued, path.count < maximumLength {
+            let issuers = others.filter { $0.subjectDER == last.issuerDER && !path.contains($0) }
+            let step = try await CertificateChain.validated(from: last, among: [], trusting: issuers, at: date)
+            guard let issuer = step?.dropFirst().first else { break }
+            path.append(issuer)
+        }
+        return path.count > 1 && path[path.count - 1].isSelfIssued ? path.dropLast() : path
+    }
+
+    /// Longer than any hierarchy in use.
+    private static let maximumLength = 16
 
     /// Whether it says what was asked for. More alternative names are no harm: some servers add their own.
     private static func check(
