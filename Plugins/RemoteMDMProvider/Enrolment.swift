@@ -70,6 +70,12 @@ struct Enrolment {
                 case .generated(let made):
                     certificates = made.certificates
                     key = try SoftwareKey(pkcs8: made.privateKey, location: .store)
+                    if let type = settings.keyType, !type.fits(key.publicKey) {
+                        throw CertificateProviderError(
+                            .protocolError,
+                            "The server has made a key of kind \(key.publicKey.displayName), and 'key-type' is \(type); have it "
+                                + "make such keys, or configure its kind.")
+                    }
                     pending = PendingEnrolment(key: .sealed(made.privateKey))
                     request = EnrolmentRequest(
                         names: settings.names, csr: request.csr, key: key, current: renewed, isPending: false)

@@ -44,12 +44,13 @@ import Testing
 
     @Test(arguments: [
         "other-key", "wrong-subject", "untrusted", "expired", "empty-bag", "not-base64", "garbage", "empty-body",
-        "wrong-type", "cut-1200", "raw-der",
+        "wrong-type", "cut-1200", "raw-der", "other-kind",
     ])
     func whatDoesNotFitIsRefused(fault: String) async throws {
         let server = try await ESTServer.start("--auth", "basic")
         let storage = InMemoryStorage()
-        let provider = try server.provider(storage: storage, label: "fault-\(fault)", Self.settings)
+        let settings = Self.settings.merging(["key-type": "p256"]) { $1 }
+        let provider = try server.provider(storage: storage, label: "fault-\(fault)", settings)
         let error = await #expect(throws: CertificateProviderError.self) {
             try await provider.getCertificate(NoUserInteraction())
         }

@@ -120,7 +120,9 @@ class ESTServer:
             # Someone else's certificate may ask for a first one of ours, but there is nothing of ours to renew.
             if not self.server.issued(certificate):
                 raise HTTPError(403, "The client certificate was not issued here.")
-            if csr.subject != certificate.subject or alternative_names(csr) != alternative_names(certificate):
+            # Byte for byte: equal names may be of other string types.
+            is_same = csr.subject.public_bytes() == certificate.subject.public_bytes()
+            if not is_same or alternative_names(csr) != alternative_names(certificate):
                 raise HTTPError(400, "Subject and alternative names are to be those of the client certificate.")
         unmet = self.server.wishes.unmet(csr) if self.options.enforce_csrattrs else None
         if unmet:
@@ -144,7 +146,7 @@ class ESTServer:
         if operation == "serverkeygen":
             if self.options.serverkeygen == "off":
                 raise HTTPError(404, "Keys are not made here.")
-            private_key = issuing.key_like(key)
+            private_key = issuing.server_key(key, faults)
             key = private_key.public_key()
         bag = issuing.bag(self.server, csr.subject, alternative_names(csr), key, certificate, faults, record)
         body = encoded(certs_only(bag), faults)

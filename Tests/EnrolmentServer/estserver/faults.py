@@ -28,6 +28,8 @@ BEFORE_ISSUING = {
 ISSUING = {
     "old-certificate": "",
     "other-key": "",
+    "other-kind": "",
+    "other-names": "",
     "wrong-subject": "",
     "wrong-san": "",
     "untrusted": "",

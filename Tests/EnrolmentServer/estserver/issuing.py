@@ -5,6 +5,7 @@ import secrets
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.name import _ASN1Type
 
 from . import ca
 from .messages import HTTPError, Response
@@ -53,6 +54,18 @@ def key_like(public_key):
     return ec.generate_private_key(public_key.curve)
 
 
+def server_key(public_key, faults):
+    return ed25519.Ed25519PrivateKey.generate() if faults.has("other-kind") else key_like(public_key)
+
+
+def other_names(subject, names):
+    """The same subject in strings of another type, and one more alternative name, if it is not there already."""
+    printable = [x509.NameAttribute(a.oid, a.value, _ASN1Type.PrintableString) for a in subject]
+    added = x509.DNSName("added.example")
+    known = list(names or [])
+    return x509.Name(printable), x509.SubjectAlternativeName(known + ([] if added in known else [added]))
+
+
 def validity(lifetime, faults):
     """(start, end) in seconds from now"""
     if (expired := faults.get("expired")) is not None:
@@ -78,6 +91,8 @@ def bag(server, subject, names, key, presented, faults, record):
             subject = ca.name("Somebody Else")
         if faults.has("wrong-san"):
             names = x509.SubjectAlternativeName([x509.DNSName("somebody-else.example")])
+        if faults.has("other-names"):
+            subject, names = other_names(subject, names)
         if faults.has("other-key"):
             key = key_like(key).public_key()
         leaves = [server.issue(authority, subject, key, names, validity(server.options.lifetime, faults), record)]
