@@ -78,6 +78,17 @@ import X509
         }
     }
 
+    @Test func theIssuingAuthorityWithAnRSAKeyIsTakenWhereverItIs() async throws {
+        let root = try CertifiedKey.authority.get()
+        let onCurve = try CertifiedKey("EC Issuing", key: TestKeys.p256.get(), issuer: root)
+        let withRSA = try CertifiedKey("RSA Issuing", key: TestKeys.rsa.get(), issuer: root)
+        for order in [[onCurve, withRSA, root], [withRSA, onCurve, root], [root, onCurve, withRSA]] {
+            let found = try await authorities(order, pinning: root)
+            #expect(found.recipient == withRSA.certificate)
+            #expect(found.issuerDER == withRSA.certificate.subjectDER)
+        }
+    }
+
     @Test func anECAuthorityAloneIsRefused() async throws {
         let root = try CertifiedKey("EC Root", key: TestKeys.p256.get())
         let error = await #expect(throws: CertificateProviderError.self) {

@@ -48,10 +48,12 @@ struct SCEPAuthorities: Sendable {
         }
         let authorities = trusted.filter(\.isAuthority)
         let registration = trusted.filter { !$0.isAuthority }
-        // The lowest in the hierarchy, which is the one that issues.
-        let issuing = authorities.first { authority in
+        // The lowest in the hierarchy, which are those that issue.
+        let lowest = authorities.filter { authority in
             !authorities.contains { $0 != authority && $0.issuerDER == authority.subjectDER }
         }
+        // Of several the one that a request can be encrypted for, wherever in the bag it is.
+        let issuing = lowest.first { $0.publicKey.algorithm == .rsa } ?? lowest.first
         // What a CA's key usage says of encryption is not asked: most that decrypt do not say so.
         let recipients = registration.filter { Self.usage($0)?.keyEncipherment ?? true } + [issuing].compactMap(\.self)
         self.certificates = trusted
