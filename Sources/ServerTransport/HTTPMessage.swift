@@ -11,16 +11,19 @@ package struct HTTPRequest: Sendable {
     package var body: [UInt8] = []
     /// Whether the server may be asked twice without harm.
     package var isRepeatable: Bool
+    /// Whether whoever asks can do without the answer, and rather goes on than waits for it.
+    package var isDispensable: Bool
 
     package init(
         method: Method = .get, target: String, headers: HTTPHeaders = HTTPHeaders(), body: [UInt8] = [],
-        isRepeatable: Bool = false
+        isRepeatable: Bool = false, isDispensable: Bool = false
     ) {
         self.method = method
         self.target = target
         self.headers = headers
         self.body = body
         self.isRepeatable = isRepeatable
+        self.isDispensable = isDispensable
     }
 }
 

@@ -25,6 +25,19 @@ import Testing
         #expect(clock.waits == [.seconds(1000)])
     }
 
+    @Test func whatCanBeDoneWithoutHasAShareOfTheTime() async throws {
+        let clock = TurnedClock()
+        let allowance = Allowance(.seconds(16), clock.pace)
+        for share in [4, 3] {
+            let start = clock.pace.now()
+            let end = try await allowance.spend(oneOf: 4) { end throws(CertificateProviderError) in
+                try? await clock.pace.sleep(.seconds(4))
+                return end
+            }
+            #expect(end == start + .seconds(share))
+        }
+    }
+
     @Test func aServerThatHasUsedUpItsTimeIsAskedNothingMore() async throws {
         let clock = TurnedClock()
         let allowance = Allowance(.seconds(10), clock.pace)

@@ -14,9 +14,10 @@ final class Allowance: Sendable {
 
     /// Does what the server is waited for with, until the given instant at the latest. One at a time.
     ///
+    /// - Parameter parts: The work may take one of so many equal parts of what is left.
     /// - Throws: `timedOut` where no time is left: nothing is sent whose answer nobody would wait for.
     func spend<Answer>(
-        _ work: (_ end: ContinuousClock.Instant) async throws(CertificateProviderError) -> Answer
+        oneOf parts: Int = 1, _ work: (_ end: ContinuousClock.Instant) async throws(CertificateProviderError) -> Answer
     ) async throws(CertificateProviderError) -> Answer {
         let left = left.withLock(\.self)
         guard left > .zero else {
@@ -30,6 +31,6 @@ final class Allowance: Sendable {
             let spent = start.duration(to: now())
             self.left.withLock { $0 -= spent }
         }
-        return try await work(start + left)
+        return try await work(start + left / parts)
     }
 }

@@ -28,7 +28,8 @@ struct PatientSession: Sendable {
         to request: HTTPRequest,
         body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
     ) async throws(CertificateProviderError) -> HTTPResponse {
-        try await allowance.spend { end throws(CertificateProviderError) in
+        // What is left must do for all that comes after.
+        try await allowance.spend(oneOf: request.isDispensable ? 4 : 1) { end throws(CertificateProviderError) in
             try await response(to: request, until: end, body: bind)
         }
     }

@@ -7,8 +7,6 @@ import ServerTransport
 
 /// The operations of a SCEP server (RFC 8894, section 4), each one HTTP request.
 extension SCEPClient {
-    /// More than any list of certificates or reply.
-    private static let maximumSize = 1 << 20
     /// What servers and those between take of a URL, at the least.
     private static let maximumTarget = 8000
 
@@ -26,7 +24,7 @@ extension SCEPClient {
         return try await SCEPAuthorities(certificates, configuration: configuration, now: now())
     }
 
-    /// GetCACaps. A server that does not answer it has no capabilities (RFC 8894, section 3.5.1).
+    /// GetCACaps. A server that does not answer it, or not soon, has no capabilities (RFC 8894, section 3.5.1).
     func fetchCapabilities() async throws(CertificateProviderError) -> SCEPCapabilities {
         do {
             let response = try await send(.get, "GetCACaps", message: configuration.authorityIdentifier)
@@ -121,12 +119,13 @@ extension SCEPClient {
         return try await transport(
             HTTPRequest(
                 method: method, target: target, headers: headers, body: body,
-                isRepeatable: operation != "PKIOperation"))
+                isRepeatable: operation != "PKIOperation",
+                isDispensable: ["GetCACaps", "GetNextCACert"].contains(operation)))
     }
 
     private func check(_ response: HTTPResponse, of operation: String) throws(CertificateProviderError) {
         guard response.status == 200 else { throw Self.failure(response, operation, now()) }
-        guard !response.body.isEmpty, response.body.count <= Self.maximumSize else {
+        guard !response.body.isEmpty, response.body.count <= ServerSession.maximumBody else {
             throw CertificateProviderError(
                 .protocolError, "The SCEP server's answer to \(operation) has \(response.body.count) bytes.")
         }

@@ -40,7 +40,9 @@ final class SCEPHTTPServer: Sendable {
         try await self.init(showing: identity) { try responder.answer($0) }
     }
 
-    /// - Parameter identity: What it shows over TLS; without one it speaks plain HTTP.
+    /// - Parameters:
+    ///   - identity: What it shows over TLS; without one it speaks plain HTTP.
+    ///   - answer: One of status 0 is never sent.
     init(showing identity: Identity?, _ answer: @escaping Answer) async throws {
         isSecure = identity != nil
         let tls = try identity.map { try NIOSSLContext(configuration: .testServer(showing: $0)) }
@@ -105,6 +107,7 @@ private final class Conversation: ChannelInboundHandler {
         case .body(let part): request.body += part.readableBytesView
         case .end:
             guard let response = try? answer(request) else { return context.close(promise: nil) }
+            guard response.status != 0 else { return }
             var headers = response.headers
             headers.replaceOrAdd(name: "Content-Length", value: String(response.body.count))
             let status = HTTPResponseStatus(statusCode: response.status)
