@@ -58,10 +58,18 @@ extension Enrolment {
             confirm: try authorities.confirmation(), permitsTripleDES: settings.permitsTripleDES)
         return SCEPClient(
             configuration,
-            challenge: { [settings, environment, interaction] _ async throws(CertificateProviderError) in
+            challenge: { [settings, environment, interaction] request async throws(CertificateProviderError) in
                 guard let source = settings.challengeSource else { return nil }
-                return try await environment.secret(
-                    from: source, prompt: "Challenge for \(settings.server.authority)", interaction: interaction)
+                do throws(CertificateProviderError) {
+                    return try await environment.secret(
+                        from: source, prompt: "Challenge for \(settings.server.authority)", interaction: interaction)
+                } catch {
+                    // A renewal is signed with the current certificate. The challenge may have been for once, and be gone;
+                    // where it is not, it goes along, since some servers want both.
+                    let isGone = [.fileNotFound, .notFound, .interactionRequired].contains(error.code)
+                    guard request.current != nil, isGone else { throw error }
+                    return nil
+                }
             }, now: environment.now, logger: environment.logger
         ) { request async throws(CertificateProviderError) in try await session.response(to: request) }
     }

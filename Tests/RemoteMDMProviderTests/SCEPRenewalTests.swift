@@ -1,0 +1,75 @@
+import CertificateProviding
+import Foundation
+import NIOHTTP1
+import ServerTransport
+import SwiftASN1
+import TestSupport
+import Testing
+import X509
+
+@testable import RemoteMDMProvider
+
+/// What a provider does without, where a SCEP server or a file has nothing to say.
+@Suite(.timeLimit(.minutes(5))) struct SCEPRenewalTests {
+    private let folder: TemporaryDirectory
+    private let storage = InMemoryStorage()
+
+    init() throws { folder = try TemporaryDirectory() }
+
+    private func provider(
+        _ server: SCEPHTTPServer, challenge: String, timeout: Int = 20
+    ) throws -> RemoteMDMProvider {
+        let provider = RemoteMDMProvider(
+            environment: .testing(storage: storage, variables: [:]), pace: Pace(draw: { 0 }))
+        let parameters = [
+            "protocol": "scep", "url": server.url, "challenge-source": challenge, "timeout": "\(timeout)",
+            "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
+            "subject": "CN=client,O=Example",
+        ]
+        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        return provider
+    }
+
+    private func hasChallenge(_ message: SCEPResponder.Received?) throws -> Bool {
+        let csr = try CertificateSigningRequest(derEncoded: try #require(message).content)
+        return csr.attributes[oid: [1, 2, 840, 113549, 1, 9, 7]] != nil
+    }
+
+    @Test func aRenewalNeedsNoChallengeThatIsGone() async throws {
+        let responder = try SCEPResponder()
+        let server = try await SCEPHTTPServer(responder)
+        let file = folder["challenge"]
+        // Nothing else speaks for a first request.
+        for source in ["file:\(file)", "prompt"] {
+            let first = try provider(server, challenge: source)
+            let code = await code { _ = try await first.getCertificate(NoUserInteraction()) }
+            #expect(code == (source == "prompt" ? .interactionRequired : .fileNotFound))
+        }
+        #expect(responder.received.isEmpty)
+        try folder.write("secret".utf8, to: "challenge")
+        _ = try await provider(server, challenge: "file:\(file)").getCertificate(NoUserInteraction())
+        #expect(try hasChallenge(responder.received.last))
+        // Where it can be read, it goes along.
+        _ = try await provider(server, challenge: "file:\(file)").getCertificate(NoUserInteraction())
+        #expect(try hasChallenge(responder.received.last))
+        try FileManager.default.removeItem(atPath: file)
+        for source in ["file:\(file)", "prompt"] {
+            _ = try await provider(server, challenge: source).getCertificate(NoUserInteraction())
+            #expect(responder.received.last?.type == "17")
+            #expect(try !hasChallenge(responder.received.last))
+        }
+        #expect(responder.received.count == 4)
+    }
+
+    @Test func capabilitiesThatDoNotComeAreNone() async throws {
+        let responder = try SCEPResponder()
+        let server = try await SCEPHTTPServer(showing: nil) { request in
+            if request.operation == "GetCACaps" { return HTTPResponse(status: 0, headers: [:], body: []) }
+            return try responder.answer(request)
+        }
+        try folder.write("secret".utf8, to: "challenge")
+        let provider = try provider(server, challenge: "file:\(folder["challenge"])", timeout: 12)
+        _ = try await provider.getCertificate(NoUserInteraction())
+        #expect(server.operations == ["GetCACert", "GetCACaps", "PKIOperation"])
+    }
+}
