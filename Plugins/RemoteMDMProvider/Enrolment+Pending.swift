@@ -6,7 +6,8 @@ import Synchronization
 extension Enrolment {
     /// The key that is to be certified: that of an enrolment that did not come to its end, or a new one.
     func pendingEnrolment(
-        after current: KeptKey?, _ preferredType: () async throws(CertificateProviderError) -> KeyType?
+        after current: KeptKey?, _ content: RequestContent,
+        _ preferredType: () async throws(CertificateProviderError) -> KeyType?
     ) async throws(CertificateProviderError) -> Begun {
         let kept = try await blocking { () throws(CertificateProviderError) in
             try storage.record(named: settings.recordName).flatMap { record throws(CertificateProviderError) in
@@ -23,7 +24,7 @@ extension Enrolment {
         } else if let kept {
             if let key = try await keys.find(kept.key, interaction) {
                 // As it is configured now, which may be why the last one has failed.
-                if fits(kept.key, key) { return Begun(pending: try await requested(kept, key), key: key) }
+                if fits(kept.key, key) { return Begun(pending: try await requested(kept, key, content), key: key) }
             } else {
                 environment.logger.warning("the key of a pending enrolment is gone from its token; another one is made")
             }
@@ -41,7 +42,7 @@ extension Enrolment {
         guard let kept = made.withLock({ $0 }) else {
             throw CertificateProviderError(.internal, "A key was made and not written down.")
         }
-        let pending = try await requested(PendingEnrolment(key: kept), key)
+        let pending = try await requested(PendingEnrolment(key: kept), key, content)
         return Begun(pending: pending, key: key, new: pending)
     }
 
@@ -61,11 +62,11 @@ extension Enrolment {
 
     /// With its request, which stays the same from then on.
     private func requested(
-        _ pending: PendingEnrolment, _ key: any IdentityKey
+        _ pending: PendingEnrolment, _ key: any IdentityKey, _ content: RequestContent
     ) async throws(CertificateProviderError) -> PendingEnrolment {
         guard pending.csr.isEmpty else { return pending }
         var pending = pending
-        pending.csr = try await CertificateRequest(settings.names, key: key).derRepresentation
+        pending.csr = try await content.signed(with: key)
         try await keep(pending)
         return pending
     }

@@ -39,16 +39,20 @@ struct Enrolment {
         defer { claim.isInterrupted = false }
         let current = try await currentIdentity()
         let renewed = current?.identity.flatMap { $0.certificate.status(at: environment.now()) == .valid ? $0 : nil }
+        let content = RequestContent(names: names(renewing: renewed))
         // Whether a token makes keys for SCEP has to be known before the server hears anything.
         let early =
             settings.enrolmentProtocol == .scep
-            ? try await pendingEnrolment(after: current?.key) { () throws(CertificateProviderError) in .rsa2048 } : nil
+            ? try await pendingEnrolment(after: current?.key, content) { () throws(CertificateProviderError) in
+                .rsa2048
+            } : nil
         var stage = Stage.before(early?.new)
         do throws(CertificateProviderError) {
             let (client, authorities) = try await connect(presenting: renewed)
             let begun =
                 if let early { early } else {
-                    try await pendingEnrolment(after: current?.key) { () async throws(CertificateProviderError) in
+                    try await pendingEnrolment(after: current?.key, content) {
+                        () async throws(CertificateProviderError) in
                         try await client.preferredKeyType()
                     }
                 }
@@ -62,7 +66,7 @@ struct Enrolment {
                         ? "Asking for a certificate for \(settings.names.subjectText)"
                         : "Renewing \(settings.names.subjectText)")
                 var request = EnrolmentRequest(
-                    names: settings.names, csr: pending.csr, key: key, current: renewed,
+                    names: settings.names, content: content, csr: pending.csr, key: key, current: renewed,
                     isPending: pending.isUndecided)
                 let certificates: [X509Certificate]
                 switch try await client.enrol(request) {
@@ -78,7 +82,8 @@ struct Enrolment {
                     }
                     pending = PendingEnrolment(key: .sealed(made.privateKey))
                     request = EnrolmentRequest(
-                        names: settings.names, csr: request.csr, key: key, current: renewed, isPending: false)
+                        names: settings.names, content: content, csr: request.csr, key: key, current: renewed,
+                        isPending: false)
                 case .pending(let delay):
                     pending.isUndecided = true
                     try await keep(pending)
@@ -116,6 +121,15 @@ struct Enrolment {
                 "the token with the current identity's key cannot be used", metadata: ["reason": "\(error)"])
         }
         return (kept, nil)
+    }
+
+    /// Those of the certificate that is renewed, as servers demand (RFC 7030, section 4.2.2), as long as it has what is
+    /// configured.
+    private func names(renewing current: Identity?) -> CertificateRequest.Names {
+        guard let leaf = current?.certificate, IssuedCertificate.has(leaf, settings.names),
+            let names = try? CertificateRequest.Names(of: leaf)
+        else { return settings.names }
+        return names
     }
 
     /// - Parameter told: What the server has said, if anything.

@@ -24,8 +24,11 @@ protocol EnrolmentProtocol: Sendable {
 
 /// What a certificate is wanted for.
 struct EnrolmentRequest: Sendable {
+    /// What it must have.
     let names: CertificateRequest.Names
-    /// A request for these names with that key and nothing else, DER: the same whenever it is sent.
+    /// What it is asked for with.
+    let content: RequestContent
+    /// A request with that content and key and nothing else, DER: the same whenever it is sent.
     let csr: [UInt8]
     /// The key that the certificate is wanted for.
     let key: any IdentityKey

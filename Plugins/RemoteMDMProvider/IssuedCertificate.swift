@@ -70,6 +70,11 @@ struct IssuedCertificate: Sendable {
     /// Longer than any hierarchy in use.
     private static let maximumLength = 16
 
+    /// Whether a certificate has the names that are configured.
+    static func has(_ leaf: X509Certificate, _ names: CertificateRequest.Names) -> Bool {
+        (try? check(leaf, for: names)) != nil
+    }
+
     /// Whether it says what was asked for. More alternative names are no harm: some servers add their own.
     private static func check(
         _ leaf: X509Certificate, for names: CertificateRequest.Names

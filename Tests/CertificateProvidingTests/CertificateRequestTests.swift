@@ -48,6 +48,27 @@ import X509
         }
     }
 
+    /// With string types and names that nobody would choose.
+    @Test func theNamesOfACertificateAreAskedForByteForByte() async throws {
+        let subject = try DistinguishedName([
+            RelativeDistinguishedName(.init(type: [2, 5, 4, 10], value: .init(printableString: "Example"))),
+            RelativeDistinguishedName(
+                .init(type: [2, 5, 4, 3], value: .init(asn1Any: ASN1Any(derEncoded: [0x1e, 4, 0, 0x61, 0, 0x62])))),
+        ])
+        let other: [UInt8] = [0x30, 9, 0xa0, 7, 0x06, 1, 0x2a, 0xa0, 2, 5, 0]
+        let alternatives = Certificate.Extension(
+            oid: .X509ExtensionID.subjectAlternativeName, critical: true, value: other[...])
+        let authority = try TestParty("authority")
+        let certificate = try authority.certify(authority.key.publicKey, as: subject, [alternatives])
+        let names = try CertificateRequest.Names(of: certificate)
+        let request = try CertificateSigningRequest(
+            derEncoded: try await CertificateRequest(names, key: key).derRepresentation)
+        var serializer = DER.Serializer()
+        try serializer.serialize(request.subject)
+        #expect(serializer.serializedBytes == certificate.subjectDER)
+        #expect(try request.attributes.extensionRequest?.extensions.map(\.self) == [alternatives])
+    }
+
     @Test func alternativeNamesAreAsked() async throws {
         let asked = ["dns:*.host.example", "ip:192.0.2.1", "ip:2001:db8::7", "email:me@example.org", "uri:urn:x:y"]
         let request = try await request("", asked)

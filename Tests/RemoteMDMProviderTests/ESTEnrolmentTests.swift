@@ -66,6 +66,40 @@ import Testing
         #expect(try provider.getStoredCertificate()?.certificate == second.certificate)
     }
 
+    /// The server compares what a renewal asks for with the certificate, and has its own ways of writing names.
+    @Test func aRenewalAsksForWhatTheCertificateSays() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let settings = ["subject-alternative-names": "dns:client.example"]
+        let provider = try server.provider(label: "fault-other-names", settings)
+        let first = try await provider.getCertificate(NoUserInteraction())
+        #expect(first.certificate.subjectAlternativeNames == ["dns:client.example", "dns:added.example"])
+        let second = try await provider.getCertificate(NoUserInteraction())
+        #expect(second.certificate.subjectAlternativeNames == first.certificate.subjectAlternativeNames)
+        #expect(second.certificate.subjectDER == first.certificate.subjectDER)
+        #expect(try server.requests().last?["operation"] as? String == "simplereenroll")
+    }
+
+    /// The administrator means what the configuration says now.
+    @Test func anotherConfigurationAsksForWhatItSays() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let storage = OneIdentity()
+        _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
+        let provider = try server.provider(storage: storage, ["subject": "CN=renamed,O=Example"])
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .rejected)
+        #expect(try server.requests().last?["csr_subject"] as? String == "CN=renamed,O=Example")
+    }
+
+    @Test(arguments: [
+        ("", "/.well-known/est"), ("label", "/.well-known/est/label"), (".well-known/est", "/.well-known/est"),
+        (".well-known/est/label", "/.well-known/est/label"),
+        (".well-known/estimate", "/.well-known/est/.well-known/estimate"),
+    ])
+    func theLabelIsWhatIsNotTheWellKnownPath(path: String, target: String) async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        _ = await code { _ = try await server.provider(label: path).getCertificate(NoUserInteraction()) }
+        #expect(try server.requests().first?["path"] as? String == "\(target)/cacerts")
+    }
+
     @Test func whatIsPendingGoesOnWithItsKey() async throws {
         let server = try await ESTServer.start("--auth", "basic", "--pending", "1", "--retry-after", "3600")
         let storage = InMemoryStorage()

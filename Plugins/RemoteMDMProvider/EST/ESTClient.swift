@@ -19,8 +19,9 @@ struct ESTClient: EnrolmentProtocol {
     init(
         _ server: ServerURL, session: PatientSession, now: @escaping @Sendable () -> Date, asksForKey: Bool = false
     ) {
-        let label = server.path.split(separator: "/").joined(separator: "/")
-        base = label.hasPrefix(".well-known/est") ? "/\(label)" : "/.well-known/est\(label.isEmpty ? "" : "/\(label)")"
+        let path = server.path.split(separator: "/")
+        let wellKnown: [Substring] = [".well-known", "est"]
+        base = "/" + ((path.starts(with: wellKnown) ? [] : wellKnown) + path).joined(separator: "/")
         self.session = session
         self.now = now
         self.asksForKey = asksForKey
@@ -75,9 +76,8 @@ struct ESTClient: EnrolmentProtocol {
             ])
         let response = try await session.response(to: http) { connection throws(CertificateProviderError) in
             guard isBound else { return Base64Body.encode(request.csr) }
-            let bound = try await CertificateRequest(
-                request.names, attributes: [Self.proof(of: connection)], key: request.key)
-            return Base64Body.encode(bound.derRepresentation)
+            let proof = try Self.proof(of: connection)
+            return Base64Body.encode(try await request.content.signed(with: request.key, attributes: [proof]))
         }
         switch response.status {
         case 200 where asksForKey: return .generated(try ServerGeneratedKey(response))

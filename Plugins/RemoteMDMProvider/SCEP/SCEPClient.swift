@@ -119,8 +119,7 @@ struct SCEPClient: EnrolmentProtocol {
         var der = request.csr
         if !request.isPending, let challenge = try await challenge(request) {
             let attribute = try CertificateSigningRequest.Attribute(challengePassword: challenge)
-            der = try await CertificateRequest(request.names, attributes: [attribute], key: request.key)
-                .derRepresentation
+            der = try await request.content.signed(with: request.key, attributes: [attribute])
         }
         do {
             return (der, try CertificateSigningRequest(derEncoded: der))

@@ -116,13 +116,7 @@ extension X509Certificate {
     /// Reads only what is needed, from the first-level structure, so that an odd extension cannot hide a certificate.
     private init(derEncoded root: ASN1Node) throws {
         self.derRepresentation = Array(root.encodedBytes)
-        let fields = try DER.sequence(root, identifier: .sequence) { nodes in
-            let fields = try DER.sequence(
-                try nodes.required("tbsCertificate"), identifier: .sequence, TBSFields.init)
-            _ = try nodes.required("signatureAlgorithm")
-            _ = try ASN1BitString(derEncoded: &nodes)
-            return fields
-        }
+        let fields = try Self.fields(root)
         self.subject = try DistinguishedName(derEncoded: fields.subject).rfc4514
         self.issuer = try DistinguishedName(derEncoded: fields.issuer).rfc4514
         self.subjectDER = Array(fields.subject.encodedBytes)
@@ -147,5 +141,21 @@ extension X509Certificate {
         self.keyUsage = extensions[oid: ASN1ObjectIdentifier.X509ExtensionID.keyUsage].flatMap { try? KeyUsage($0) }
         self.extendedKeyUsage =
             extensions[oid: ASN1ObjectIdentifier.X509ExtensionID.extendedKeyUsage].flatMap { try? ExtendedKeyUsage($0) }
+    }
+
+    private static func fields(_ root: ASN1Node) throws -> TBSFields {
+        try DER.sequence(root, identifier: .sequence) { nodes in
+            let fields = try DER.sequence(
+                try nodes.required("tbsCertificate"), identifier: .sequence, TBSFields.init)
+            _ = try nodes.required("signatureAlgorithm")
+            _ = try ASN1BitString(derEncoded: &nodes)
+            return fields
+        }
+    }
+
+    /// The extension with the subject's alternative names, as it was issued.
+    var alternativeNamesExtension: Certificate.Extension? {
+        let fields = try? Self.fields(DER.parse(derRepresentation))
+        return fields?.extensions[oid: .X509ExtensionID.subjectAlternativeName]
     }
 }

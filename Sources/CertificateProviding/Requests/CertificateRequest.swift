@@ -10,6 +10,8 @@ public struct CertificateRequest: Sendable {
     public struct Names: Sendable {
         let subject: DistinguishedName
         let alternatives: [GeneralName]
+        /// Where they are those of a certificate: as that has them, whatever they are.
+        let alternativesExtension: Certificate.Extension?
 
         /// - Parameters:
         ///   - subject: An RFC 4514 string, such as `CN=client,O=Example`; may be empty where there are other names.
@@ -22,6 +24,28 @@ public struct CertificateRequest: Sendable {
             alternatives = try subjectAlternativeNames.map { text throws(CertificateProviderError) in
                 try GeneralName(displayName: text)
             }
+            alternativesExtension = nil
+        }
+
+        /// The names of a certificate, byte for byte: what a renewal asks for (RFC 7030, section 4.2.2). The authority may
+        /// have written them otherwise than they were asked for, or have added some.
+        ///
+        /// - Throws: `malformedData` for a subject that cannot be written as it is.
+        public init(of certificate: X509Certificate) throws(CertificateProviderError) {
+            alternativesExtension = certificate.alternativeNamesExtension
+            alternatives = alternativesExtension.flatMap { try? SubjectAlternativeNames($0) }.map(Array.init) ?? []
+            do {
+                subject = try DistinguishedName(derEncoded: certificate.subjectDER)
+                var serializer = DER.Serializer()
+                try serializer.serialize(subject)
+                guard serializer.serializedBytes == certificate.subjectDER else {
+                    throw ASN1Error.invalidASN1Object(reason: "not DER")
+                }
+            } catch {
+                throw CertificateProviderError(
+                    .malformedData, "The subject '\(certificate.subject)' is not in DER and cannot be asked for.",
+                    underlying: error)
+            }
         }
 
         /// - Throws: As ``init(subject:subjectAlternativeNames:)``.
@@ -31,6 +55,7 @@ public struct CertificateRequest: Sendable {
             let type = ASN1ObjectIdentifier.RDNAttributeType.commonName
             let empty = try Names(subject: "", subjectAlternativeNames: subjectAlternativeNames)
             alternatives = empty.alternatives
+            alternativesExtension = nil
             subject = DistinguishedName([.init(.init(type: type, utf8String: commonName))])
         }
 
@@ -56,10 +81,7 @@ public struct CertificateRequest: Sendable {
         let privateKey = try IdentityPrivateKey(key)
         do {
             var all = attributes
-            if !names.alternatives.isEmpty {
-                // Critical where there is no other name (RFC 5280, section 4.2.1.6).
-                let alternatives = try Certificate.Extension(
-                    SubjectAlternativeNames(names.alternatives), critical: names.subject.isEmpty)
+            if let alternatives = try names.requestedExtension {
                 all.append(try .init(ExtensionRequest(extensions: Certificate.Extensions([alternatives]))))
             }
             let request = try await CertificateSigningRequest(
@@ -84,5 +106,16 @@ public struct CertificateRequest: Sendable {
     /// The PEM form (RFC 7468), with a final newline.
     public var pemRepresentation: String {
         PEMDocument(type: "CERTIFICATE REQUEST", derBytes: derRepresentation).pemString + "\n"
+    }
+}
+
+extension CertificateRequest.Names {
+    /// What asks for the alternative names, where there are any.
+    fileprivate var requestedExtension: Certificate.Extension? {
+        get throws {
+            if alternativesExtension != nil || alternatives.isEmpty { return alternativesExtension }
+            // Critical where there is no other name (RFC 5280, section 4.2.1.6).
+            return try Certificate.Extension(SubjectAlternativeNames(alternatives), critical: subject.isEmpty)
+        }
     }
 }

@@ -93,8 +93,9 @@ extension EnrolmentRequest {
     ) async throws -> EnrolmentRequest {
         let names = try CertificateRequest.Names(subject: subject, subjectAlternativeNames: names)
         return EnrolmentRequest(
-            names: names, csr: try await CertificateRequest(names, key: key).derRepresentation, key: key,
-            current: current, isPending: isPending)
+            names: names, content: RequestContent(names: names),
+            csr: try await CertificateRequest(names, key: key).derRepresentation, key: key, current: current,
+            isPending: isPending)
     }
 }
 
