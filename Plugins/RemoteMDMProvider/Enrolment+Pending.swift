@@ -6,8 +6,7 @@ import Synchronization
 extension Enrolment {
     /// The key that is to be certified: that of an enrolment that did not come to its end, or a new one.
     func pendingEnrolment(
-        after current: KeptKey?, _ content: RequestContent,
-        _ preferredType: () async throws(CertificateProviderError) -> KeyType?
+        after current: KeptKey?, _ content: RequestContent
     ) async throws(CertificateProviderError) -> Begun {
         let kept = try await blocking { () throws(CertificateProviderError) in
             try storage.record(named: settings.recordName).flatMap { record throws(CertificateProviderError) in
@@ -30,7 +29,7 @@ extension Enrolment {
             }
             try await keys.discard(kept.key, interaction)
         }
-        let type = if let type = settings.keyType { type } else { try await preferredType() ?? .p256 }
+        let type = if let type = settings.keyType { type } else { try content.wishes.keyToMake() ?? .p256 }
         let use: KeyUse = settings.enrolmentProtocol == .scep ? [.signing, .decryption] : .signing
         let made = Mutex<KeptKey?>(nil)
         let (records, name) = (storage, settings.recordName)

@@ -39,23 +39,17 @@ struct Enrolment {
         defer { claim.isInterrupted = false }
         let current = try await currentIdentity()
         let renewed = current?.identity.flatMap { $0.certificate.status(at: environment.now()) == .valid ? $0 : nil }
-        let content = RequestContent(names: names(renewing: renewed))
+        var content = RequestContent(names: names(renewing: renewed), wishes: SCEPClient.attributes)
         // Whether a token makes keys for SCEP has to be known before the server hears anything.
         let early =
             settings.enrolmentProtocol == .scep
-            ? try await pendingEnrolment(after: current?.key, content) { () throws(CertificateProviderError) in
-                .rsa2048
-            } : nil
+            ? try await pendingEnrolment(after: current?.key, content) : nil
         var stage = Stage.before(early?.new)
         do throws(CertificateProviderError) {
             let (client, authorities) = try await connect(presenting: renewed)
+            content.wishes = try await client.attributes()
             let begun =
-                if let early { early } else {
-                    try await pendingEnrolment(after: current?.key, content) {
-                        () async throws(CertificateProviderError) in
-                        try await client.preferredKeyType()
-                    }
-                }
+                if let early { early } else { try await pendingEnrolment(after: current?.key, content) }
             var (pending, key) = (begun.pending, begun.key)
             let end = pace.now() + settings.timeout
             var polls = 0

@@ -15,8 +15,8 @@ protocol EnrolmentProtocol: Sendable {
         among authorities: [X509Certificate]
     ) async throws(CertificateProviderError) -> [X509Certificate]?
 
-    /// The kind of key that the server wants; `nil` where it does not say.
-    func preferredKeyType() async throws(CertificateProviderError) -> KeyType?
+    /// What the server wants in requests, and what kind of key.
+    func attributes() async throws(CertificateProviderError) -> CSRAttributes
 
     /// Asks for a certificate, or asks again for one that is pending.
     func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer

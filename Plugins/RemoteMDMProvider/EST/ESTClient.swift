@@ -63,8 +63,6 @@ struct ESTClient: EnrolmentProtocol {
         }
     }
 
-    func preferredKeyType() async throws(CertificateProviderError) -> KeyType? { try await attributes().keyType }
-
     func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
         let isBound = try await attributes().wantsBinding
         let issues = request.current == nil ? "simpleenroll" : "simplereenroll"

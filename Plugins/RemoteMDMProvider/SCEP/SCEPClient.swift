@@ -75,7 +75,13 @@ struct SCEPClient: EnrolmentProtocol {
     }
 
     /// Only RSA keys can read the replies.
-    func preferredKeyType() -> KeyType? { .rsa2048 }
+    static var attributes: CSRAttributes {
+        var attributes = CSRAttributes()
+        attributes.keyType = .rsa2048
+        return attributes
+    }
+
+    func attributes() -> CSRAttributes { Self.attributes }
 
     func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer {
         let now = now()

@@ -73,21 +73,27 @@ public struct CertificateRequest: Sendable {
 
     /// Signs a request, and verifies the signature as a certificate authority would.
     ///
-    /// - Parameter attributes: Further ones, such as a challenge password.
+    /// - Parameters:
+    ///   - attributes: Further ones, such as a challenge password.
+    ///   - extensions: What else the certificate is to have, besides the alternative names.
+    ///   - schemes: What to sign with: the first that the key can do. Where it can do none, what it prefers itself.
     /// - Throws: `unsupportedAlgorithm`, `keyMismatch` when the signature does not verify, and what the key says.
     public init(
-        _ names: Names, attributes: [CertificateSigningRequest.Attribute] = [], key: any IdentityKey
+        _ names: Names, attributes: [CertificateSigningRequest.Attribute] = [],
+        extensions: [Certificate.Extension] = [], preferring schemes: [SignatureScheme] = [], key: any IdentityKey
     ) async throws(CertificateProviderError) {
         let privateKey = try IdentityPrivateKey(key)
         do {
             var all = attributes
-            if let alternatives = try names.requestedExtension {
-                all.append(try .init(ExtensionRequest(extensions: Certificate.Extensions([alternatives]))))
+            let alternatives = try names.requestedExtension
+            let wanted = [alternatives].compactMap(\.self) + extensions.filter { $0.oid != alternatives?.oid }
+            if !wanted.isEmpty {
+                all.append(try .init(ExtensionRequest(extensions: Certificate.Extensions(wanted))))
             }
             let request = try await CertificateSigningRequest(
                 version: .v1, subject: names.subject, asyncPrivateKey: Certificate.PrivateKey(privateKey),
                 attributes: CertificateSigningRequest.Attributes(all),
-                signatureAlgorithm: privateKey.defaultSignatureAlgorithm)
+                signatureAlgorithm: privateKey.signatureAlgorithm(preferring: schemes))
             guard privateKey.publicKey.isValidSignature(request.signature, for: request) else {
                 throw CertificateProviderError(
                     .keyMismatch, "The key signed the request, but the signature is not that of its public key.")

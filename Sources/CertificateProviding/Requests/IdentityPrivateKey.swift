@@ -47,6 +47,13 @@ struct IdentityPrivateKey: CustomPrivateKey {
         supportedSignatureAlgorithms.first ?? .sha256WithRSAEncryption
     }
 
+    /// That of the first scheme that the key can do, or else its default.
+    func signatureAlgorithm(preferring schemes: [SignatureScheme]) -> Certificate.SignatureAlgorithm {
+        let possible = schemes.filter(key.signatureSchemes.contains).lazy
+            .compactMap { wanted in Self.schemes.first { $0.scheme == wanted }?.algorithm }
+        return possible.first ?? defaultSignatureAlgorithm
+    }
+
     func signSynchronously(
         bytes: some DataProtocol, signatureAlgorithm: Certificate.SignatureAlgorithm
     ) throws -> Certificate.Signature {
