@@ -63,6 +63,8 @@ public final class PKCS12FileProvider: CertificateProvider {
     }
 
     /// Opens the file, asking for its password where `password-source` is `prompt`, and stores the chosen identity.
+    ///
+    /// - Throws: Also `pending` where its certificate is not valid by the wall clock and the stored one is, which stays.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
             let settings = try settings()
@@ -93,8 +95,12 @@ public final class PKCS12FileProvider: CertificateProvider {
             let identity = try Self.identity(of: entry)
             // The stored one stays until the new one has shown that it works.
             try await identity.verifyPossession()
-            let storage = environment.storage
+            let (storage, now) = (environment.storage, environment.now())
             try await environment.executor.run { () throws(CertificateProviderError) in
+                // What cannot be read stands in nobody's way.
+                if let stored = try? storage.entry(named: settings.entryName)?.certificateChain.first {
+                    try Self.require(identity.certificate, of: chosen.file, toReplace: stored, at: now)
+                }
                 try storage.setEntry(entry, named: settings.entryName)
             }
             environment.logger.debug("identity stored", metadata: ["subject": "\(identity.certificate.subject)"])
@@ -162,6 +168,21 @@ extension PKCS12FileProvider {
             certificateChain: entry.certificateChain, key: try SoftwareKey(pkcs8: privateKey, location: .store),
             provenance: .init(
                 provider: id, alias: entry.attributes[Attribute.alias], source: entry.attributes[Attribute.file]))
+    }
+
+    /// Refuses a certificate that is of no use in place of one that is: a file that nobody has looked after must not
+    /// end a service that runs.
+    private static func require(
+        _ new: X509Certificate, of file: String, toReplace stored: X509Certificate, at now: Date
+    ) throws(CertificateProviderError) {
+        // The authority's clock may be some minutes ahead.
+        let isUsable = now <= new.notValidAfter && now.addingTimeInterval(300) >= new.notValidBefore
+        guard !isUsable, stored.status(at: now) == .valid, new != stored else { return }
+        let status = now > new.notValidAfter ? "has expired" : "is not valid yet"
+        throw CertificateProviderError(
+            .pending,
+            "The certificate of '\(new.subject)' in \(file.withVisibleControls) \(status), and the stored one, which is "
+                + "valid, stays; put a newer one there, or look at this host's clock.")
     }
 
     /// A relative path means the same file for as long as the process runs, wherever it goes.

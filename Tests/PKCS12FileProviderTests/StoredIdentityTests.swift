@@ -1,4 +1,5 @@
 import CertificateProviding
+import FoundationEssentials
 import Glibc
 import IdentityStore
 import PKCS12FileProvider
@@ -68,6 +69,31 @@ import Testing
         #expect(try provider.getStoredCertificate()?.certificate == before.certificate)
         _ = try await provider.fetch()
         #expect(try provider.getStoredCertificate()?.certificate == after.certificate)
+    }
+
+    /// A renewal asks whatever file is there.
+    @Test func whatIsOfNoUseReplacesNothingThatIs() async throws {
+        let authority = try TestAuthority("Time")
+        func days(_ number: Double) -> Date { Date(timeIntervalSinceNow: number * 86400) }
+        let valid = try authority.issue("host", notBefore: days(-20), notAfter: days(5))
+        let file = try fixture(valid)
+        let provider = try PKCS12FileProvider.testing(file.path)
+        func put(_ identity: Identity) throws {
+            _ = try file.directory.write(builder.file(try builder.bags(of: identity, name: "alias")), to: "identity.p12")
+        }
+        _ = try await provider.fetch()
+        for (start, end) in [(-20.0, -15.0), (1, 5)] {
+            try put(authority.issue("host", notBefore: days(start), notAfter: days(end)))
+            #expect(try await provider.failure().code == .pending)
+            #expect(try provider.getStoredCertificate()?.certificate == valid.certificate)
+        }
+        // In place of one that is over as well, or of none, it is what there is.
+        try provider.deleteStoredCertificate()
+        let over = try authority.issue("host", notBefore: days(-20), notAfter: days(-15))
+        try put(over)
+        for _ in 0..<2 { #expect(try await provider.fetch().certificate == over.certificate) }
+        try put(valid)
+        #expect(try await provider.fetch().certificate == valid.certificate)
     }
 
     @Test func deletingLeavesTheFile() async throws {
