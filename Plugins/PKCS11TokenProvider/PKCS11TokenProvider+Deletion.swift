@@ -45,7 +45,7 @@ extension Tokens {
         }
         // What is wrong with other tokens does not matter.
         guard let (token, _) = holders.first else {
-            throw present.isEmpty ? failures.first ?? tokenNotPresent() : tokenNotPresent()
+            throw present.isEmpty ? noToken(failures) : tokenNotPresent()
         }
         if let login = try tokenToOpen(of: holders) { try openUnattended(login) }
         return try token.key(for: chosen.leaf.publicKey, id: chosen.uri?.objectID ?? settings.uri.objectID)

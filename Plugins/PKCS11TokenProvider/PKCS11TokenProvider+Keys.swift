@@ -165,7 +165,7 @@ extension Tokens {
         var failures: [CertificateProviderError] = []
         let present = try present(&failures)
         guard let (token, _) = present.first else {
-            throw failures.first ?? tokenNotPresent()
+            throw noToken(failures)
         }
         guard present.count == 1 else {
             let candidates = present.map { "'\(TokenURI.text(of: $0.1.token, class: nil, id: [], label: []) ?? "")'" }
@@ -181,7 +181,7 @@ extension Tokens {
     fileprivate func keyAtHand(for publicKey: PublicKeyInfo) throws(CertificateProviderError) -> TokenKey? {
         var failures: [CertificateProviderError] = []
         let present = try present(&failures)
-        guard !present.isEmpty else { throw failures.first ?? tokenNotPresent() }
+        guard !present.isEmpty else { throw noToken(failures) }
         try requireLogin(to: present)
         if let login = try tokenToOpen(of: present) {
             guard login.isUnattended else { return nil }

@@ -82,7 +82,7 @@ extension Tokens {
         _ all: [Found], _ present: [(Token, Slot)], _ failures: [CertificateProviderError]
     ) -> Result<Found, CertificateProviderError> {
         Result { () throws(CertificateProviderError) in
-            guard !present.isEmpty else { throw failures.first ?? tokenNotPresent() }
+            guard !present.isEmpty else { throw noToken(failures) }
             if let login = try tokenToOpen(of: present) {
                 try check(login, nil)
                 throw CertificateProviderError(

@@ -24,7 +24,11 @@ struct Settings: Sendable {
 
     init(_ parameters: ProviderParameters, provider: ProviderID) throws(CertificateProviderError) {
         try parameters.refuseUnknown(knowing: Self.parameters, provider: provider)
-        uri = try TokenURI(parameters.string(Parameter.uri) ?? "pkcs11:")
+        let text = parameters.string(Parameter.uri)
+        guard text?.isEmpty != true else {
+            throw parameters.invalid(Parameter.uri, "must not be empty", provider: provider)
+        }
+        uri = try TokenURI(text ?? "pkcs11:")
         guard uri.meansIdentity else {
             throw parameters.invalid(
                 Parameter.uri, "must mean an identity: its 'type' is 'cert' or 'private', or left out",

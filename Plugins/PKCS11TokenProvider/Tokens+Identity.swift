@@ -40,7 +40,7 @@ extension Tokens {
     ) throws(CertificateProviderError) -> Found? {
         var failures: [CertificateProviderError] = []
         let present = try present(&failures)
-        guard !present.isEmpty else { throw failures.first ?? tokenNotPresent() }
+        guard !present.isEmpty else { throw noToken(failures) }
         var candidates: [Found] = []
         for isFirst in [true, false] {
             if let login = try tokenToOpen(of: present) {
@@ -50,7 +50,9 @@ extension Tokens {
             candidates = present.flatMap { read($0.0, $0.1, &failures) }
             // One that was away since it was last used shows that only now, and wants its login again.
             guard let closed = taken.first(where: { !$0.0.isOpen }) else { break }
-            if !isFirst, candidates.isEmpty { throw closed.0.describe(TokenConnection.searchWithoutLogin) }
+            if !isFirst, candidates.isEmpty {
+                throw failures.last ?? closed.0.describe(TokenConnection.searchWithoutLogin)
+            }
         }
         return try choose(candidates, failures)
     }

@@ -8,9 +8,10 @@ extension Tokens {
     /// - Parameter failures: Gets what kept modules from being looked at.
     func present(_ failures: inout [CertificateProviderError]) throws(CertificateProviderError) -> [(Token, Slot)] {
         let visits = try modules().map { module in (module: module, item: ()) }
+        let before = failures.count
         let looks = visit(visits, &failures) {
-            [self] module, _ throws(CertificateProviderError) -> (Slot.Look, [CertificateProviderError]) in
-            guard let module = try module.module(for: settings.uri) else { return (Slot.Look(), []) }
+            [self] module, _ throws(CertificateProviderError) -> (Slot.Look, [CertificateProviderError])? in
+            guard let module = try module.module(for: settings.uri) else { return nil }
             do throws(CryptokiError) {
                 let look = try look(at: module)
                 return (look, look.failures.map { $0.error(in: module) })
@@ -21,11 +22,12 @@ extension Tokens {
                     isAway ? .tokenNotPresent : .unavailable, "The PKCS#11 module '\(module.name)' fails (\(error)).",
                     nativeCode: Int(clamping: error.code), underlying: error)
             }
-        }
+        }.compactMap(\.self)
+        let silent = failures.count - before
         // Where the token is there that is meant, it does not matter what is in other readers.
         let isFound = settings.uri.namesToken && looks.contains { !$0.0.slots.isEmpty }
         if !isFound { failures += looks.flatMap(\.1) }
-        state.withLock { $0.unmatched = Unmatched(looks.map(\.0)) }
+        state.withLock { $0.unmatched = Unmatched(looks.map(\.0), silent: silent) }
         return distinct(looks.flatMap(\.0.slots)).map { slot in
             let token = token(in: slot)
             return (token, token.asUsed(slot))

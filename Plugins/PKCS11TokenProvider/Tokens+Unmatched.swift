@@ -9,8 +9,15 @@ extension Tokens {
         let uris: [String]
         /// The readers of those that are not initialised.
         let uninitialised: [String]
+        /// Whether a module that the URI may mean has shown what it sees.
+        let hasLooked: Bool
+        /// How many of those modules have not.
+        let silent: Int
 
-        init(_ looks: [Slot.Look]) {
+        /// - Parameter silent: How many modules could not be looked at.
+        init(_ looks: [Slot.Look], silent: Int) {
+            hasLooked = !looks.isEmpty
+            self.silent = silent
             var seen = Set<String>()
             uris = looks.flatMap(\.others).compactMap {
                 TokenURI.text(of: $0.token, class: nil, id: [], label: [])
@@ -29,6 +36,22 @@ extension Tokens {
         let rest = all.count > named.count ? ", and \(all.count - named.count) more" : ""
         return "No token matches '\(settings.uri.text.withVisibleControls)'. "
             + (all.isEmpty ? "There is no other." : "There are: \(named.joined(separator: ", "))\(rest).")
+    }
+
+    /// What it means that no token that the URI matches was found.
+    ///
+    /// - Parameter failures: What kept modules and readers from being looked at. Of the modules that a host has, some are
+    ///   for devices that it has not: one that does not start says nothing of a token that others would show.
+    func noToken(_ failures: [CertificateProviderError]) -> CertificateProviderError {
+        guard let first = failures.first else { return tokenNotPresent() }
+        let unmatched = state.withLock(\.unmatched)
+        guard unmatched.hasLooked, failures.count == unmatched.silent,
+            failures.allSatisfy({ $0.code == .unavailable })
+        else { return first }
+        var error = tokenNotPresent()
+        let reasons = failures.prefix(TokenReader.maximumRemarks).map(\.message)
+        error.message += " Not looked at: \(reasons.joined(separator: " "))"
+        return error
     }
 
     func tokenNotPresent() -> CertificateProviderError {

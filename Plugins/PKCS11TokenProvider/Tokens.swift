@@ -17,7 +17,7 @@ final class Tokens: Sendable {
         /// Those that were met, by what they are: each keeps its connection and its PIN.
         var tokens: [Slot.Identity: Token] = [:]
         /// What else there was at the last look.
-        var unmatched = Unmatched([])
+        var unmatched = Unmatched([], silent: 0)
     }
 
     init(_ settings: Settings, _ environment: ProviderEnvironment) {

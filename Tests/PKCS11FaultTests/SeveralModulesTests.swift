@@ -46,9 +46,9 @@ import Testing
         (first, second) = (configured.first, configured.second)
     }
 
-    private func provider() throws -> PKCS11TokenProvider {
+    private func provider(_ uri: String = "pkcs11:") throws -> PKCS11TokenProvider {
         let provider = PKCS11TokenProvider(environment: .testing())
-        let values = ["uri": "pkcs11:", "timeout": "6", "login": "never"]
+        let values = ["uri": uri, "timeout": "6", "login": "never"]
         try provider.setParameters(ProviderParameters(values.mapValues { .init($0) }))
         return provider
     }
@@ -65,6 +65,19 @@ import Testing
             #expect(await provider.listIdentities().identities.count == 1)
             first.control.release()
         }
+    }
+
+    /// Hosts have modules for devices that they have not. A token that is away is one all the same, so that another
+    /// provider is asked.
+    @Test func oneThatFailsIsNoReasonToLookNoFurther() async throws {
+        let provider = try provider("pkcs11:token=third")
+        first.fail("C_GetSlotList", CKR_DEVICE_ERROR, times: 4)
+        defer { first.fail("C_GetSlotList", CKR_OK, times: 0) }
+        #expect(try provider.getStoredCertificate() == nil)
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await provider.getCertificate(NoUserInteraction())
+        }
+        #expect(error?.code == .tokenNotPresent && error?.message.contains("C_GetSlotList") == true)
     }
 
     /// As many signatures hang as a module has threads.
