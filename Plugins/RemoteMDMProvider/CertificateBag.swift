@@ -69,10 +69,11 @@ enum Base64Body {
         Array(Data(bytes).base64EncodedData(options: [.lineLength64Characters, .endLineWithLineFeed])) + [0x0a]
     }
 
-    /// Takes lines of any length; whatever `Content-Transfer-Encoding` says.
+    /// Takes lines of any length, and the NUL that libest sends behind its sample; whatever `Content-Transfer-Encoding`
+    /// says.
     /// - Throws: `protocolError`.
     static func decode(_ body: [UInt8]) throws(CertificateProviderError) -> [UInt8] {
-        let digits = body.filter { ![0x20, 0x09, 0x0a, 0x0d].contains($0) }
+        let digits = body.filter { ![0x20, 0x09, 0x0a, 0x0d, 0x00].contains($0) }
         guard !digits.isEmpty, let bytes = Data(base64Encoded: Data(digits)) else {
             throw CertificateProviderError(
                 .protocolError, "The server's answer is not base64, as its protocol demands (RFC 8951).")

@@ -131,10 +131,11 @@ struct Enrolment {
         _ delay: Duration, told: Duration?, until end: ContinuousClock.Instant
     ) async throws(CertificateProviderError) {
         guard pace.now() + delay < end else {
-            let date = told.map { "after \(environment.now() + Double($0.components.seconds))" }
+            let date = told.map { "after \((environment.now() + Double($0.components.seconds)).formatted(.iso8601))" }
             throw CertificateProviderError(
                 .pending,
-                "\(settings.server.authority) has not decided on the request yet; ask again \(date ?? "later"). The key is kept.",
+                "\(settings.server.authority) has not decided on the request yet; ask again "
+                    + "\(date ?? "later"). The key is kept.",
                 retryAfter: told)
         }
         let next = pace.now() + max(delay, .seconds(1))

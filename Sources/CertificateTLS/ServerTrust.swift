@@ -50,8 +50,8 @@ public struct ServerTrust: Sendable {
         guard status == .valid else {
             throw refusal(
                 status == .expired
-                    ? "it has expired on \(leaf.notValidAfter)"
-                    : "it is not valid before \(leaf.notValidBefore); is the clock right?")
+                    ? "it has expired on \(leaf.notValidAfter.formatted(.iso8601))"
+                    : "it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); is the clock right?")
         }
         guard leaf.permitsServerAuthentication else { throw refusal("'\(leaf.subject)' is not for servers") }
         guard leaf.isValid(forHost: host) else {

@@ -19,11 +19,12 @@ extension HTTPResponse {
 
     /// What an answer means that is not the one that was asked for.
     package func refusal(by server: ServerURL, of purpose: String, at now: Date) -> CertificateProviderError {
-        let said = reason.map { ": \($0)" } ?? ""
+        let said = reason.map { ": " + ($0.hasSuffix(".") ? String($0.dropLast()) : $0) } ?? ""
         let start = "\(server.authority) answers \(purpose) with the status \(status)\(said)"
         let (code, advice): (CertificateProviderError.Code, String) =
             switch status {
-            case 401, 407: (.rejected, "check the user name and password, the token, or the certificate")
+            case 401, 407:
+                (.rejected, "\(challenge)check the user name and password, the token, or the certificate")
             case 403: (.rejected, "it does not permit this; ask its administrator")
             case 404, 405, 410: (.configurationInvalid, "check 'url' and its label")
             case 408, 429, 500...599: (.unavailable, "try again later")
@@ -32,6 +33,14 @@ extension HTTPResponse {
             }
         return CertificateProviderError(
             code, "\(start); \(advice).", nativeCode: status, retryAfter: retryAfter(now: now))
+    }
+
+    /// What the server asks for, by its scheme.
+    private var challenge: String {
+        guard let field = headers.first(name: "WWW-Authenticate"),
+            let scheme = field.split(whereSeparator: { $0 == " " || $0 == "," }).first
+        else { return "" }
+        return "it asks for \(shown(String(scheme), 20)); "
     }
 
     /// The beginning of a text that the server has put into its answer.

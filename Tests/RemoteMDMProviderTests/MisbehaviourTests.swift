@@ -38,7 +38,7 @@ import Testing
             ("old-certificate", .protocolError), ("empty-bag", .protocolError), ("two-leaves", nil),
             ("no-intermediate", nil), ("not-base64", .protocolError), ("garbage", .protocolError),
             ("raw-der", .protocolError), ("pem", .protocolError), ("empty-body", .protocolError), ("unwrapped", nil),
-            ("crlf", nil), ("chunked", nil), ("no-length", nil), ("wrong-type", .protocolError), ("no-smime-type", nil),
+            ("crlf", nil), ("trailing-nul", nil), ("created", nil), ("chunked", nil), ("no-length", nil), ("wrong-type", .protocolError), ("no-smime-type", nil),
             ("cte", nil), ("duplicate-status-header", nil), ("no-keep-alive", nil), ("slow-body", nil),
             ("close-after-request", .unavailable), ("half-close", .unavailable), ("endless", .protocolError),
             ("endless-length", .protocolError), ("429", .unavailable), ("redirect-307-same", nil),

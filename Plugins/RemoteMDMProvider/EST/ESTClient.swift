@@ -78,8 +78,9 @@ struct ESTClient: EnrolmentProtocol {
             return Base64Body.encode(try await request.content.signed(with: request.key, attributes: [proof]))
         }
         switch response.status {
-        case 200 where asksForKey: return .generated(try ServerGeneratedKey(response))
-        case 200:
+        // Some servers call it created.
+        case 200 where asksForKey, 201 where asksForKey: return .generated(try ServerGeneratedKey(response))
+        case 200, 201:
             try response.requireType("application/pkcs7-mime", "certificates")
             return .issued(try CertificateBag.certificates(in: Base64Body.decode(response.body)))
         case 202: return .pending(retryAfter: response.retryAfter(now: now()))

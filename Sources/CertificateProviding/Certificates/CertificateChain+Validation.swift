@@ -82,8 +82,8 @@ extension CertificateChain {
             }
             switch certificate.status(at: date) {
             case .valid: break
-            case .expired: return "\(name) has expired on \(certificate.notValidAfter)"
-            case .notYetValid: return "\(name) is not valid before \(certificate.notValidBefore)"
+            case .expired: return "\(name) has expired on \(certificate.notValidAfter.formatted(.iso8601))"
+            case .notYetValid: return "\(name) is not valid before \(certificate.notValidBefore.formatted(.iso8601))"
             }
             if index > 0, !certificate.isAuthority { return "\(name) is no authority and may not issue" }
         }

@@ -47,6 +47,8 @@ BODY = {
     "pem": "",
     "unwrapped": "",
     "crlf": "",
+    "trailing-nul": "",
+    "created": "",
     "empty-body": "",
     "wrong-type": "",
     "no-smime-type": "",
@@ -159,11 +161,13 @@ def encoded(der, faults):
         return b"-----BEGIN PKCS7-----\n" + wrapped(der) + b"-----END PKCS7-----\n"
     if faults.has("unwrapped"):
         return base64.b64encode(der)
-    return wrapped(der, "\r\n" if faults.has("crlf") else "\n")
+    return wrapped(der, "\r\n" if faults.has("crlf") else "\n") + (b"\0" if faults.has("trailing-nul") else b"")
 
 
 def distort_headers(response, faults):
     """Applies the faults that are in the headers."""
+    if faults.has("created"):
+        response.status = 201
     if faults.has("wrong-type") or faults.has("no-smime-type"):
         kinds = [value for key, value in response.headers if key == "Content-Type"]
         kind = "text/html" if faults.has("wrong-type") else kinds[0].partition(";")[0]
