@@ -192,6 +192,38 @@ import Testing
         #expect(item?["code"].string == "unavailable" && item?["what"].string == "server \(address)", "\(output)")
     }
 
+    @Test func checkLooksAtWhatAnEnrolmentNeeds() throws {
+        let authority = try sandbox.write("no certificate", to: "authority.pem")
+        let arguments = [
+            "check", "--json", "--provider", "mdm", "--set", "protocol=est", "--set", "url=https://127.0.0.1:1",
+            "--set", "trust-anchors=\(authority)", "--set", "subject=CN=host", "--set", "proxy=none",
+        ]
+        let output = try sandbox.certprov(arguments)
+        let items = try output.document("CheckReport")["items"].array
+        func item(_ what: String) -> JSON? { items.first { $0["what"].string == what } }
+        #expect(item("mdm url 127.0.0.1:1")?["code"].string == "unavailable", "\(output)")
+        #expect(item("mdm trust-anchors")?["code"].string == "malformedData", "\(output)")
+        #expect(items.last?["severity"].string == "warning" && output.status != 0, "\(output)")
+        // What is behind a proxy need not be reached without it.
+        let proxied = try sandbox.certprov(arguments.dropLast() + ["proxy=http://127.0.0.1:2"])
+        #expect(proxied.stdout.contains("mdm proxy 127.0.0.1:2") && !proxied.stdout.contains("mdm url"), "\(proxied)")
+    }
+
+    @Test func checkRefusesAFileThatOthersMayChange() throws {
+        let path = try sandbox.write(
+            """
+            CertificateProvider=pkcs12
+            CertificateProvider.pkcs12.path=\(Fixtures.path("ec.p12"))
+            CertificateProvider.pkcs12.password-source=env:P12_PASSWORD
+
+            """, to: "clienthub.properties")
+        chmod(path, 0o644)
+        #expect(try sandbox.certprov("check", "--config", path).status == 0)
+        chmod(path, 0o666)
+        let output = try sandbox.certprov("check", "--config", path)
+        #expect(output.status == 78 && output.stdout.contains("chmod go-w"), "\(output)")
+    }
+
     @Test func sayingMoreShowsEveryStep() throws {
         #expect(try sandbox.certprov(["fetch"] + client).stderr.isEmpty)
         let output = try sandbox.certprov(["fetch", "--force", "-v"] + client)

@@ -19,7 +19,7 @@ public enum RemoteMDMParameters {
     package static let documented: [ParameterDescriptor] = [
         .init(Parameter.protocol, .string, isRequired: true, summary: "est (RFC 7030) or scep (RFC 8894)."),
         .init(
-            Parameter.url, .string, isRequired: true,
+            Parameter.url, .serverURL, isRequired: true,
             summary: "The server. EST: https://HOST[:PORT][/LABEL]. SCEP: the URL of its program, http: or https:."),
         .init(
             Parameter.trustAnchors, .certificateFile,
@@ -49,7 +49,7 @@ public enum RemoteMDMParameters {
             summary: "Where the password is."),
         .init(Parameter.bearerSource, .secretSource, summary: "Where a bearer token is (RFC 6750)."),
         .init(
-            Parameter.tokenURL, .string,
+            Parameter.tokenURL, .serverURL,
             summary: "OAuth 2 (RFC 6749): where bearer tokens are issued, https: only."),
         .init(Parameter.clientID, .string, summary: "OAuth: the client's identifier."),
         .init(
@@ -75,7 +75,7 @@ public enum RemoteMDMParameters {
             Parameter.subjectAlternativeNames, .string,
             summary: "dns:, ip:, email: and uri: names, with commas between them."),
         .init(
-            Parameter.keyType, .string, defaultValue: "what the server wants, else p256",
+            Parameter.keyType, .string, defaultValue: "what the server wants, else p256 (SCEP: rsa2048)",
             summary: KeyType.allCases.map(\.rawValue).joined(separator: ", ") + "."),
         .init(
             Parameter.key, .string, defaultValue: "store",
@@ -87,7 +87,7 @@ public enum RemoteMDMParameters {
             Parameter.serverKeygen, .boolean, defaultValue: "false",
             summary: "EST: whether the server makes the key, which it then knows."),
         .init(
-            Parameter.proxy, .string, defaultValue: "what https_proxy or http_proxy, and no_proxy, say",
+            Parameter.proxy, .proxyURL, defaultValue: "what https_proxy or http_proxy, and no_proxy, say",
             summary: "http://HOST:PORT of a proxy for all that is sent, or none."),
         .init(Parameter.proxyUsername, .string, summary: "For HTTP Basic, where the proxy wants that."),
         .init(

@@ -55,5 +55,9 @@ public struct ParameterDescriptor: Sendable {
         public static let library = Self(rawValue: "library")
         public static let boolean = Self(rawValue: "boolean")
         public static let secretSource = Self(rawValue: "secret-source")
+        /// The URL of a server, with the scheme https or http.
+        public static let serverURL = Self(rawValue: "server-url")
+        /// The URL of an HTTP proxy on the way to the servers, or a word that means none.
+        public static let proxyURL = Self(rawValue: "proxy-url")
     }
 }

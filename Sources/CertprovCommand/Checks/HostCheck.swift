@@ -1,5 +1,6 @@
 import CertificateProviding
 import FoundationEssentials
+import Glibc
 import LogonCore
 
 /// One thing that was looked at.
@@ -55,13 +56,12 @@ struct HostCheck {
         } catch {
             return [.error("configuration", error)]
         }
-        let origin = configuration.path?.withVisibleControls ?? "from the command line"
-        var findings = [Finding.ok("configuration", origin)]
+        var findings = [origin(of: configuration)]
         findings += configuration.warnings.map { .warning("configuration", $0) }
         do throws(CertificateProviderError) { try manager.requireProviders() } catch {
             findings.append(.error("configuration", error))
         }
-        for configured in configuration.providers { findings += FileModeCheck(context, configured).run() }
+        for configured in configuration.providers { findings += ParameterCheck(context, configured).run() }
         for provider in manager.providers {
             let parameters = configuration.providers.first { $0.id == provider.id }?.parameters
             findings += await check(provider, parameters?.plannedRenewal(provider: provider.id))
@@ -70,6 +70,18 @@ struct HostCheck {
             findings.append(PortCheck(host: host, port: port).run())
         }
         return findings
+    }
+
+    /// What is in the file is done with this user's rights: it names libraries to load and servers to believe.
+    private func origin(of configuration: LogonConfiguration) -> Finding {
+        guard let path = configuration.path else { return .ok("configuration", "from the command line") }
+        let shown = path.withVisibleControls
+        var status = stat()
+        guard stat(path, &status) == 0, status.st_mode & 0o022 != 0 else { return .ok("configuration", shown) }
+        return .error(
+            "configuration",
+            CertificateProviderError(
+                .configurationInvalid, "\(shown) can be changed by others; run: chmod go-w \(path.shellQuoted)"))
     }
 
     private func check(_ provider: any CertificateProvider, _ plan: RenewalPolicy?) async -> [Finding] {
@@ -105,6 +117,7 @@ struct HostCheck {
             let finding = failure(error, id)
             findings.append(stored == nil ? finding : finding.asWarning)
         }
+        if findings.isEmpty, list.remarks.isEmpty { findings.append(.warning("\(id)", "There is no identity yet.")) }
         return findings + list.remarks.map { .warning("\(id)", $0) }
     }
 

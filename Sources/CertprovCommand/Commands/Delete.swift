@@ -8,7 +8,8 @@ struct Delete: AsyncParsableCommand {
         commandName: "delete", _superCommandName: "certprov",
         abstract: "Forget the stored identity. What it was obtained from stays untouched.",
         discussion: """
-            Only a token whose provider has the parameter delete-objects=true loses its keys and certificate, for good.
+            A token loses keys and certificate, for good, where the provider has made them there, or has the parameter \
+            delete-objects=true.
             """)
 
     @OptionGroup var options: GlobalOptions

@@ -1,10 +1,11 @@
 import CertificateProviding
 import FoundationEssentials
+import Glibc
 import IdentityStore
 import LogonCore
 
-/// Looks at the files that a provider's parameters name: can they be read, and by whom.
-struct FileModeCheck {
+/// Looks at what a provider's parameters name: can files be read, and by whom, and can servers be reached.
+struct ParameterCheck {
     private let context: CommandContext
     private let configured: ConfiguredProvider
 
@@ -21,9 +22,40 @@ struct FileModeCheck {
             switch parameter.kind {
             case .secretSource: return SecretSource(text).flatMap { secret($0, what) }
             case .path: return path(text, what)
+            case .certificateFile: return certificates(text, what)
+            case .serverURL where !isBehindProxy(parameters): return server(text, what)
+            case .proxyURL: return server(text, what)
             default: return nil
             }
         }
+    }
+
+    private func certificates(_ path: String, _ what: String) -> Finding {
+        do throws(CertificateProviderError) {
+            let count = try CertificateFile.read(path).count
+            return .ok(what, count == 1 ? "one certificate" : "\(count) certificates")
+        } catch {
+            return .error(what, error)
+        }
+    }
+
+    /// What is reached through a proxy may not be reached otherwise.
+    private func isBehindProxy(_ parameters: [ParameterDescriptor]) -> Bool {
+        let proxies = parameters.filter { $0.kind == .proxyURL }.compactMap { configured.parameters.string($0.name) }
+        if let proxy = proxies.first { return URLComponents(string: proxy)?.host != nil }
+        return ["https_proxy", "HTTPS_PROXY", "http_proxy"].contains { (name: String) in
+            (getenv(name)?.pointee ?? 0) != 0
+        }
+    }
+
+    /// The provider itself says what is wrong with a URL that is none.
+    private func server(_ text: String, _ what: String) -> Finding? {
+        guard let url = URLComponents(string: text), let host = url.host?.filter({ !"[]".contains($0) }), !host.isEmpty,
+            let port = UInt16(exactly: url.port ?? (url.scheme?.lowercased() == "http" ? 80 : 443))
+        else { return nil }
+        var finding = PortCheck(host: host, port: port).run()
+        finding.what = "\(what) \(hostAndPort(host, port))"
+        return finding
     }
 
     /// Reads the secret, and forgets it. One that a person or a descriptor gives is left alone.
