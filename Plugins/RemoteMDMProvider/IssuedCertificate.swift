@@ -32,9 +32,12 @@ struct IssuedCertificate: Sendable {
             throw Self.refusal("there are \(own.count) for the key, and which is meant is not said")
         }
         try Self.check(leaf, for: request.names)
-        guard leaf.notValidAfter > now else { throw Self.refusal("it has expired on \(leaf.notValidAfter.formatted(.iso8601))") }
+        guard leaf.notValidAfter > now else {
+            throw Self.refusal("it has expired on \(leaf.notValidAfter.formatted(.iso8601))")
+        }
         guard leaf.notValidBefore <= now + Self.skew else {
-            throw Self.refusal("it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); is this host's clock right?")
+            throw Self.refusal(
+                "it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); is this host's clock right?")
         }
         guard leaf.permitsClientAuthentication else { throw Self.refusal("it is not for clients") }
         guard !leaf.isAuthority else { throw Self.refusal("it is one of an authority, which was not asked for") }

@@ -124,13 +124,14 @@ import Testing
         #expect(try storedSerialNumber() == old.certificate.serialNumberText)
     }
 
-    @Test func aNewCertificateThatIsExpiredIsRemarkedOn() throws {
-        try put("client", daysOld: 67)
+    @Test func aNewCertificateThatIsExpiredReplacesNothing() throws {
+        let old = try put("client", daysOld: 67)
         try fetch()
         try put("client", daysOld: 101)
-        let document = try renew().document("Renewal")
-        #expect(document["result"].string == "renewed")
-        #expect(document["warnings"].array.contains { $0.string?.contains("expired") == true }, "\(document)")
+        let message = try renew().expectFailure("pending", status: 75)
+        #expect(message.contains("has expired") && message.contains(file))
+        #expect(try sandbox.certprov(["fetch", "--force"] + adHoc(file)).status == 75)
+        #expect(try storedSerialNumber() == old.certificate.serialNumberText)
     }
 
     @Test func withoutAStoredIdentityThereIsNothingToRenew() throws {

@@ -79,7 +79,8 @@ import Testing
         let file = try fixture(valid)
         let provider = try PKCS12FileProvider.testing(file.path)
         func put(_ identity: Identity) throws {
-            _ = try file.directory.write(builder.file(try builder.bags(of: identity, name: "alias")), to: "identity.p12")
+            _ = try file.directory.write(
+                builder.file(try builder.bags(of: identity, name: "alias")), to: "identity.p12")
         }
         _ = try await provider.fetch()
         for (start, end) in [(-20.0, -15.0), (1, 5)] {

@@ -35,7 +35,7 @@ public struct CertificateRequest: Sendable {
             alternativesExtension = certificate.alternativeNamesExtension
             alternatives = alternativesExtension.flatMap { try? SubjectAlternativeNames($0) }.map(Array.init) ?? []
             do {
-                subject = try DistinguishedName(derEncoded: certificate.subjectDER)
+                subject = try DistinguishedName(derEncoded: DER.parse(certificate.subjectDER))
                 var serializer = DER.Serializer()
                 try serializer.serialize(subject)
                 guard serializer.serializedBytes == certificate.subjectDER else {
