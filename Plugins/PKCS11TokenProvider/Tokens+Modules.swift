@@ -1,6 +1,7 @@
 import CP11Kit
 import CertificateProviding
 import Dispatch
+import Glibc
 import Synchronization
 
 extension Tokens {
@@ -143,11 +144,18 @@ extension Tokens {
         let missing = state.withLock(\.tokens).filter { identity, token in
             token.module === module && !look.slots.contains { $0.identity == identity }
         }
-        guard !missing.isEmpty else { return look }
+        // SoftHSM does not see a token whose file another process is just writing, and looks at it only when it starts.
+        let mayBeHidden = look.slots.isEmpty && look.isFixed && settings.uri.namesToken
+        guard !missing.isEmpty || mayBeHidden else { return look }
         missing.values.forEach { $0.lose() }
-        if try module.startAgainToFind(beside: look.slots + look.others) {
+        // Written in some milliseconds, mostly.
+        for pause: useconds_t in missing.isEmpty ? [0, 20_000, 60_000] : [0] {
+            usleep(pause)
+            guard try module.startAgainToFind(beside: look.slots + look.others) else { break }
             look = try Slot.look(at: module, for: settings.uri)
+            guard look.slots.isEmpty else { break }
         }
+        guard !missing.isEmpty else { return look }
         // Some modules have nothing else to say of a token that is gone.
         look.failures.removeAll { $0.cause.isUnspecific }
         return look

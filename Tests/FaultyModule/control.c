@@ -192,6 +192,7 @@ static unsigned shared_uses(void) { return looked_up(&state.shared_uses); }
 static unsigned overlaps(void) { return __atomic_load_n(&state.overlaps, __ATOMIC_SEQ_CST); }
 static void pad_with_nuls(void) { LOCKED(state.pads_with_nuls = 1); }
 static void forbid_threads(void) { LOCKED(state.cannot_lock = 1); }
+static void fix_readers(void) { LOCKED(state.are_readers_fixed = 1); }
 
 static unsigned open_now(void) {
     unsigned result;
@@ -208,7 +209,7 @@ static const struct faulty_control control = {
     .hold = hold, .hold_answer = hold_answer, .release = release, .wait_held = wait_held, .distort = distort,
     .calls = calls, .pins = pins, .tries_left = tries_left, .confirmations = confirmations,
     .most_sessions = most_sessions, .open_sessions = open_now, .shared_uses = shared_uses, .overlaps = overlaps,
-    .forbid_threads = forbid_threads, .pad_with_nuls = pad_with_nuls};
+    .forbid_threads = forbid_threads, .fix_readers = fix_readers, .pad_with_nuls = pad_with_nuls};
 
 const struct faulty_control *faulty_module_control(void) { return &control; }
 

@@ -74,7 +74,7 @@ static CK_RV get_slot_info(CK_SLOT_ID id, CK_SLOT_INFO *info) {
     memset(info, 0, sizeof *info);
     pad(info->slotDescription, sizeof info->slotDescription, "reader");
     pad(info->manufacturerID, sizeof info->manufacturerID, "certprov");
-    info->flags = CKF_REMOVABLE_DEVICE | (state.slots[id - state.first_slot] >= 0 ? CKF_TOKEN_PRESENT : 0);
+    info->flags = (state.are_readers_fixed ? 0 : CKF_REMOVABLE_DEVICE) | (state.slots[id - state.first_slot] >= 0 ? CKF_TOKEN_PRESENT : 0);
     END;
 }
 

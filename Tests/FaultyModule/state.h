@@ -67,6 +67,7 @@ struct state {
     unsigned long openings;
     unsigned pins, confirmations, most_sessions, shared_uses;
     int cannot_lock;
+    int are_readers_fixed;
     /// What fields of a fixed length end with; a blank where it is not set.
     int pads_with_nuls;
     /// Changed without the lock: the calls that are in the library, and how often one came while another one was there.

@@ -7,7 +7,7 @@ import Testing
 
 /// A module is started again where that may bring a token back.
 @Suite(.timeLimit(.minutes(5))) struct RestartTests {
-    @Test func atMostOnceASecond() async throws {
+    @Test func atMostThreeTimesASecond() async throws {
         let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         let clock = ContinuousClock()
@@ -15,10 +15,28 @@ import Testing
         module.control.insert(0, -1)
         for _ in 0..<50 { #expect(await code { _ = try await identity.key.signsValidly() } == .tokenNotPresent) }
         let added = Int(module.calls("C_Initialize") - starts)
-        #expect(added >= 1 && .seconds(added - 1) <= clock.now - start)
+        #expect(added >= 1 && added <= 3 * (Int((clock.now - start).components.seconds) + 1))
         module.control.insert(0, 0)
         #expect(try await identity.key.signsValidly())
         #expect(module.control.tries_left(0) == 3)
+    }
+
+    /// As SoftHSM's is while another process writes to it.
+    @Test(arguments: [1, 2, 3]) func aTokenThatIsHiddenForAMomentIsFound(looks: UInt32) async throws {
+        let module = try FaultyModule.withIdentity()
+        let settings = ["uri": "pkcs11:token=alpha"]
+        // One that can be taken out is away; it is looked for twice.
+        module.control.fail("C_GetTokenInfo", 0, 2, CKR_TOKEN_NOT_PRESENT)
+        let away = try module.provider(settings)
+        #expect(await code { _ = try await away.getCertificate(NoUserInteraction()) } == .tokenNotPresent)
+        module.control.fail("C_GetTokenInfo", 0, 0, CKR_OK)
+        module.control.fix_readers()
+        module.control.fail("C_GetTokenInfo", 0, looks, CKR_TOKEN_NOT_PRESENT)
+        let identity = try await module.provider(settings).getCertificate(NoUserInteraction())
+        // So is one that hides when it is to be logged in to.
+        module.control.log_out(0)
+        module.control.fail("C_GetTokenInfo", 0, 2, CKR_TOKEN_NOT_PRESENT)
+        #expect(try await identity.key.signsValidly())
     }
 
     @Test func notForAnotherTokenThatIsInUse() async throws {

@@ -24,8 +24,8 @@ final class Module: Sendable {
     private let starts = Atomic(0)
     /// The calls that are inside the module, and ``isClosed`` while none may begin.
     private let inside = Atomic(0)
-    /// When it was last started again to find a token.
-    private let starting = Mutex<ContinuousClock.Instant?>(nil)
+    /// When it was started again to find a token, lately.
+    private let starting = Mutex<[ContinuousClock.Instant]>([])
     /// How many have logged in to each token, of all providers.
     private let logins = Mutex<[Slot.Identity: Int]>([:])
 
@@ -87,18 +87,19 @@ final class Module: Sendable {
     /// for its tokens when it starts, and never again at one that was gone. Where another part of the process uses the
     /// module, p11-kit keeps it as it is.
     ///
-    /// Not while somebody is logged in to another of its tokens, nor while a call goes on inside it, and at most once a
-    /// second: for most modules this is nothing but slow. A login to a token that is away counts for nothing, whichever
-    /// provider has not noticed yet: it is over.
+    /// Not while somebody is logged in to another of its tokens, nor while a call goes on inside it, and at most three
+    /// times a second: for most modules this is nothing but slow. A login to a token that is away counts for nothing,
+    /// whichever provider has not noticed yet: it is over.
     ///
     /// - Parameter present: The tokens that it sees.
     /// - Returns: Whether it was started again.
     /// - Throws: When it does not start.
     func startAgainToFind(beside present: [Slot]) throws(CryptokiError) -> Bool {
         guard tokensInUse(of: present).isEmpty else { return false }
-        return try starting.withLock { last throws(CryptokiError) in
-            if let last, ContinuousClock.now - last < .seconds(1) { return false }
-            defer { last = .now }
+        return try starting.withLock { recent throws(CryptokiError) in
+            recent.removeAll { ContinuousClock.now - $0 >= .seconds(1) }
+            guard recent.count < Self.startsPerSecond else { return false }
+            defer { recent.append(.now) }
             return try startAgain(patience: .milliseconds(100))
         }
     }
@@ -108,6 +109,8 @@ final class Module: Sendable {
         let logins = logins.withLock { $0 }
         return present.filter { logins[$0.identity] != nil }
     }
+
+    private static let startsPerSecond = 3
 
     /// For how long calls that are inside the module are waited for before it is started again.
     private static let patience = Duration.seconds(2)

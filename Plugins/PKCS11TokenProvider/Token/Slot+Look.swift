@@ -12,6 +12,8 @@ extension Slot {
         var uninitialised: [String] = []
         /// What kept readers from being looked at: a broken one hides no other.
         var failures: [Failure] = []
+        /// Whether there are tokens, and none that could be taken out.
+        var isFixed = false
     }
 
     /// A reader that cannot be looked at.
@@ -32,11 +34,13 @@ extension Slot {
             ids = try presentSlots(of: module)
         }
         var look = Look()
+        look.isFixed = !ids.isEmpty
         for id in ids {
             var info = CK_SLOT_INFO()
             var token = CK_TOKEN_INFO()
             do throws(CryptokiError) {
                 try module.call("C_GetSlotInfo") { $0.C_GetSlotInfo?(id, &info) }
+                if info.flags & UInt(CKF_REMOVABLE_DEVICE) != 0 { look.isFixed = false }
                 try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &token) }
             } catch {
                 if error.isOfNoToken { continue }

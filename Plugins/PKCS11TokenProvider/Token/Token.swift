@@ -1,5 +1,6 @@
 import CP11Kit
 import CertificateProviding
+import Glibc
 import Logging
 import Synchronization
 
@@ -131,7 +132,12 @@ final class Token: Sendable {
         let slots: [Slot]
         var others: [Slot] = []
         do throws(CryptokiError) {
-            let all = try Slot.all(of: module)
+            var all = try Slot.all(of: module)
+            // SoftHSM does not see a token for the moment in which another process writes to it.
+            for pause: useconds_t in [5_000, 20_000] where !all.contains(where: { $0.identity == identity }) {
+                usleep(pause)
+                all = try Slot.all(of: module)
+            }
             let found = all.filter { $0.identity == identity }
             let isStarted = found.isEmpty && mayStartModule ? try module.startAgainToFind(beside: all) : false
             slots = isStarted ? try Slot.all(of: module).filter { $0.identity == identity } : found

@@ -66,6 +66,8 @@ struct faulty_control {
     unsigned (*overlaps)(void);
     /// Makes it a library that cannot lock.
     void (*forbid_threads)(void);
+    /// Makes its readers ones that nothing can be taken out of, as a software token's are.
+    void (*fix_readers)(void);
     /// Texts of slots, tokens and the library end with NULs instead of blanks.
     void (*pad_with_nuls)(void);
 };
