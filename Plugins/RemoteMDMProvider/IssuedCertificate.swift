@@ -84,7 +84,8 @@ struct IssuedCertificate: Sendable {
     ) throws(CertificateProviderError) {
         let wanted = names.subjectText
         guard wanted.isEmpty || leaf.subject.lowercased() == wanted.lowercased() else {
-            throw refusal("it is for '\(leaf.subject)', and '\(wanted)' was asked for")
+            throw refusal(
+                "it is for '\(leaf.subject)', and '\(wanted)' was asked for; where that is right, set 'subject' to it")
         }
         let known = Set(leaf.subjectAlternativeNames.map { $0.lowercased() })
         if let missing = names.alternativeNames.first(where: { !known.contains($0.lowercased()) }) {

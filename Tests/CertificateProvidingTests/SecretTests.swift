@@ -117,6 +117,7 @@ import Testing
         let directory = try TemporaryDirectory()
         #expect(try error(.file(directory["missing"])).code == .fileNotFound)
         #expect(try error(.file(directory.path)).message.contains("is a directory"))
+        #expect(try error(.file("/dev/null")).message.contains("is a device"))
     }
 
     @Test func waitsForTheWriterOfAPipe() throws {

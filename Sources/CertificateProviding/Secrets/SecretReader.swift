@@ -116,6 +116,10 @@ extension SecretReader {
         guard status.type != .directory else {
             throw CertificateProviderError(.configurationInvalid, "The secret \(source) is a directory, not a file.")
         }
+        guard status.type == .regular || status.type == .fifo else {
+            throw CertificateProviderError(
+                .configurationInvalid, "The secret \(source) is a device or a socket, not a file or a pipe.")
+        }
         if refusingAccessByOthers {
             guard [geteuid(), 0].contains(status.userID.rawValue) else {
                 throw CertificateProviderError(
