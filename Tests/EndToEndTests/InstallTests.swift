@@ -63,6 +63,10 @@ import Testing
         ] {
             #expect(manual.contains("\\-\(option)"), "--\(option)")
         }
+        // Parameters of each provider, sources of secrets, and what the environment says.
+        for item in ["token\\-url", "module\\-path", "alias", "systemd:NAME", "Ev https_proxy", "Pa DIR/current"] {
+            #expect(manual.contains(".It \(item)"), "\(item)")
+        }
     }
 
     @Test func theShellsHaveTheirCompletions() throws {
