@@ -6,9 +6,12 @@ import ServerTransport
 /// How the server is found, and what it knows us by.
 extension Enrolment {
     /// Finds the server, and asks it for its authorities.
+    /// - Returns: Also the configured trust anchors, one of which may be an authority that the server does not name.
     func connect(
         presenting current: Identity?
-    ) async throws(CertificateProviderError) -> (any EnrolmentProtocol, [X509Certificate]) {
+    ) async throws(CertificateProviderError) -> (
+        client: any EnrolmentProtocol, authorities: [X509Certificate], configured: [X509Certificate]
+    ) {
         let proxies = try await settings.proxy.choice(environment, interaction)
         let access = try ServerAccess(settings, environment, pace, through: proxies)
         let trust = try await blocking { () throws(CertificateProviderError) in
@@ -27,7 +30,7 @@ extension Enrolment {
         }
         let authorities = try await client.authorities()
         try await trust.remember(try await client.lastingAuthorities(among: authorities), of: authorities)
-        return (client, authorities)
+        return (client, authorities, trust.anchors)
     }
 
     private func makeClient(

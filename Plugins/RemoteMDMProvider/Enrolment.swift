@@ -46,7 +46,7 @@ struct Enrolment {
             ? try await pendingEnrolment(after: current?.key, content) : nil
         var stage = Stage.before(early?.new)
         do throws(CertificateProviderError) {
-            let (client, authorities) = try await connect(presenting: renewed)
+            let (client, authorities, configured) = try await connect(presenting: renewed)
             content.wishes = try await client.attributes()
             let begun =
                 if let early { early } else { try await pendingEnrolment(after: current?.key, content) }
@@ -87,7 +87,7 @@ struct Enrolment {
                 }
                 stage = .answered(pending)
                 let issued = try await IssuedCertificate(
-                    certificates, for: request, from: authorities, at: environment.now())
+                    certificates, for: request, from: authorities, through: configured, at: environment.now())
                 stage = .done
                 return try await store(issued, key, pending, replacing: current?.key)
             }

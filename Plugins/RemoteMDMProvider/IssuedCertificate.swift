@@ -14,11 +14,12 @@ struct IssuedCertificate: Sendable {
     ///   - certificates: The server's answer, in any order.
     ///   - authorities: Whom the server, over a connection on which it was known, has named as its certificate
     ///     authorities.
+    ///   - intermediates: What may lie between, beside what the answer holds: some servers name their root only.
     /// - Throws: `protocolError`, saying what is wrong; `unsupportedAlgorithm` for a key or signature that is not known
     ///   here; `userCancelled`. The identity that there is stays.
     init(
         _ certificates: [X509Certificate], for request: EnrolmentRequest, from authorities: [X509Certificate],
-        at now: Date
+        through intermediates: [X509Certificate] = [], at now: Date
     ) async throws(CertificateProviderError) {
         if let current = request.current?.certificate, certificates.contains(current),
             !certificates.contains(where: { $0 != current && $0.publicKey.isSameKey(as: request.key.publicKey) })
@@ -44,7 +45,7 @@ struct IssuedCertificate: Sendable {
         guard try leaf.certificate().signatureAlgorithm != .sha1WithRSAEncryption else {
             throw Self.refusal("it is signed with SHA-1, which anybody with some money can forge")
         }
-        let others = certificates.filter { $0 != leaf } + authorities
+        let others = certificates.filter { $0 != leaf } + authorities + intermediates
         let date = max(now, leaf.notValidBefore)
         let validation = try await CertificateChain.validation(
             of: leaf, among: others, trusting: authorities, at: date)

@@ -57,6 +57,22 @@ import X509
         #expect(issued.chain == chain)
     }
 
+    /// Some servers name their root and nothing else, and whoever configures that has what is between.
+    @Test func aConfiguredCertificateMayLieBetween() async throws {
+        let (leaf, between) = (try leaf(by: issuing.get()), try root.get().certify(issuing.get()))
+        #expect(try await refusal([leaf]).contains("is not among the server's authorities"))
+        let authorities = [try root.get().certify()]
+        let issued = try await IssuedCertificate(
+            [leaf], for: request, from: authorities, through: [between], at: Date())
+        #expect(issued.chain == [leaf, between])
+        // It speaks for nobody itself.
+        let other = try TestParty("other")
+        await #expect(throws: CertificateProviderError.self) {
+            try await IssuedCertificate(
+                [self.leaf(by: other)], for: request, from: authorities, through: [other.certify()], at: Date())
+        }
+    }
+
     @Test func whatIsThereTwiceIsThereOnce() async throws {
         let authority = try root.get().certify()
         let leaf = try leaf(by: root.get())
