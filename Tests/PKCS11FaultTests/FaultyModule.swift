@@ -49,6 +49,18 @@ final class FaultyModule: Sendable {
     }
 
     /// Puts a key and its chain on a token.
+    /// With the certificate of an identity, and under its id the private key of another one.
+    static func withAnothersKey() throws -> (module: FaultyModule, identity: Identity) {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", pin)
+        let authority = try authority.get()
+        let identity = try authority.issue("client")
+        try module.add(identity.certificate, to: 0, id: 1)
+        try module.addKey(of: authority.issue("other"), to: 0)
+        module.control.insert(0, 0)
+        return (module, identity)
+    }
+
     func add(_ identity: Identity, to token: UInt32, id: UInt32 = 1, asksEachTime: Bool = false) throws {
         try addKey(of: identity, to: token, id: id, asksEachTime: asksEachTime)
         for certificate in identity.certificateChain { try add(certificate, to: token, id: id) }

@@ -164,13 +164,7 @@ import Testing
 
     /// The wrong key is replaced by the right one while the connection goes on.
     @Test func aMismatchIsNotForEver() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        let authority = try FaultyModule.authority.get()
-        let identity = try authority.issue("client")
-        try module.add(identity.certificate, to: 0, id: 1)
-        try module.addKey(of: authority.issue("other"), to: 0)
-        module.control.insert(0, 0)
+        let (module, identity) = try FaultyModule.withAnothersKey()
         let provider = try module.provider()
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .keyMismatch)
         try module.addKey(of: identity, to: 0)

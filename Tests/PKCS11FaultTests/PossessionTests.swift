@@ -9,13 +9,7 @@ import Testing
 @Suite(.timeLimit(.minutes(5))) struct PossessionTests {
     /// Nothing but the id ties them, which only a signature tells: one for as long as the connection lasts.
     @Test func aStoredIdentitySignsBeforeItIsUsed() async throws {
-        let module = try FaultyModule()
-        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
-        let authority = try FaultyModule.authority.get()
-        let identity = try authority.issue("client")
-        try module.add(identity.certificate, to: 0, id: 1)
-        try module.addKey(of: authority.issue("other"), to: 0)
-        module.control.insert(0, 0)
+        let (module, identity) = try FaultyModule.withAnothersKey()
         let provider = try module.provider()
         let error = #expect(throws: CertificateProviderError.self) { try provider.getStoredCertificate() }
         #expect(error?.code == .keyMismatch && error?.message.contains("id 01") == true, "\(String(describing: error))")
