@@ -48,7 +48,6 @@ final class FaultyModule: Sendable {
         return module
     }
 
-    /// Puts a key and its chain on a token.
     /// With the certificate of an identity, and under its id the private key of another one.
     static func withAnothersKey() throws -> (module: FaultyModule, identity: Identity) {
         let module = try FaultyModule()
@@ -61,6 +60,7 @@ final class FaultyModule: Sendable {
         return (module, identity)
     }
 
+    /// Puts a key and its chain on a token.
     func add(_ identity: Identity, to token: UInt32, id: UInt32 = 1, asksEachTime: Bool = false) throws {
         try addKey(of: identity, to: token, id: id, asksEachTime: asksEachTime)
         for certificate in identity.certificateChain { try add(certificate, to: token, id: id) }

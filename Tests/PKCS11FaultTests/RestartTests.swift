@@ -1,6 +1,7 @@
 import CP11Kit
 import CertificateProviding
 import FaultyModuleControl
+import Glibc
 import PKCS11TokenProvider
 import TestSupport
 import Testing
@@ -118,5 +119,29 @@ import Testing
         module.fail("C_Initialize", CKR_GENERAL_ERROR, times: 0)
         module.control.insert(0, 0)
         #expect(try await identity.key.signsValidly())
+    }
+
+    /// Between its session and its login, while it reads the PIN: nothing was sent.
+    @Test func aLoginThatAStartHasOvertakenIsMade() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.fix_readers()
+        let directory = try TemporaryDirectory()
+        let pipe = directory["pin"]
+        try #require(mkfifo(pipe, 0o600) == 0)
+        let provider = try module.provider(pin: nil, ["pin-source": "file:\(pipe)"])
+        async let identity = provider.getCertificate(NoUserInteraction())
+        var writer: Int32 = -1
+        while writer < 0 {
+            writer = open(pipe, O_WRONLY | O_NONBLOCK | O_CLOEXEC)
+            try await Task.sleep(for: .milliseconds(1))
+        }
+        let starts = module.calls("C_Initialize")
+        let another = try module.provider(["uri": "pkcs11:token=gone"])
+        #expect(await code { _ = try await another.getCertificate(NoUserInteraction()) } == .tokenNotPresent)
+        #expect(module.calls("C_Initialize") > starts)
+        #expect(write(writer, FaultyModule.pin, 4) == 4)
+        close(writer)
+        #expect(try await identity.key.signsValidly())
+        #expect(module.control.pins() == 1 && module.control.tries_left(0) == 3)
     }
 }

@@ -58,6 +58,13 @@ struct CryptokiError: Error, CustomStringConvertible {
         return true
     }
 
+    /// Whether nothing was asked of the token, since another part of the process has ended the session before: it has
+    /// started the module again, perhaps.
+    var isOvertaken: Bool {
+        guard case .notMade = origin else { return false }
+        return code == CKR_SESSION_CLOSED
+    }
+
     /// Whether the call was one with a key.
     fileprivate var usesKey: Bool {
         ["C_Sign", "C_Decrypt", "C_GenerateKey"].contains { function.hasPrefix($0) }

@@ -166,7 +166,7 @@ final class SessionPool: Sendable {
         let session = try Session.open(slot, readWrite: writing)
         guard keeper.isGone else { return session }
         session.close()
-        throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
+        throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED, origin: .notMade)
     }
 
     /// How long to do with the sessions that there are.

@@ -201,9 +201,11 @@ final class Token: Sendable {
                 return true
             }
         } catch {
-            // Found anew by the next call. Not by this one: it must not send a PIN twice.
-            if let cause = error.underlying as? CryptokiError, cause.endsConnection { forget(connection) }
-            throw error
+            guard let cause = error.underlying as? CryptokiError, cause.endsConnection else { throw error }
+            forget(connection)
+            // Found anew by this call only where nothing was sent: it must not send a PIN twice.
+            guard cause.isOvertaken else { throw error }
+            return false
         }
     }
 
