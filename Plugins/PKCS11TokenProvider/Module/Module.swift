@@ -22,8 +22,10 @@ final class Module: Sendable {
     let holders = SessionHolders()
     private let process = getpid()
     private let starts = Atomic(0)
-    /// The calls that are inside the module, and ``isClosed`` while none may begin.
-    private let inside = Atomic(0)
+    /// Of the calls into the module.
+    private let calls = Gate()
+    /// Of what takes several calls, whose handles and login a new start would take away in between.
+    private let operations = Gate()
     /// When it was started again to find a token, lately.
     private let starting = Mutex<[ContinuousClock.Instant]>([])
     /// How many have logged in to each token, of all providers.
@@ -87,8 +89,8 @@ final class Module: Sendable {
     /// for its tokens when it starts, and never again at one that was gone. Where another part of the process uses the
     /// module, p11-kit keeps it as it is.
     ///
-    /// Not while somebody is logged in to another of its tokens, nor while a call goes on inside it, and at most three
-    /// times a second: for most modules this is nothing but slow. A login to a token that is away counts for nothing,
+    /// Not while somebody is logged in to another of its tokens or in the middle of something, and at most three times a
+    /// second: for most modules this is nothing but slow. A login to a token that is away counts for nothing,
     /// whichever provider has not noticed yet: it is over.
     ///
     /// - Parameter present: The tokens that it sees.
@@ -100,7 +102,10 @@ final class Module: Sendable {
             recent.removeAll { ContinuousClock.now - $0 >= .seconds(1) }
             guard recent.count < Self.startsPerSecond else { return false }
             defer { recent.append(.now) }
-            return try startAgain(patience: .milliseconds(100))
+            let isStarted = try operations.close(patience: Self.patienceForOthers) { () throws(CryptokiError) in
+                try startAgain(patience: Self.patienceForOthers)
+            }
+            return isStarted ?? false
         }
     }
 
@@ -114,31 +119,24 @@ final class Module: Sendable {
 
     /// For how long calls that are inside the module are waited for before it is started again.
     private static let patience = Duration.seconds(2)
-    private static let isClosed = 1 << 62
+    private static let patienceForOthers = Duration.milliseconds(100)
 
     /// Starts the module again, when no call is inside it and none begins. Called with `starting` locked.
     ///
     /// - Returns: Whether that came to pass in time.
     private func startAgain(patience: Duration) throws(CryptokiError) -> Bool {
-        inside.add(Self.isClosed, ordering: .acquiringAndReleasing)
-        defer { inside.subtract(Self.isClosed, ordering: .acquiringAndReleasing) }
-        let deadline = ContinuousClock.now + patience
-        while inside.load(ordering: .acquiring) != Self.isClosed {
-            guard ContinuousClock.now < deadline else { return false }
-            usleep(1000)
-        }
-        library.finalize()
-        // Also where it does not start: what was got before is worthless.
-        starts.add(1, ordering: .acquiringAndReleasing)
-        try library.initialize()
-        return true
+        try calls.close(patience: patience) { () throws(CryptokiError) in
+            library.finalize()
+            // Also where it does not start: what was got before is worthless.
+            starts.add(1, ordering: .acquiringAndReleasing)
+            try library.initialize()
+            return true
+        } ?? false
     }
 
-    private func enter() {
-        while inside.add(1, ordering: .acquiringAndReleasing).oldValue >= Self.isClosed {
-            inside.subtract(1, ordering: .acquiringAndReleasing)
-            starting.withLock { _ in }
-        }
+    /// Calls `body`, in whose middle the module is not started again to find another token. Not to be nested.
+    func operate<T>(_ body: () throws(CertificateProviderError) -> T) throws(CertificateProviderError) -> T {
+        try operations.pass(waiting: { starting.withLock { _ in } }, body)
     }
 
     /// Somebody is logged in to a token of the module for as long as this is kept.
@@ -167,14 +165,13 @@ final class Module: Sendable {
     func call(
         _ name: String, in generation: Int? = nil, _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?
     ) throws(CryptokiError) {
-        enter()
-        defer { inside.subtract(1, ordering: .acquiringAndReleasing) }
-        if let generation, generation != self.generation {
-            throw CryptokiError(function: name, code: CKR_SESSION_CLOSED, origin: .notMade)
+        let result = try calls.pass(waiting: { starting.withLock { _ in } }) { () throws(CryptokiError) in
+            if let generation, generation != self.generation {
+                throw CryptokiError(function: name, code: CKR_SESSION_CLOSED, origin: .notMade)
+            }
+            return library.call(body)
         }
-        guard let result = library.call(body) else {
-            throw CryptokiError(function: name, code: CKR_FUNCTION_NOT_SUPPORTED)
-        }
+        guard let result else { throw CryptokiError(function: name, code: CKR_FUNCTION_NOT_SUPPORTED) }
         guard result == CKR_OK else { throw CryptokiError(function: name, code: result) }
     }
 }

@@ -61,11 +61,17 @@ final class Token: Sendable {
             var failure = CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
             // Without a permission, what can be seen can be used: a public key, or one that somebody has logged in for.
             let opens = opening && pins.isPermitted
-            let isReady = opens ? try open(connection, nil) : true
-            let hadLogin = connection.isOpen
-            if isReady {
-                do throws(CryptokiError) { return try body(connection) } catch { failure = error }
+            var hadLogin = false
+            let result = try module.operate { () throws(CertificateProviderError) -> T? in
+                let isReady = opens ? try open(connection, nil) : true
+                hadLogin = connection.isOpen
+                guard isReady else { return nil }
+                do throws(CryptokiError) { return try body(connection) } catch {
+                    failure = error
+                    return nil
+                }
             }
+            if let result { return result }
             let isInterrupted = connection.isOver
             let isLost = opens && failure.mayBeLostLogin && connection.hasLostLogin
             guard isInterrupted || isLost || failure.endsConnection else { throw describe(failure) }
@@ -92,7 +98,8 @@ final class Token: Sendable {
     func open(pin: SecretBytes?) throws(CertificateProviderError) {
         for _ in 0..<Self.maximumInterruptions {
             let connection = try connected()
-            if try open(connection, pin) { return }
+            let isOpen = try module.operate { () throws(CertificateProviderError) in try open(connection, pin) }
+            if isOpen { return }
             forget(connection)
         }
         throw describe(CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED))
