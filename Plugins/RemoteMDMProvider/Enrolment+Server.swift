@@ -6,9 +6,11 @@ import ServerTransport
 /// How the server is found, and what it knows us by.
 extension Enrolment {
     /// Finds the server, and asks it for its authorities.
+    ///
+    /// - Parameter known: What the server knows this host by.
     /// - Returns: Also the configured trust anchors, one of which may be an authority that the server does not name.
     func connect(
-        presenting current: Identity?
+        presenting known: Identity?
     ) async throws(CertificateProviderError) -> (
         client: any EnrolmentProtocol, authorities: [X509Certificate], configured: [X509Certificate]
     ) {
@@ -20,12 +22,12 @@ extension Enrolment {
         interaction.report("Asking \(settings.server.authority) for its authorities")
         let first = try await trust.serverTrust()
         let credentials = try await credentials(first, access)
-        var client = try makeClient(presenting: current, first, credentials, trust)
+        var client = try makeClient(presenting: known, first, credentials, trust)
         do { try await client.connect() } catch {
             guard error.code == .protocolError, let next = try await trust.trustAfterRollover() else { throw error }
             // The token endpoint may be this server, and is known as it is.
-            let known = settings.oauth == nil ? credentials : try await self.credentials(next, access)
-            client = try makeClient(presenting: current, next, known, trust)
+            let renewed = settings.oauth == nil ? credentials : try await self.credentials(next, access)
+            client = try makeClient(presenting: known, next, renewed, trust)
             try await client.connect()
         }
         let authorities = try await client.authorities()
@@ -34,12 +36,12 @@ extension Enrolment {
     }
 
     private func makeClient(
-        presenting current: Identity?, _ trust: ServerTrust, _ credentials: ServerCredentials,
+        presenting known: Identity?, _ trust: ServerTrust, _ credentials: ServerCredentials,
         _ authorities: AuthorityTrust
     ) throws(CertificateProviderError) -> any EnrolmentProtocol {
         let security = ServerConnection.Security(
             trust: trust,
-            credentials: try (settings.server.isSecure ? current : nil).map {
+            credentials: try (settings.server.isSecure ? known : nil).map {
                 identity throws(CertificateProviderError) in
                 try TLSCredentials(identity)
             }, now: environment.now)

@@ -46,7 +46,8 @@ struct Enrolment {
             ? try await pendingEnrolment(after: current?.key, content) : nil
         var stage = Stage.before(early?.new)
         do throws(CertificateProviderError) {
-            let (client, authorities, configured) = try await connect(presenting: renewed)
+            let known = if let renewed { renewed } else { try await clientIdentity() }
+            let (client, authorities, configured) = try await connect(presenting: known)
             content.wishes = try await client.attributes()
             let begun =
                 if let early { early } else { try await pendingEnrolment(after: current?.key, content) }
@@ -115,6 +116,12 @@ struct Enrolment {
                 "the token with the current identity's key cannot be used", metadata: ["reason": "\(error)"])
         }
         return (kept, nil)
+    }
+
+    /// What the server knows this host by as long as it has issued nothing itself.
+    private func clientIdentity() async throws(CertificateProviderError) -> Identity? {
+        guard let certificate = settings.clientCertificate else { return nil }
+        return try await certificate.identity(environment, interaction)
     }
 
     /// Those of the certificate that is renewed, as servers demand (RFC 7030, section 4.2.2), as long as it has what is

@@ -23,6 +23,7 @@ struct Settings: Sendable {
     let passwordSource: SecretSource?
     let bearerSource: SecretSource?
     let oauth: OAuthSettings?
+    let clientCertificate: ClientCertificate?
     let challengeSource: SecretSource?
     let names: CertificateRequest.Names
     /// Whether the server makes the key.
@@ -109,6 +110,7 @@ struct Settings: Sendable {
             throw parameters.invalid(
                 Parameter.bearerSource, "and '\(Parameter.tokenURL)' exclude each other", provider: provider)
         }
+        clientCertificate = try ClientCertificate(parameters, for: server, provider: provider)
         // The CA's fingerprint says nothing of the connection, for which the host's list is left.
         if enrolmentProtocol == .scep, server.isSecure, trustAnchors == nil, pins.isEmpty,
             let name = [Parameter.username, Parameter.bearerSource, Parameter.tokenURL].first(where: {

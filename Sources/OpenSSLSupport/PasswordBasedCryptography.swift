@@ -105,26 +105,6 @@ extension OpenSSLLibrary {
         return Array(output[0..<count])
     }
 
-    /// Brings a PKCS#8 key into the form that everybody reads, where OpenSSL can read it.
-    public func normalizedPKCS8(_ key: SecretBytes) throws(OpenSSLError) -> SecretBytes {
-        OpenSSLError.clear()
-        let info = key.withUnsafeBytes { der in
-            var position = der.bindMemory(to: UInt8.self).baseAddress
-            return d2i_PKCS8_PRIV_KEY_INFO(nil, &position, der.count)
-        }
-        guard let info else { throw OpenSSLError("d2i_PKCS8_PRIV_KEY_INFO") }
-        defer { PKCS8_PRIV_KEY_INFO_free(info) }
-        guard let pkey = EVP_PKCS82PKEY_ex(info, context, nil) else { throw OpenSSLError("EVP_PKCS82PKEY_ex") }
-        defer { EVP_PKEY_free(pkey) }
-        guard let normalized = EVP_PKEY2PKCS8(pkey) else { throw OpenSSLError("EVP_PKEY2PKCS8") }
-        defer { PKCS8_PRIV_KEY_INFO_free(normalized) }
-        var output: UnsafeMutablePointer<UInt8>?
-        let count = i2d_PKCS8_PRIV_KEY_INFO(normalized, &output)
-        guard count > 0 else { throw OpenSSLError("i2d_PKCS8_PRIV_KEY_INFO") }
-        defer { CRYPTO_clear_free(output, Int(count), #fileID, #line) }
-        return SecretBytes(copying: UnsafeBufferPointer(start: output, count: Int(count)))
-    }
-
     private func fetchDigest(_ name: String) throws(OpenSSLError) -> OpaquePointer {
         try attempt("EVP_MD_fetch(\(name))") { EVP_MD_fetch(context, name, nil) }
     }

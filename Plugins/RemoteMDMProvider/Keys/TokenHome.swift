@@ -6,7 +6,7 @@ import Synchronization
 /// It has its own part of the store, where it remembers which PINs a token has rejected: whoever sends one there must
 /// know what others have sent.
 final class TokenHome: Sendable {
-    private static let provider = ProviderID("pkcs11")
+    static let provider = ProviderID("pkcs11")
 
     private let make: ProviderEnvironment.ProviderMaker
     /// `nil` where no token is configured any more: what was made in one before is still found there.

@@ -49,6 +49,14 @@ public enum RemoteMDMParameters {
             summary: "Where the password is."),
         .init(Parameter.bearerSource, .secretSource, summary: "Where a bearer token is (RFC 6750)."),
         .init(
+            Parameter.clientCertificate, .certificateFile,
+            summary:
+                "What the server knows this host by until it has issued a certificate itself, such as the device's own: a PEM file, or a token's URI, with pin-source in it."
+        ),
+        .init(
+            Parameter.clientKeySource, .secretSource,
+            summary: "Where the private key of client-certificate is: PEM, not encrypted."),
+        .init(
             Parameter.tokenURL, .serverURL,
             summary: "OAuth 2 (RFC 6749): where bearer tokens are issued, https: only."),
         .init(Parameter.clientID, .string, summary: "OAuth: the client's identifier."),
@@ -114,6 +122,8 @@ package enum Parameter {
     package static let username = "username"
     package static let passwordSource = "password-source"
     package static let bearerSource = "bearer-source"
+    package static let clientCertificate = "client-certificate"
+    package static let clientKeySource = "client-key-source"
     package static let tokenURL = "token-url"
     package static let clientID = "client-id"
     package static let clientSecretSource = "client-secret-source"

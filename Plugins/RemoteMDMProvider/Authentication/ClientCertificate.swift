@@ -1,0 +1,102 @@
+import CertificateProviding
+import FoundationEssentials
+import OpenSSLSupport
+import RemoteMDMParameters
+import ServerTransport
+
+/// What a server knows this host by until it has issued a certificate itself: the device's own, which its manufacturer
+/// has issued (IDevID, IEEE 802.1AR), or one from whoever has set the host up.
+struct ClientCertificate: Sendable {
+    private enum Place {
+        /// PEM.
+        case file(chain: String, key: SecretSource)
+        /// RFC 7512.
+        case token(uri: String)
+    }
+
+    private let place: Place
+
+    /// `nil` where none is configured.
+    init?(
+        _ parameters: ProviderParameters, for server: ServerURL, provider: ProviderID
+    ) throws(CertificateProviderError) {
+        let key = try parameters.secretSource(Parameter.clientKeySource, provider: provider)
+        guard let chain = parameters.string(Parameter.clientCertificate) else {
+            guard key == nil else {
+                throw parameters.invalid(
+                    Parameter.clientKeySource, "needs a '\(Parameter.clientCertificate)'", provider: provider)
+            }
+            return nil
+        }
+        guard server.isSecure else {
+            throw parameters.invalid(
+                Parameter.clientCertificate, "is of no use with an http: server, which is shown none",
+                provider: provider)
+        }
+        if chain.lowercased().hasPrefix("pkcs11:") {
+            guard key == nil else {
+                throw parameters.invalid(
+                    Parameter.clientKeySource, "is for a file: a token has the key itself; remove it",
+                    provider: provider)
+            }
+            place = .token(uri: chain)
+        } else {
+            guard let key else {
+                throw parameters.invalid(
+                    Parameter.clientCertificate, "needs its private key: set '\(Parameter.clientKeySource)'",
+                    provider: provider)
+            }
+            place = .file(chain: chain, key: key)
+        }
+    }
+
+    /// The certificate with its key, which has signed a probe.
+    ///
+    /// - Throws: `configurationInvalid` for one that is not valid now, and for a key that cannot be read; `keyMismatch`
+    ///   for that of another one; what a token meets.
+    func identity(
+        _ environment: ProviderEnvironment, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        let identity: Identity
+        switch place {
+        case .token(let uri):
+            let parameters = ProviderParameters(["uri": .init(uri)])
+            identity = try await environment.makeProvider(TokenHome.provider, parameters).getCertificate(interaction)
+        case .file(let path, let source):
+            let pem = try await environment.secret(
+                from: source, prompt: "Private key of \(path.withVisibleControls), PEM", interaction: interaction)
+            identity = try await environment.executor.run { () throws(CertificateProviderError) in
+                try Identity(
+                    certificateChain: CertificateFile.read(path), key: Self.key(pem, source),
+                    provenance: .init(provider: RemoteMDMProvider.id, source: path))
+            }
+            try await identity.verifyPossession()
+        }
+        let leaf = identity.certificate
+        guard leaf.status(at: environment.now()) == .valid else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The certificate '\(leaf.subject)' of '\(Parameter.clientCertificate)' is valid from "
+                    + "\(leaf.notValidBefore.formatted(.iso8601)) to \(leaf.notValidAfter.formatted(.iso8601)), and not now; no server "
+                    + "takes it. Nothing was sent.")
+        }
+        return identity
+    }
+
+    private static func key(
+        _ pem: SecretBytes, _ source: SecretSource
+    ) throws(CertificateProviderError) -> SoftwareKey {
+        let pkcs8: SecretBytes
+        do throws(OpenSSLError) { pkcs8 = try OpenSSLLibrary().pkcs8(pem: pem) } catch {
+            // Without the underlying error, which might quote the key.
+            let isEncrypted = pem.withUnsafeBytes { String(decoding: $0, as: UTF8.self).contains("ENCRYPTED") }
+            throw CertificateProviderError(
+                .configurationInvalid,
+                isEncrypted
+                    ? "The private key of '\(Parameter.clientKeySource)' (\(source)) is encrypted; take its password off with "
+                        + "'openssl pkey', or keep it in a token."
+                    : "What '\(Parameter.clientKeySource)' (\(source)) gives has no private key in PEM that can be read.")
+        }
+        return try SoftwareKey(pkcs8: pkcs8, location: .file)
+    }
+}

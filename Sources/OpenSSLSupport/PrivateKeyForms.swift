@@ -1,0 +1,40 @@
+internal import COpenSSL
+public import CertificateProviding
+
+/// Private keys in the forms that people have them in.
+extension OpenSSLLibrary {
+    /// Brings a PKCS#8 key into the form that everybody reads, where OpenSSL can read it.
+    public func normalizedPKCS8(_ key: SecretBytes) throws(OpenSSLError) -> SecretBytes {
+        defer { releaseThreadState() }
+        return try Self.pkcs8(of: PrivateKeyHandle(pkcs8: key, in: self).pointer)
+    }
+
+    /// Reads the first private key of a PEM text (RFC 7468): PKCS#8, or the older forms of RSA and EC keys.
+    ///
+    /// - Returns: PKCS#8.
+    /// - Throws: Also for a key that is encrypted: nobody is asked for its password.
+    public func pkcs8(pem: SecretBytes) throws(OpenSSLError) -> SecretBytes {
+        defer { releaseThreadState() }
+        OpenSSLError.clear()
+        let key = pem.withUnsafeBytes { text -> OpaquePointer? in
+            // Reads where the text is, of which there is no copy then.
+            guard let bio = BIO_new_mem_buf(text.baseAddress, Int32(clamping: text.count)) else { return nil }
+            defer { BIO_free(bio) }
+            // Without one of ours, OpenSSL would ask at the terminal.
+            return PEM_read_bio_PrivateKey_ex(bio, nil, { _, _, _, _ in -1 }, nil, context, nil)
+        }
+        guard let key else { throw OpenSSLError("PEM_read_bio_PrivateKey_ex") }
+        defer { EVP_PKEY_free(key) }
+        return try Self.pkcs8(of: key)
+    }
+
+    private static func pkcs8(of key: OpaquePointer) throws(OpenSSLError) -> SecretBytes {
+        guard let info = EVP_PKEY2PKCS8(key) else { throw OpenSSLError("EVP_PKEY2PKCS8") }
+        defer { PKCS8_PRIV_KEY_INFO_free(info) }
+        var output: UnsafeMutablePointer<UInt8>?
+        let count = i2d_PKCS8_PRIV_KEY_INFO(info, &output)
+        guard count > 0 else { throw OpenSSLError("i2d_PKCS8_PRIV_KEY_INFO") }
+        defer { CRYPTO_clear_free(output, Int(count), #fileID, #line) }
+        return SecretBytes(copying: UnsafeBufferPointer(start: output, count: Int(count)))
+    }
+}
