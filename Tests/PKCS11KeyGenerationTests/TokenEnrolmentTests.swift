@@ -272,6 +272,34 @@ import Testing
         }
         #expect(try !tokens.listing(.estrefused).contains("full"))
     }
+
+    /// What the server knows the host by at first, whose key is in a token as well; it outlives what it is for.
+    @Test func theDevicesOwnCertificateMayBeInTheToken() async throws {
+        let server = try await ESTServer.start("--auth", "certificate")
+        let host = Host(tokens: tokens, server: server)
+        let directory = server.directory
+        try Subprocess.openssl(
+            "x509", "-in", "manufacturer.pem", "-outform", "DER", "-out", "d.crt", in: directory.path)
+        try Subprocess.openssl(
+            "pkey", "-in", "manufacturer.key", "-outform", "DER", "-out", "d.key", in: directory.path)
+        try tokens.write("cert", directory["d.crt"], labelled: "device", to: .device)
+        try tokens.write("privkey", directory["d.key"], labelled: "device", to: .device)
+        let pin = try directory.write(EmptyTokens.pin.utf8, to: "pin")
+        let device = "pkcs11:token=device;object=device?module-path=\(tokens.module)&pin-source=file:\(pin)"
+        let settings = ["username": "", "password-source": "", "client-certificate": device]
+        for _ in 0..<2 {
+            let identity = try await host.provider(.device, settings).getCertificate(NoUserInteraction())
+            try server.verify(identity)
+            // Key pair, certificate and issuer.
+            #expect(try tokens.count(.device) == 2 + 4)
+        }
+        let requests = try server.requests().compactMap { request -> String? in
+            let certificate = request["client_certificate"] as? [String: Any]
+            guard let operation = request["operation"] as? String, operation.hasPrefix("simple") else { return nil }
+            return "\(operation) \(certificate?["subject"] ?? "")"
+        }
+        #expect(requests == ["simpleenroll CN=Device,O=Enrolment Test", "simplereenroll CN=client,O=Example"])
+    }
 }
 
 /// Knows the PIN.

@@ -15,8 +15,7 @@ final class EmptyTokens: Sendable {
         case types, tools, request, enrolment, renewal, samekey, delete, chosen, several, faults, many, remains
         case estaway, estremains, esttypes, estrenewal, estrefused, estpending, estmoved, estdelete, estasked, pinone,
             otherpin,
-            scep,
-            decryption
+            scep, decryption, device
     }
 
     /// One of them has another PIN.
@@ -64,6 +63,13 @@ final class EmptyTokens: Sendable {
         try run(
             "pkcs11-tool", "--module", Self.library, "--token-label", token.rawValue, "--login", "--pin", Self.pin, "-O"
         )
+    }
+
+    /// - Parameter path: DER.
+    func write(_ type: String, _ path: String, labelled label: String, to token: Name) throws {
+        try run(
+            "pkcs11-tool", "--module", Self.library, "--token-label", token.rawValue, "--login", "--pin", Self.pin,
+            "--write-object", path, "--type", type, "--label", label, "--id", "d1", "--usage-sign")
     }
 
     /// Destroys an object, as a deletion does that then stops.

@@ -85,7 +85,8 @@ import Testing
         ["client-key-source": "env:KEY"], ["client-certificate": "c.pem"],
         ["client-certificate": "pkcs11:token=x", "client-key-source": "env:KEY"],
         [
-            "client-certificate": "c.pem", "client-key-source": "env:KEY", "protocol": "scep", "url": "http://localhost/",
+            "client-certificate": "c.pem", "client-key-source": "env:KEY", "protocol": "scep",
+            "url": "http://localhost/",
             "trust-anchors": "",
         ],
     ])
@@ -96,7 +97,8 @@ import Testing
         parameters.merge(settings) { $1 }
         let provider = RemoteMDMProvider(environment: .testing(storage: InMemoryStorage()))
         #expect {
-            try provider.setParameters(ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }))
+            try provider.setParameters(
+                ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }))
         } throws: { error in
             let error = error as? CertificateProviderError
             return error?.code == .configurationInvalid && error?.message.contains("client-") == true
@@ -107,7 +109,8 @@ import Testing
         let key = key ?? server.directory["manufacturer.key"]
         chmod(key, 0o600)
         return [
-            "client-certificate": server.directory["manufacturer.pem"], "client-key-source": "file:\(key)", "username": "",
+            "client-certificate": server.directory["manufacturer.pem"], "client-key-source": "file:\(key)",
+            "username": "",
             "password-source": "",
         ]
     }

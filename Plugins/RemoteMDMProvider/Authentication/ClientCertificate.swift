@@ -92,10 +92,10 @@ struct ClientCertificate: Sendable {
             let isEncrypted = pem.withUnsafeBytes { String(decoding: $0, as: UTF8.self).contains("ENCRYPTED") }
             throw CertificateProviderError(
                 .configurationInvalid,
-                isEncrypted
-                    ? "The private key of '\(Parameter.clientKeySource)' (\(source)) is encrypted; take its password off with "
-                        + "'openssl pkey', or keep it in a token."
-                    : "What '\(Parameter.clientKeySource)' (\(source)) gives has no private key in PEM that can be read.")
+                "What '\(Parameter.clientKeySource)' (\(source)) gives "
+                    + (isEncrypted
+                        ? "is encrypted; take its password off with 'openssl pkey', or keep the key in a token."
+                        : "has no private key in PEM that can be read."))
         }
         return try SoftwareKey(pkcs8: pkcs8, location: .file)
     }
