@@ -113,6 +113,12 @@ extension Tokens {
                 for: publicKey, mechanisms: connection.mechanisms, allowed: candidate.key?.allowedMechanisms)
         }
         guard !ways.isEmpty else {
+            guard SigningMechanism.isPossible(for: publicKey) else {
+                throw CertificateProviderError(
+                    .unsupportedAlgorithm,
+                    "On the token '\(token.displayName)', '\(candidate.certificate.subject)': \(publicKey.displayName) keys "
+                        + "cannot be used; RSA, EC on P-256, P-384 and P-521, and Ed25519 can.")
+            }
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
                 "The token '\(token.displayName)' has no mechanism that signs with the \(publicKey.displayName) key.")

@@ -45,4 +45,28 @@ import Testing
             #expect(throws: CertificateProviderError.self) { try encoded(bytes, .rsaPSSRSAESHA256, .rsa2048) }
         }
     }
+
+    /// What others have put on a token, and no peer of ours would take.
+    @Test(arguments: ["EC 1.3.132.0.10", "Ed448"]) func aKindOfKeyThatCannotBeUsedIsNamed(kind: String) async throws {
+        let tokens = try EmptyTokens.shared.get()
+        let folder = try TemporaryDirectory()
+        let (name, id) = kind == "Ed448" ? ("edwards", "e1") : ("koblitz", "e2")
+        let algorithm = kind == "Ed448" ? ["ED448"] : ["EC", "-pkeyopt", "ec_paramgen_curve:secp256k1"]
+        try Subprocess.run(["openssl", "genpkey", "-out", folder["key.pem"], "-algorithm"] + algorithm)
+        try Subprocess.openssl(
+            "req", "-x509", "-new", "-key", "key.pem", "-subj", "/CN=client", "-outform", "DER", "-out", "cert",
+            in: folder.path)
+        try tokens.run(
+            "softhsm2-util", "--import", folder["key.pem"], "--token", "kinds", "--label", name, "--id", id, "--pin",
+            EmptyTokens.pin)
+        try tokens.write("cert", folder["cert"], labelled: name, to: .kinds, id: id)
+        let provider = try tokens.provider(.kinds, object: ";object=\(name)")
+        await #expect {
+            _ = try await provider.getCertificate(NoUserInteraction())
+        } throws: { error in
+            let error = error as? CertificateProviderError
+            return error?.code == .unsupportedAlgorithm
+                && error?.message.contains("\(kind) keys cannot be used") == true
+        }
+    }
 }

@@ -15,7 +15,7 @@ final class EmptyTokens: Sendable {
         case types, tools, request, enrolment, renewal, samekey, delete, chosen, several, faults, many, remains
         case estaway, estremains, esttypes, estrenewal, estrefused, estpending, estmoved, estdelete, estasked, pinone,
             otherpin,
-            scep, decryption, device
+            scep, decryption, device, kinds
     }
 
     /// One of them has another PIN.
@@ -66,10 +66,10 @@ final class EmptyTokens: Sendable {
     }
 
     /// - Parameter path: DER.
-    func write(_ type: String, _ path: String, labelled label: String, to token: Name) throws {
+    func write(_ type: String, _ path: String, labelled label: String, to token: Name, id: String = "d1") throws {
         try run(
             "pkcs11-tool", "--module", Self.library, "--token-label", token.rawValue, "--login", "--pin", Self.pin,
-            "--write-object", path, "--type", type, "--label", label, "--id", "d1", "--usage-sign")
+            "--write-object", path, "--type", type, "--label", label, "--id", id, "--usage-sign")
     }
 
     /// Destroys an object, as a deletion does that then stops.

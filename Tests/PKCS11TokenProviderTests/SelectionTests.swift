@@ -107,6 +107,13 @@ import Testing
         #expect(error?.code == .unavailable && error?.message.contains("'module-name' in 'uri' names another") == true)
     }
 
+    @Test func aPipeIsNoModule() async throws {
+        let directory = try TemporaryDirectory()
+        try #require(mkfifo(directory["module.so"], 0o600) == 0)
+        let setup = try TokenSetup(.softhsm).with("module-path", directory["module.so"])
+        #expect(await failure { _ = try await setup.identity() }?.code == .configurationInvalid)
+    }
+
     /// RFC 7512, section 2.4: `module-path` may be the directory in which `module-name` is looked for.
     @Test(arguments: ["softhsm2", "SoftHSM2", "libsofthsm2.so"]) func byDirectory(name: String) async throws {
         var setup = try TokenSetup(.softhsm)

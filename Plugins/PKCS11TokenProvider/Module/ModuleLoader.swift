@@ -60,6 +60,12 @@ enum ModuleLoader {
             throw CertificateProviderError(
                 .fileNotFound, "There is no PKCS#11 module '\(shown)'; set 'module-path' to its library.")
         }
+        // The loader would wait for whoever writes into a pipe.
+        guard [S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "'module-path' is '\(shown)', which is a pipe, a socket or a device; set it to a library.")
+        }
         guard status.st_mode & S_IFMT == S_IFDIR else { return absolute }
         guard let name else {
             throw CertificateProviderError(

@@ -75,6 +75,9 @@ struct SigningMechanism: Sendable {
         CKM_SHA384_RSA_PKCS_PSS, CKM_SHA512_RSA_PKCS_PSS,
     ]
 
+    /// Whether a key of this kind signs by any mechanism.
+    static func isPossible(for key: PublicKeyInfo) -> Bool { !schemes(for: key).isEmpty }
+
     private static func schemes(for key: PublicKeyInfo) -> [SignatureScheme] {
         switch (key.algorithm, key.curve) {
         case (.ec, "P-256"): [.ecdsaP256SHA256]

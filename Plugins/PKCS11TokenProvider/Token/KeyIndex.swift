@@ -48,7 +48,8 @@ extension TokenReader.PrivateKey {
         case CK_KEY_TYPE(CKK_RSA): publicKey.algorithm == .rsa
         // Before PKCS#11 3.0 there was no other type for Ed25519.
         case CK_KEY_TYPE(CKK_EC): publicKey.algorithm != .rsa
-        case CK_KEY_TYPE(CKK_EC_EDWARDS): publicKey.algorithm == .ed25519
+        // Ed448 too, of which is said later that it cannot be used.
+        case CK_KEY_TYPE(CKK_EC_EDWARDS): ![.rsa, .ec].contains(publicKey.algorithm)
         default: true
         }
     }
