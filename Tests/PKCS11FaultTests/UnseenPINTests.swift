@@ -17,9 +17,9 @@ import Testing
         _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
         let logins = module.calls("C_Login")
         for _ in 0..<3 {
-            // The first session is the one that stays.
+            // The first session is the one that stays. A token that is named is not read before the login.
             module.fail("C_OpenSession", result, after: 1, times: 8)
-            let provider = try module.provider(storage: storage)
+            let provider = try module.provider(storage: storage, ["uri": "pkcs11:token=alpha"])
             #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
             module.fail("C_OpenSession", CKR_OK, times: 0)
         }
