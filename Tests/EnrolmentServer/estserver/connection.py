@@ -69,7 +69,7 @@ class Conversation:
             response = error.response
             if record.get("refused"):
                 # Faults are for those who may enrol: a client has to get as far as sending what it would lose.
-                faults = Faults("", "", self.server.counter)
+                faults = faults.only("close-after-answer")
         except (EOFError, SSL.Error, OSError):
             raise
         except Exception as error:

@@ -53,6 +53,14 @@ class Wire:
             pass
         self.close()
 
+    def close_at_next(self):
+        """When the next request comes, which meets the end."""
+        try:
+            self.connection.recv(1)
+        except (SSL.Error, OSError):
+            pass
+        self.close()
+
     def half_close(self):
         self.plain.shutdown(socket.SHUT_WR)
         self.wait_for_client()
@@ -105,5 +113,7 @@ def deliver(wire, response, faults):
         wire.wait_for_client()
     else:
         wire.send(head + body)
-    if faults.has("no-length") or faults.has("close-after-answer"):
+    if faults.has("no-length"):
         wire.close()
+    if faults.has("close-after-answer"):
+        wire.close_at_next()

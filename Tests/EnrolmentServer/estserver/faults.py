@@ -135,6 +135,11 @@ class Faults:
             self.looked[name] = arguments
         return self.looked[name]
 
+    def only(self, name):
+        """No other fault than this one."""
+        self.chosen = {chosen: how for chosen, how in self.chosen.items() if chosen == name}
+        return self
+
     def has(self, name):
         return self.get(name) is not None
 
