@@ -28,7 +28,9 @@ struct Settings: Sendable {
         guard text?.isEmpty != true else {
             throw parameters.invalid(Parameter.uri, "must not be empty", provider: provider)
         }
-        uri = try TokenURI(text ?? "pkcs11:")
+        uri = try parameters.reading(Parameter.uri, provider: provider) { () throws(CertificateProviderError) in
+            try TokenURI(text ?? "pkcs11:")
+        }
         guard uri.meansIdentity else {
             throw parameters.invalid(
                 Parameter.uri, "must mean an identity: its 'type' is 'cert' or 'private', or left out",

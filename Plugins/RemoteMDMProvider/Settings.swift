@@ -11,13 +11,13 @@ struct Settings: Sendable {
 
     let enrolmentProtocol: EnrolmentKind
     let server: ServerURL
-    let trustAnchors: String?
-    let caFingerprint: String?
+    /// Of the connection.
+    let configuredTrust: ConfiguredTrust
+    let caFingerprint: [UInt8]?
     /// Of SCEP.
     let caIdentifier: String?
     /// Of SCEP.
     let permitsTripleDES: Bool
-    let pins: [String]
     let isPinEnough: Bool
     let username: String?
     let passwordSource: SecretSource?
@@ -62,9 +62,14 @@ struct Settings: Sendable {
                 Parameter.url, "must be https://HOST[:PORT][/LABEL] for EST (RFC 7030)", provider: provider)
         }
         self.server = server
-        trustAnchors = parameters.string(Parameter.trustAnchors)
+        configuredTrust = try ConfiguredTrust(
+            anchors: Parameter.trustAnchors, pins: Parameter.pin, in: parameters, provider: provider)
         try parameters.refuseEmpty(Parameter.caFingerprint, provider: provider)
-        caFingerprint = parameters.string(Parameter.caFingerprint)
+        caFingerprint = try parameters.string(Parameter.caFingerprint).map { text throws(CertificateProviderError) in
+            try parameters.reading(Parameter.caFingerprint, provider: provider) {
+                () throws(CertificateProviderError) in try CAFingerprint.parse(text)
+            }
+        }
         challengeSource = try parameters.secretSource(Parameter.challengeSource, provider: provider)
         caIdentifier = parameters.string(Parameter.caIdentifier)
         permitsTripleDES = try parameters.flag(Parameter.scepAllow3DES, provider: provider)
@@ -72,13 +77,12 @@ struct Settings: Sendable {
         where enrolmentProtocol == .est && parameters.string(name) != nil {
             throw parameters.invalid(name, "belongs to protocol=scep", provider: provider)
         }
-        pins = try parameters.pins(Parameter.pin, provider: provider)
-        guard pins.isEmpty || server.isSecure else {
+        guard !configuredTrust.hasPins || server.isSecure else {
             throw parameters.invalid(
                 Parameter.pin, "is of no use with an http: server, which shows no certificate", provider: provider)
         }
         isPinEnough = try choice(Parameter.pinMode, PinMode.both, "pin-and-pki or pin-only") == .pinOnly
-        guard !isPinEnough || !pins.isEmpty else {
+        guard !isPinEnough || configuredTrust.hasPins else {
             throw parameters.invalid(Parameter.pinMode, "is pin-only, which needs a 'pin'", provider: provider)
         }
         guard !isPinEnough || enrolmentProtocol == .scep || caFingerprint == nil else {
@@ -112,7 +116,7 @@ struct Settings: Sendable {
         }
         clientCertificate = try ClientCertificate(parameters, for: server, provider: provider)
         // The CA's fingerprint says nothing of the connection, for which the host's list is left.
-        if enrolmentProtocol == .scep, server.isSecure, trustAnchors == nil, pins.isEmpty,
+        if enrolmentProtocol == .scep, server.isSecure, !configuredTrust.hasAnchors, !configuredTrust.hasPins,
             let name = [Parameter.username, Parameter.bearerSource, Parameter.tokenURL].first(where: {
                 parameters.string($0) != nil
             })
@@ -123,9 +127,15 @@ struct Settings: Sendable {
                 provider: provider)
         }
         let subject = try parameters.requiredString(Parameter.subject, provider: provider)
+        _ = try parameters.reading(Parameter.subject, provider: provider) { () throws(CertificateProviderError) in
+            try CertificateRequest.Names(subject: subject)
+        }
         let alternatives = (parameters.string(Parameter.subjectAlternativeNames) ?? "").split(separator: ",")
-        names = try CertificateRequest.Names(
-            subject: subject, subjectAlternativeNames: alternatives.map { String($0).trimmed })
+        names = try parameters.reading(Parameter.subjectAlternativeNames, provider: provider) {
+            () throws(CertificateProviderError) in
+            try CertificateRequest.Names(
+                subject: subject, subjectAlternativeNames: alternatives.map { String($0).trimmed })
+        }
         keyType = try parameters.string(Parameter.keyType).map { text throws(CertificateProviderError) in
             guard let type = KeyType(rawValue: text) else {
                 throw parameters.invalid(
@@ -165,19 +175,13 @@ struct Settings: Sendable {
     func trust() throws(CertificateProviderError) -> ServerTrust {
         // SCEP protects itself, and knows its authority by the fingerprint, the anchors or a person.
         guard server.isSecure else { return ServerTrust(trustAnchors: .system) }
-        var known: [CertificatePin] = []
-        for pin in pins { known += try CertificatePin.read(pin) }
         // Never silently: whom the host trusts for the web is not asked whom to trust with identities.
-        guard enrolmentProtocol == .scep || trustAnchors != nil || !known.isEmpty else {
+        guard enrolmentProtocol == .scep || configuredTrust.hasAnchors || configuredTrust.hasPins else {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "Nothing says how to know \(server.authority): set 'trust-anchors' to a PEM file with its authority, or 'pin'."
             )
         }
-        return ServerTrust(
-            // Read once: a file that changes in the middle of an enrolment changes the next one.
-            trustAnchors: try trustAnchors.map { path throws(CertificateProviderError) in
-                .certificates(try CertificateFile.read(path))
-            } ?? .system, pins: known, isPinEnough: isPinEnough)
+        return try configuredTrust.serverTrust(isPinEnough: isPinEnough)
     }
 }

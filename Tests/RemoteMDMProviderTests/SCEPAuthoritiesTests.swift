@@ -23,7 +23,7 @@ import X509
         _ certificates: [CertifiedKey], pinning pinned: CertifiedKey? = nil, anchors: [CertifiedKey] = []
     ) async throws -> SCEPAuthorities {
         let configuration = try SCEPConfiguration(
-            target: "/scep", fingerprint: pinned?.certificate.sha256Fingerprint.hexEncoded,
+            target: "/scep", fingerprint: pinned?.certificate.sha256Fingerprint,
             trustAnchors: anchors.map(\.certificate))
         return try await SCEPAuthorities(certificates.map(\.certificate), configuration: configuration, now: Date())
     }
@@ -181,7 +181,7 @@ import X509
                     nextSigner: signer, certificates: [issuing.certificate, root.certificate], next: next.certificate),
                 authority: issuing)
             let configuration = try SCEPConfiguration(
-                target: "/scep", fingerprint: pinned?.certificate.sha256Fingerprint.hexEncoded,
+                target: "/scep", fingerprint: pinned?.certificate.sha256Fingerprint,
                 trustAnchors: anchors.map(\.certificate))
             let client = SCEPClient.testing(configuration, transport: responder.transport)
             do { return try await client.nextAuthorities() } catch {
@@ -203,7 +203,7 @@ import X509
         let hex = digest.hexEncoded
         let withColons = digest.map { [$0].hexEncoded.uppercased() }.joined(separator: ":")
         for text in [hex, hex.uppercased(), withColons, " \(withColons)\n"] {
-            #expect(try SCEPConfiguration(target: "/", fingerprint: text).fingerprint == digest)
+            #expect(try CAFingerprint.parse(text) == digest)
         }
         // SHA-1, MD5, an odd digit, none, something else.
         for text in [
@@ -211,7 +211,7 @@ import X509
             "\u{ff10}\(hex.dropFirst())",
         ] {
             let error = #expect(throws: CertificateProviderError.self) {
-                try SCEPConfiguration(target: "/", fingerprint: text)
+                try CAFingerprint.parse(text)
             }
             #expect(error?.code == .configurationInvalid)
         }

@@ -68,7 +68,7 @@ import X509
             return try responder.answer(request)
         }
         try folder.write("secret".utf8, to: "challenge")
-        let provider = try provider(server, challenge: "file:\(folder["challenge"])", timeout: 12)
+        let provider = try provider(server, challenge: "file:\(folder["challenge"])", timeout: 40)
         _ = try await provider.getCertificate(NoUserInteraction())
         #expect(server.operations == ["GetCACert", "GetCACaps", "PKIOperation"])
     }

@@ -50,7 +50,7 @@ import Testing
         let recorder = RecordingTransport(server.transport)
         let asked = Counter()
         let client = SCEPClient.testing(
-            try SCEPConfiguration(target: "/scep", fingerprint: String(repeating: "ab:", count: 31) + "ab"),
+            try SCEPConfiguration(target: "/scep", fingerprint: [UInt8](repeating: 0xab, count: 32)),
             asked: asked, transport: recorder.transport)
         let error = await #expect(throws: CertificateProviderError.self) {
             try await client.enrol(.testing(key: TestKeys.rsa.get()))

@@ -15,12 +15,14 @@ struct ClientCertificate: Sendable {
     }
 
     private let place: Place
+    private let parameters: ProviderParameters
 
     /// `nil` where none is configured.
     init?(
         _ parameters: ProviderParameters, for server: ServerURL, provider: ProviderID
     ) throws(CertificateProviderError) {
         let key = try parameters.secretSource(Parameter.clientKeySource, provider: provider)
+        self.parameters = parameters
         guard let chain = parameters.string(Parameter.clientCertificate) else {
             guard key == nil else {
                 throw parameters.invalid(
@@ -65,10 +67,14 @@ struct ClientCertificate: Sendable {
         case .file(let path, let source):
             let pem = try await environment.secret(
                 from: source, prompt: "Private key of \(path.withVisibleControls), PEM", interaction: interaction)
-            identity = try await environment.executor.run { () throws(CertificateProviderError) in
-                try Identity(
-                    certificateChain: CertificateFile.read(path), key: Self.key(pem, source),
-                    provenance: .init(provider: RemoteMDMProvider.id, source: path))
+            identity = try await environment.executor.run { [parameters] () throws(CertificateProviderError) in
+                let provider = RemoteMDMProvider.id
+                let chain = try parameters.reading(Parameter.clientCertificate, provider: provider) {
+                    () throws(CertificateProviderError) in try CertificateFile.read(path)
+                }
+                return try Identity(
+                    certificateChain: chain, key: Self.key(pem, source),
+                    provenance: .init(provider: provider, source: path))
             }
             try await identity.verifyPossession()
         }

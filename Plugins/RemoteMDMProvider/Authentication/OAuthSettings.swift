@@ -18,8 +18,7 @@ struct OAuthSettings: Sendable {
     let scopes: [String]
     let authority: String
     private let url: String
-    private let trustAnchors: String?
-    private let pins: [String]
+    private let trust: ConfiguredTrust
     private let isOnSameServer: Bool
 
     /// - Parameter server: Where the tokens are used.
@@ -70,8 +69,8 @@ struct OAuthSettings: Sendable {
         secretSource =
             try parameters.secretSource(Parameter.clientSecretSource, provider: provider)
             ?? (grant == .clientCredentials ? .prompt : nil)
-        trustAnchors = parameters.string(Parameter.tokenTrustAnchors)
-        pins = try parameters.pins(Parameter.tokenPin, provider: provider)
+        trust = try ConfiguredTrust(
+            anchors: Parameter.tokenTrustAnchors, pins: Parameter.tokenPin, in: parameters, provider: provider)
         isOnSameServer = endpoint.isOfSameOrigin(as: server)
         self.grant = grant
         self.authentication = authentication == .basic ? .basic : .body
@@ -82,21 +81,15 @@ struct OAuthSettings: Sendable {
     /// The token endpoint. A public identity provider has a certificate that the host's list knows, and the server's
     /// own authority does not. Blocks on the files of trust anchors and pins.
     ///
-    /// - Parameter trust: Whom to take for the server that the tokens are for.
+    /// - Parameter server: Whom to take for the server that the tokens are for.
     func endpoint(
-        trustLike trust: ServerTrust, through proxies: ProxyChoice, timeout: Duration,
+        trustLike server: ServerTrust, through proxies: ProxyChoice, timeout: Duration,
         date: @escaping @Sendable () -> Date
     ) throws(CertificateProviderError) -> TokenEndpoint {
-        var trust = isOnSameServer ? trust : ServerTrust(trustAnchors: .system)
-        if trustAnchors != nil || !pins.isEmpty {
-            var known: [CertificatePin] = []
-            for pin in pins { known += try CertificatePin.read(pin) }
-            trust = ServerTrust(
-                trustAnchors: try trustAnchors.map { path throws(CertificateProviderError) in
-                    .certificates(try CertificateFile.read(path))
-                } ?? .system, pins: known)
-        }
-        var endpoint = try TokenEndpoint(url, trust: trust, timeout: timeout, date: date)
+        let known =
+            trust.hasAnchors || trust.hasPins
+            ? try trust.serverTrust() : isOnSameServer ? server : ServerTrust(trustAnchors: .system)
+        var endpoint = try TokenEndpoint(url, trust: known, timeout: timeout, date: date)
         endpoint.proxy = try proxies.proxy(for: endpoint.server)
         return endpoint
     }

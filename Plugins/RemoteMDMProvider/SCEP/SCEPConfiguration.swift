@@ -20,10 +20,10 @@ struct SCEPConfiguration: Sendable {
     /// Returns where the person has confirmed that these are the right ones, and throws otherwise.
     typealias Confirmation = @Sendable ([X509Certificate]) async throws(CertificateProviderError) -> Void
 
-    /// - Parameter fingerprint: As ``CAFingerprint`` reads it.
+    /// - Parameter fingerprint: The SHA-256 digest.
     /// - Throws: `configurationInvalid`.
     init(
-        target: String, authorityIdentifier: String? = nil, fingerprint: String? = nil,
+        target: String, authorityIdentifier: String? = nil, fingerprint: [UInt8]? = nil,
         trustAnchors: [X509Certificate] = [], known: [X509Certificate] = [], confirm: Confirmation? = nil,
         permitsTripleDES: Bool = false
     ) throws(CertificateProviderError) {
@@ -34,7 +34,7 @@ struct SCEPConfiguration: Sendable {
         }
         self.target = target
         self.authorityIdentifier = authorityIdentifier
-        self.fingerprint = try fingerprint.map(CAFingerprint.parse)
+        self.fingerprint = fingerprint
         self.trustAnchors = trustAnchors
         self.known = known
         self.confirm = confirm

@@ -31,11 +31,7 @@ extension AuthorityTrust {
 
     /// Asks over a connection on which nobody is known and nothing of ours is shown: no certificate, no password.
     func authoritiesFromAnybody() async throws(CertificateProviderError) -> [X509Certificate] {
-        let pins = try await blocking { () throws(CertificateProviderError) in
-            var pins: [CertificatePin] = []
-            for pin in settings.pins { pins += try CertificatePin.read(pin) }
-            return pins
-        }
+        let pins = try await blocking { () throws(CertificateProviderError) in try settings.configuredTrust.pins() }
         let security = ServerConnection.Security(
             trust: ServerTrust(trustAnchors: .system, pins: pins), credentials: nil, now: environment.now,
             isAnybodyTrusted: true)

@@ -30,13 +30,10 @@ struct AuthorityTrust: Sendable {
         self.environment = environment
         self.interaction = interaction
         self.access = access
-        let anchors =
-            try settings.trustAnchors.map { path throws(CertificateProviderError) in
-                try CertificateFile.read(path)
-            } ?? []
-        let fingerprint = try settings.caFingerprint.map(CAFingerprint.parse)
+        let (anchors, fingerprint) = (try settings.configuredTrust.anchors(), settings.caFingerprint)
+        let isPinAll = anchors.isEmpty && fingerprint == nil && settings.configuredTrust.hasPins
         let basis =
-            settings.enrolmentProtocol == .est && anchors.isEmpty && fingerprint == nil && !settings.pins.isEmpty
+            settings.enrolmentProtocol == .est && isPinAll
             ? nil : Self.digest(anchors: anchors, fingerprint: fingerprint)
         let record = try environment.storage.record(named: settings.authoritiesRecordName)
             .flatMap { record throws(CertificateProviderError) in try KnownAuthorities(record) }
@@ -57,7 +54,7 @@ struct AuthorityTrust: Sendable {
     ///   person says no, `protocolError` for an authority that is not the configured one.
     func serverTrust() async throws(CertificateProviderError) -> ServerTrust {
         guard settings.enrolmentProtocol == .est else { return try await blocking(settings.trust) }
-        let isToBeFound = anchors.isEmpty && known.isEmpty && (fingerprint != nil || settings.pins.isEmpty)
+        let isToBeFound = anchors.isEmpty && known.isEmpty && (fingerprint != nil || !settings.configuredTrust.hasPins)
         return try await trust(in: isToBeFound ? try await firstAuthorities() : known)
     }
 
@@ -107,7 +104,7 @@ struct AuthorityTrust: Sendable {
 
     private func trust(in authorities: [X509Certificate]) async throws(CertificateProviderError) -> ServerTrust {
         let all = anchors + authorities
-        guard !anchors.isEmpty || !settings.pins.isEmpty else {
+        guard !anchors.isEmpty || settings.configuredTrust.hasPins else {
             return ServerTrust(trustAnchors: .certificates(all))
         }
         var trust = try await blocking(settings.trust)

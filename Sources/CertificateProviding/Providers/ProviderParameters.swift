@@ -62,6 +62,22 @@ public struct ProviderParameters: Sendable {
             .configurationInvalid, "\(origin)The parameter '\(name)' \(reason).", provider: provider)
     }
 
+    /// Calls `body`, which makes something of a parameter's value, and says of what it throws which parameter that is
+    /// and where it is written.
+    ///
+    /// - Throws: What `body` does, with the same code; what is malformed in a value as `configurationInvalid`.
+    public func reading<T>(
+        _ name: String, provider: ProviderID, _ body: () throws(CertificateProviderError) -> T
+    ) throws(CertificateProviderError) -> T {
+        do throws(CertificateProviderError) { return try body() } catch {
+            var error = error
+            let origin = values[name]?.origin.map { "\($0): " } ?? ""
+            error.message = "\(origin)The parameter '\(name)': \(error.message)"
+            if error.code == .malformedData { error.code = .configurationInvalid }
+            throw error.attributed(to: provider)
+        }
+    }
+
     /// Refuses parameters that the provider does not document.
     /// - Throws: `unsupportedParameter`, with what the provider does document.
     public func refuseUnknown(

@@ -82,7 +82,7 @@ extension SCEPClient {
 extension SCEPConfiguration {
     init(trusting certificate: X509Certificate, permitsTripleDES: Bool = false) throws {
         try self.init(
-            target: "/scep", fingerprint: certificate.sha256Fingerprint.hexEncoded, permitsTripleDES: permitsTripleDES)
+            target: "/scep", fingerprint: certificate.sha256Fingerprint, permitsTripleDES: permitsTripleDES)
     }
 }
 

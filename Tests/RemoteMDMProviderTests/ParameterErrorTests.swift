@@ -1,0 +1,67 @@
+import CertificateProviding
+import TestSupport
+import Testing
+
+@testable import RemoteMDMProvider
+
+/// What is said of parameters that cannot be used.
+@Suite(.timeLimit(.minutes(5))) struct ParameterErrorTests {
+    private static let ordinary = [
+        "protocol": "est", "url": "https://localhost:1", "trust-anchors": "/nonexistent.pem", "subject": "CN=client",
+        "token-url": "https://localhost:1/token", "client-id": "me", "client-secret-source": "env:SECRET",
+    ]
+
+    private func failure(_ more: [String: String]) -> CertificateProviderError? {
+        let provider = RemoteMDMProvider(environment: .testing())
+        let all = Self.ordinary.merging(more) { $1 }.mapValues { ProviderParameters.Value($0, origin: "file:1") }
+        do { try provider.setParameters(ProviderParameters(all)) } catch { return error }
+        return nil
+    }
+
+    /// A pin that got lost on its way into the configuration is an error, and never no pin.
+    @Test(arguments: ["pin", "token-pin"], ["", " ", ",", " , ", "server.pem,", ",server.pem", "a.pem,,b.pem"])
+    func aListOfPinsHasNoEmptyOne(name: String, list: String) throws {
+        let error = try #require(failure([name: list]))
+        #expect(error.code == .configurationInvalid && error.message.contains("'\(name)'"), "\(error)")
+        #expect(error.message.hasPrefix("file:1: "))
+    }
+
+    @Test(arguments: ["", " "]) func anEmptyFingerprintIsNone(text: String) {
+        #expect(failure(["ca-fingerprint": text])?.code == .configurationInvalid)
+    }
+
+    @Test(arguments: [
+        ("subject", "client"), ("subject", "CN="), ("subject-alternative-names", "dns:a, host:b"),
+        ("ca-fingerprint", "12"),
+    ])
+    func whatIsMalformedIsFoundByItsLine(name: String, value: String) throws {
+        let error = try #require(failure([name: value]))
+        #expect(error.code == .configurationInvalid && error.provider == ProviderID("mdm"))
+        #expect(error.message.hasPrefix("file:1: The parameter '\(name)': "), "\(error)")
+    }
+
+    /// Files are read when they are needed.
+    @Test(arguments: [
+        (["pin": "sha256/x", "trust-anchors": ""], "pin", CertificateProviderError.Code.configurationInvalid),
+        (["pin": "/nonexistent.pem", "trust-anchors": ""], "pin", .fileNotFound), ([:], "trust-anchors", .fileNotFound),
+        (["trust-anchors": "/etc/passwd"], "trust-anchors", .configurationInvalid),
+    ])
+    func soIsAFileThatCannotBeRead(
+        more: [String: String], name: String, code: CertificateProviderError.Code
+    ) async throws {
+        let environment = ProviderEnvironment.testing(variables: ["SECRET": "s"])
+        let provider = RemoteMDMProvider(environment: environment)
+        let all = Self.ordinary.merging(more) { $1 }.mapValues { ProviderParameters.Value($0, origin: "file:1") }
+        try provider.setParameters(ProviderParameters(all))
+        let error = await #expect(throws: CertificateProviderError.self) {
+            _ = try await provider.getCertificate(NoUserInteraction())
+        }
+        #expect(error?.code == code)
+        #expect(error?.message.hasPrefix("file:1: The parameter '\(name)': ") == true, "\(String(describing: error))")
+    }
+
+    @Test func whatIsThereIsTaken() {
+        #expect(failure([:]) == nil)
+        #expect(failure(["pin": "a.pem, b.pem", "token-pin": "c.pem"]) == nil)
+    }
+}
