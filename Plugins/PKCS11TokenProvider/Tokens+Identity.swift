@@ -64,8 +64,13 @@ extension Tokens {
         // A token that is closed by now is not the one that the PIN was for: to sign there would send it.
         let closed = candidates.first
         var candidates = candidates.filter { settings.login == .never || $0.token.isOpen }
-        let usable = candidates.filter { $0.candidate.certificate.permitsClientAuthentication }
-        if !usable.isEmpty { candidates = usable }
+        let fits: [(X509Certificate) -> Bool] = [
+            { $0.permitsClientAuthentication }, { SigningMechanism.isPossible(for: $0.publicKey) },
+        ]
+        for fits in fits {
+            let usable = candidates.filter { fits($0.candidate.certificate) }
+            if !usable.isEmpty { candidates = usable }
+        }
         candidates = newest(candidates)
         if candidates.count > 1, let chosen = try remembered()?.leaf.publicKey {
             // A renewal with a new key keeps the old one until the new one works.

@@ -140,6 +140,7 @@ extension Tokens {
     /// Looks for tokens that the URI matches. Where one is missing that was there before, the module may have to be
     /// started again to see it.
     private func look(at module: Module) throws(CryptokiError) -> Slot.Look {
+        var generation = module.generation
         var look = try Slot.look(at: module, for: settings.uri)
         let missing = state.withLock(\.tokens).filter { identity, token in
             token.module === module && !look.slots.contains { $0.identity == identity }
@@ -151,7 +152,8 @@ extension Tokens {
         // Written in some milliseconds, mostly.
         for pause: useconds_t in missing.isEmpty ? [0, 20_000, 60_000] : [0] {
             usleep(pause)
-            guard try module.startAgainToFind(beside: look.slots + look.others) else { break }
+            guard try module.startAgainToFind(beside: look.slots + look.others, in: generation) else { break }
+            generation = module.generation
             look = try Slot.look(at: module, for: settings.uri)
             guard look.slots.isEmpty else { break }
         }

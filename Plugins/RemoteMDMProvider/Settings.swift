@@ -117,9 +117,9 @@ struct Settings: Sendable {
         clientCertificate = try ClientCertificate(parameters, for: server, provider: provider)
         // The CA's fingerprint says nothing of the connection, for which the host's list is left.
         if enrolmentProtocol == .scep, server.isSecure, !configuredTrust.hasAnchors, !configuredTrust.hasPins,
-            let name = [Parameter.username, Parameter.bearerSource, Parameter.tokenURL].first(where: {
-                parameters.string($0) != nil
-            })
+            let name = [
+                Parameter.username, Parameter.bearerSource, Parameter.tokenURL, Parameter.clientCertificate,
+            ].first(where: { parameters.string($0) != nil })
         {
             throw parameters.invalid(
                 name,

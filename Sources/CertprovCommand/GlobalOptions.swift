@@ -50,10 +50,14 @@ public struct GlobalOptions: ParsableArguments, Sendable {
         if !parameters.isEmpty && drivenProvider == nil {
             throw ValidationError("--set belongs to a provider: name it with --provider.")
         }
-        for (name, source) in [("uri=", "pin-source"), ("key=", "key-pin-source")]
+        let remedies = [
+            "uri=": "--set pin-source=…", "key=": "--set key-pin-source=…",
+            "client-certificate=": "pin-source in the URI",
+        ]
+        for (name, remedy) in remedies
         where drivenParameters.contains(where: { $0.hasPrefix(name) && $0.lowercased().contains("pin-value") }) {
             throw ValidationError(
-                "A PIN on the command line is seen by everybody on this host: name its source with --set \(source)=….")
+                "A PIN on the command line is seen by everybody on this host: name its source with \(remedy).")
         }
     }
 }

@@ -6,7 +6,9 @@ extension OpenSSLLibrary {
     /// Brings a PKCS#8 key into the form that everybody reads, where OpenSSL can read it.
     public func normalizedPKCS8(_ key: SecretBytes) throws(OpenSSLError) -> SecretBytes {
         defer { releaseThreadState() }
-        return try Self.pkcs8(of: PrivateKeyHandle(pkcs8: key, in: self).pointer)
+        let handle = try PrivateKeyHandle(pkcs8: key, in: self)
+        // It would go with its last use, which is to give its pointer away.
+        return try withExtendedLifetime(handle) { () throws(OpenSSLError) in try Self.pkcs8(of: handle.pointer) }
     }
 
     /// Reads the first private key of a PEM text (RFC 7468): PKCS#8, or the older forms of RSA and EC keys.

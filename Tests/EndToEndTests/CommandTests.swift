@@ -204,6 +204,13 @@ import Testing
         #expect(item("mdm url 127.0.0.1:1")?["code"].string == "unavailable", "\(output)")
         #expect(item("mdm trust-anchors")?["code"].string == "malformedData", "\(output)")
         #expect(items.last?["severity"].string == "warning" && output.status != 0, "\(output)")
+        // Only the client's own certificate may be in a token.
+        let uri = "pkcs11:token=device"
+        let inToken = try sandbox.certprov(arguments + ["--set", "client-certificate=\(uri)"])
+        #expect(!inToken.stdout.contains("mdm client-certificate"), "\(inToken)")
+        let misplaced = try sandbox.certprov(
+            arguments.map { $0.hasPrefix("trust-anchors=") ? "trust-anchors=\(uri)" : $0 })
+        #expect(try misplaced.document("CheckReport")["items"].array.contains { $0["code"].string == "fileNotFound" })
         // What is behind a proxy need not be reached without it.
         let proxied = try sandbox.certprov(arguments.dropLast() + ["proxy=http://127.0.0.1:2"])
         #expect(proxied.stdout.contains("mdm proxy 127.0.0.1:2") && !proxied.stdout.contains("mdm url"), "\(proxied)")

@@ -154,6 +154,9 @@ import Testing
         let inURI = ["--config", try configuration(uri: "pkcs11:token=service;object=ec?pin-value=\(pin)")]
         let misplaced = ["pkcs11:pin-value=\(pin)", "pkcs11:?pin-value=\(pin)%zz"].map { options(uri: $0) }
         let onTheCommandLine = [options(uri: "pkcs11:token=service?pin-value=\(pin)")]
+        let device = "client-certificate=pkcs11:token=service?pin-value=\(pin)"
+        let refused = try sandbox.certprov(["fetch", "--provider", "mdm", "--set", device])
+        #expect(refused.status == 64 && !refused.description.contains("tok3n"), "\(refused)")
         for command in [["list"], ["fetch"], ["fetch", "--force"], ["explain"], ["delete", "--yes"]] {
             for options in [options(), options(pin: "wrong"), inURI] + misplaced + onTheCommandLine {
                 for more in [["-v", "-v"], ["--json", "-v", "-v"]] {

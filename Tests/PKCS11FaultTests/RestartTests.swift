@@ -107,6 +107,26 @@ import Testing
         #expect(await hanging == .tokenNotPresent)
     }
 
+    /// It would come to its end in the time that others wait for it.
+    @Test func notWhereALoginHasJustBeenMade() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.fix_readers()
+        let provider = try module.provider()
+        let another = try module.provider(["uri": "pkcs11:token=gone"])
+        #expect(await code { _ = try await another.getCertificate(NoUserInteraction()) } == .tokenNotPresent)
+        let starts = module.calls("C_Initialize")
+        module.control.hold("C_Login")
+        async let identity = provider.getCertificate(NoUserInteraction())
+        try await module.waitUntilHeld(1)
+        try await Task.sleep(for: .seconds(1))
+        async let search = code { _ = try await another.getCertificate(NoUserInteraction()) }
+        try await Task.sleep(for: .milliseconds(30))
+        module.control.release()
+        #expect(await search == .tokenNotPresent)
+        #expect(try await identity.key.signsValidly())
+        #expect(module.control.pins() == 1 && module.calls("C_Initialize") == starts)
+    }
+
     /// What cannot start without its token starts with it.
     @Test func aStartThatFailsIsMadeUpFor() async throws {
         let module = try FaultyModule.withIdentity()

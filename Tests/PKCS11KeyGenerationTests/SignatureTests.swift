@@ -47,7 +47,9 @@ import Testing
     }
 
     /// What others have put on a token, and no peer of ours would take.
-    @Test(arguments: ["EC 1.3.132.0.10", "Ed448"]) func aKindOfKeyThatCannotBeUsedIsNamed(kind: String) async throws {
+    @Test(.serialized, arguments: ["EC 1.3.132.0.10", "Ed448"]) func aKindOfKeyThatCannotBeUsedIsNamed(kind: String)
+        async throws
+    {
         let tokens = try EmptyTokens.shared.get()
         let folder = try TemporaryDirectory()
         let (name, id) = kind == "Ed448" ? ("edwards", "e1") : ("koblitz", "e2")
@@ -68,5 +70,15 @@ import Testing
             return error?.code == .unsupportedAlgorithm
                 && error?.message.contains("\(kind) keys cannot be used") == true
         }
+        // Beside one that can, it is not meant.
+        let good = try TestAuthority().issue("good")
+        let key = try #require(good.key as? any ExportableIdentityKey)
+        let der = try folder.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "good.key")
+        let certificate = try folder.write(good.certificate.derRepresentation, to: "good.crt")
+        try tokens.write("privkey", der, labelled: "good", to: .kinds, id: "f1")
+        try tokens.write("cert", certificate, labelled: "good", to: .kinds, id: "f1")
+        let chosen = try await tokens.provider(.kinds).getCertificate(NoUserInteraction())
+        #expect(chosen.certificate == good.certificate)
+        for type in ["privkey", "cert"] { try tokens.destroy(type, labelled: "good", on: .kinds) }
     }
 }

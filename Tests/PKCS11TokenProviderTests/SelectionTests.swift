@@ -112,6 +112,9 @@ import Testing
         try #require(mkfifo(directory["module.so"], 0o600) == 0)
         let setup = try TokenSetup(.softhsm).with("module-path", directory["module.so"])
         #expect(await failure { _ = try await setup.identity() }?.code == .configurationInvalid)
+        var inDirectory = setup.with("module-path", directory.path)
+        inDirectory.uri += inDirectory.uri.contains("?") ? "&module-name=module" : "?module-name=module"
+        #expect(await failure { _ = try await inDirectory.identity() }?.code == .configurationInvalid)
     }
 
     /// RFC 7512, section 2.4: `module-path` may be the directory in which `module-name` is looked for.

@@ -92,6 +92,19 @@ import Testing
         #expect(error.code == .unsupportedAlgorithm && error.message.contains("1024 bits"))
     }
 
+    /// As BER permits, and OpenSSL reads (X.690, section 8.1.3.5).
+    @Test func aKeyWithALengthThatIsLongerThanNeedBeIsRead() async throws {
+        let identity = try Samples.identity("long")
+        let der = try identity.pkcs8
+        let place = try #require(der.firstRange(of: [0x04, 0x6d, 0x30, 0x6b]))
+        let long = [UInt8(0x04), 0x6e, 0x30, 0x81] + der[(place.upperBound - 1)...]
+        let key = PFXBuilder.element(0x30, der[3..<place.lowerBound] + long)
+        #expect(throws: CertificateProviderError.self) { try PublicKeyInfo(ofPrivateKey: SecretBytes(copying: key)) }
+        let builder = PFXBuilder()
+        let file = try FileFixture(builder.file([builder.key(key), builder.certificate(identity.certificate)]))
+        for _ in 0..<20 { try await PKCS12FileProvider.testing(file.path).fetch().verifyPossession() }
+    }
+
     static let unusable = [
         ("DSA", ["genpkey", "-genparam", "-algorithm", "DSA", "-pkeyopt", "dsa_paramgen_bits:1024"]),
         ("1.3.132.0.10", ["EC", "-pkeyopt", "ec_paramgen_curve:secp256k1"]),

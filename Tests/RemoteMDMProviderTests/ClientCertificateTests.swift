@@ -84,6 +84,11 @@ import Testing
     @Test(arguments: [
         ["client-key-source": "env:KEY"], ["client-certificate": "c.pem"],
         ["client-certificate": "pkcs11:token=x", "client-key-source": "env:KEY"],
+        ["client-certificate": "pkcs11:token=x?pin-value=1234"],
+        [
+            "client-certificate": "c.pem", "client-key-source": "env:KEY", "protocol": "scep",
+            "url": "https://localhost/", "trust-anchors": "",
+        ],
         [
             "client-certificate": "c.pem", "client-key-source": "env:KEY", "protocol": "scep",
             "url": "http://localhost/",

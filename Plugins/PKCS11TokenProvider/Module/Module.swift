@@ -93,17 +93,24 @@ final class Module: Sendable {
     /// second: for most modules this is nothing but slow. A login to a token that is away counts for nothing,
     /// whichever provider has not noticed yet: it is over.
     ///
-    /// - Parameter present: The tokens that it sees.
+    /// Not to be called with a lock that somebody may wait for in the middle of an operation.
+    ///
+    /// - Parameters:
+    ///   - present: The tokens that it sees.
+    ///   - generation: As it was before that look: of several threads that miss a token one starts it.
     /// - Returns: Whether it was started again.
     /// - Throws: When it does not start.
-    func startAgainToFind(beside present: [Slot]) throws(CryptokiError) -> Bool {
+    func startAgainToFind(beside present: [Slot], in generation: Int) throws(CryptokiError) -> Bool {
         guard tokensInUse(of: present).isEmpty else { return false }
         return try starting.withLock { recent throws(CryptokiError) in
+            guard self.generation == generation else { return true }
             recent.removeAll { ContinuousClock.now - $0 >= .seconds(1) }
             guard recent.count < Self.startsPerSecond else { return false }
             defer { recent.append(.now) }
             let isStarted = try operations.close(patience: Self.patienceForOthers) { () throws(CryptokiError) in
-                try startAgain(patience: Self.patienceForOthers)
+                // What was waited for may have been a login.
+                guard tokensInUse(of: present).isEmpty else { return false }
+                return try startAgain(patience: Self.patienceForOthers)
             }
             return isStarted ?? false
         }

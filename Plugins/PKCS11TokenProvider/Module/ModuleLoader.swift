@@ -87,7 +87,7 @@ enum ModuleLoader {
                 "There is no PKCS#11 module '\(name.withVisibleControls)' in the directory '\(shown)' that 'module-path' "
                     + "names.")
         }
-        return absolute + "/" + found
+        return try library(at: absolute + "/" + found, named: nil)
     }
 
     private static func load(_ path: String) throws(CertificateProviderError) -> ModuleHandles {

@@ -122,9 +122,10 @@ final class Token: Sendable {
 
     private func connected() throws(CertificateProviderError) -> TokenConnection {
         if let current = connection.withLock({ $0 }) { return current }
+        try bringBack()
         return try connecting.withLock { _ throws(CertificateProviderError) in
             if let current = connection.withLock({ $0 }) { return current }
-            let slot = try present(mayStartModule: true)
+            let slot = try present()
             do throws(CryptokiError) {
                 let new = try TokenConnection(slot: slot)
                 connection.withLock { $0 = new }
@@ -133,25 +134,38 @@ final class Token: Sendable {
         }
     }
 
+    /// Starts the module again where it does not see the token, and that may help.
+    ///
+    /// - Throws: `tokenNotPresent` where the module does not start.
+    private func bringBack() throws(CertificateProviderError) {
+        let generation = module.generation
+        // Whoever looks next says what fails.
+        guard let all = try? slots(), !all.contains(where: { $0.identity == identity }) else { return }
+        // A module that starts without its tokens may not start at all.
+        do throws(CryptokiError) { _ = try module.startAgainToFind(beside: all, in: generation) } catch { throw away() }
+    }
+
+    /// The slots with a token, among which this one's may be.
+    private func slots() throws(CryptokiError) -> [Slot] {
+        var all = try Slot.all(of: module)
+        // SoftHSM does not see a token for the moment in which another process writes to it.
+        for pause: useconds_t in [5_000, 20_000] where !all.contains(where: { $0.identity == identity }) {
+            usleep(pause)
+            all = try Slot.all(of: module)
+        }
+        return all
+    }
+
     /// The slot that the token is in now.
     /// - Throws: `tokenNotPresent` while it is in none.
-    private func present(mayStartModule: Bool = false) throws(CertificateProviderError) -> Slot {
+    private func present() throws(CertificateProviderError) -> Slot {
         let slots: [Slot]
         var others: [Slot] = []
         do throws(CryptokiError) {
-            var all = try Slot.all(of: module)
-            // SoftHSM does not see a token for the moment in which another process writes to it.
-            for pause: useconds_t in [5_000, 20_000] where !all.contains(where: { $0.identity == identity }) {
-                usleep(pause)
-                all = try Slot.all(of: module)
-            }
-            let found = all.filter { $0.identity == identity }
-            let isStarted = found.isEmpty && mayStartModule ? try module.startAgainToFind(beside: all) : false
-            slots = isStarted ? try Slot.all(of: module).filter { $0.identity == identity } : found
+            let all = try self.slots()
+            slots = all.filter { $0.identity == identity }
             if slots.isEmpty { others = module.tokensInUse(of: all) }
         } catch {
-            // A module that starts without its tokens may not start at all.
-            if error.function == "C_Initialize" { throw away() }
             // Not described by looking whether the token is there, which is what has just failed.
             throw CertificateProviderError(error, token: displayName)
         }

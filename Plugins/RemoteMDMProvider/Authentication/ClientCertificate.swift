@@ -41,6 +41,12 @@ struct ClientCertificate: Sendable {
                     Parameter.clientKeySource, "is for a file: a token has the key itself; remove it",
                     provider: provider)
             }
+            guard !chain.lowercased().contains("pin-value") else {
+                throw parameters.invalid(
+                    Parameter.clientCertificate,
+                    "has a PIN in its URI, which everybody reads who sees the configuration; name its source there with "
+                        + "pin-source", provider: provider)
+            }
             place = .token(uri: chain)
         } else {
             guard let key else {
@@ -62,19 +68,23 @@ struct ClientCertificate: Sendable {
         let identity: Identity
         switch place {
         case .token(let uri):
-            let parameters = ProviderParameters(["uri": .init(uri)])
-            identity = try await environment.makeProvider(TokenHome.provider, parameters).getCertificate(interaction)
+            let provider = try reading(Parameter.clientCertificate) { () throws(CertificateProviderError) in
+                try environment.makeProvider(TokenHome.provider, ProviderParameters(["uri": .init(uri)]))
+            }
+            identity = try await provider.getCertificate(interaction)
         case .file(let path, let source):
             let pem = try await environment.secret(
                 from: source, prompt: "Private key of \(path.withVisibleControls), PEM", interaction: interaction)
-            identity = try await environment.executor.run { [parameters] () throws(CertificateProviderError) in
-                let provider = RemoteMDMProvider.id
-                let chain = try parameters.reading(Parameter.clientCertificate, provider: provider) {
-                    () throws(CertificateProviderError) in try CertificateFile.read(path)
+            identity = try await environment.executor.run { () throws(CertificateProviderError) in
+                let chain = try reading(Parameter.clientCertificate) { () throws(CertificateProviderError) in
+                    try CertificateFile.read(path)
+                }
+                let key = try reading(Parameter.clientKeySource) { () throws(CertificateProviderError) in
+                    try Self.key(pem, source)
                 }
                 return try Identity(
-                    certificateChain: chain, key: Self.key(pem, source),
-                    provenance: .init(provider: provider, source: path))
+                    certificateChain: chain, key: key,
+                    provenance: .init(provider: RemoteMDMProvider.id, source: path))
             }
             try await identity.verifyPossession()
         }
@@ -89,16 +99,22 @@ struct ClientCertificate: Sendable {
         return identity
     }
 
+    private func reading<T>(
+        _ name: String, _ body: () throws(CertificateProviderError) -> T
+    ) throws(CertificateProviderError) -> T {
+        try parameters.reading(name, provider: RemoteMDMProvider.id, body)
+    }
+
     private static func key(
         _ pem: SecretBytes, _ source: SecretSource
     ) throws(CertificateProviderError) -> SoftwareKey {
         let pkcs8: SecretBytes
         do throws(OpenSSLError) { pkcs8 = try OpenSSLLibrary().pkcs8(pem: pem) } catch {
             // Without the underlying error, which might quote the key.
-            let isEncrypted = pem.withUnsafeBytes { String(decoding: $0, as: UTF8.self).contains("ENCRYPTED") }
+            let isEncrypted = pem.withUnsafeBytes { $0.contains("ENCRYPTED".utf8) }
             throw CertificateProviderError(
                 .configurationInvalid,
-                "What '\(Parameter.clientKeySource)' (\(source)) gives "
+                "what \(source) gives "
                     + (isEncrypted
                         ? "is encrypted; take its password off with 'openssl pkey', or keep the key in a token."
                         : "has no private key in PEM that can be read."))

@@ -49,7 +49,7 @@ public enum RemoteMDMParameters {
             summary: "Where the password is."),
         .init(Parameter.bearerSource, .secretSource, summary: "Where a bearer token is (RFC 6750)."),
         .init(
-            Parameter.clientCertificate, .certificateFile,
+            Parameter.clientCertificate, .certificate,
             summary:
                 "What the server knows this host by until it has issued a certificate itself, such as the device's own: a PEM file, or a token's URI, with pin-source in it."
         ),

@@ -23,8 +23,8 @@ struct ParameterCheck {
             case .secretSource: return SecretSource(text).flatMap { secret($0, what) }
             case .path: return path(text, what)
             // A token's certificates are for its provider to look at.
-            case .certificateFile where text.lowercased().hasPrefix("pkcs11:"): return nil
-            case .certificateFile: return certificates(text, what)
+            case .certificate where text.lowercased().hasPrefix("pkcs11:"): return nil
+            case .certificateFile, .certificate: return certificates(text, what)
             case .serverURL where !isBehindProxy(parameters): return server(text, what)
             case .proxyURL: return server(text, what)
             default: return nil
