@@ -8,7 +8,7 @@ struct IssuedCertificate: Sendable {
     let chain: [X509Certificate]
 
     /// How far a server's clock may be ahead of ours.
-    private static let skew: TimeInterval = 300
+    static let skew: TimeInterval = 300
 
     /// - Parameters:
     ///   - certificates: The server's answer, in any order.

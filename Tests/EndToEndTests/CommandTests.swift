@@ -202,7 +202,7 @@ import Testing
         let items = try output.document("CheckReport")["items"].array
         func item(_ what: String) -> JSON? { items.first { $0["what"].string == what } }
         #expect(item("mdm url 127.0.0.1:1")?["code"].string == "unavailable", "\(output)")
-        #expect(item("mdm trust-anchors")?["code"].string == "malformedData", "\(output)")
+        #expect(item("mdm trust-anchors")?["code"].string == "configurationInvalid", "\(output)")
         #expect(items.last?["severity"].string == "warning" && output.status != 0, "\(output)")
         // Only the client's own certificate may be in a token.
         let uri = "pkcs11:token=device"

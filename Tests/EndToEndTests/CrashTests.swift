@@ -50,7 +50,14 @@ import Testing
             usleep(UInt32(Int64.random(in: 0...microseconds * 11 / 10, using: &delays)))
             process.kill()
             let output = process.wait()
-            if output.signal == SIGKILL { killed += 1 } else { #expect(output.status == 0, "\(output)") }
+            // As long as it takes now: other tests begin and end meanwhile.
+            if output.signal == SIGKILL {
+                killed += 1
+                longest = longest * 101 / 100
+            } else {
+                #expect(output.status == 0, "\(output)")
+                longest = longest * 94 / 100
+            }
 
             let isThere = try expectWhole("round \(round)", source, sets) != nil
             #expect(isThere || !wasThere, "round \(round): there is no set any more")

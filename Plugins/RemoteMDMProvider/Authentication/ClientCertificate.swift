@@ -54,6 +54,11 @@ struct ClientCertificate: Sendable {
                     Parameter.clientCertificate, "needs its private key: set '\(Parameter.clientKeySource)'",
                     provider: provider)
             }
+            guard key != .prompt else {
+                throw parameters.invalid(
+                    Parameter.clientKeySource, "cannot be prompt: nobody types a key in; name a file or a credential",
+                    provider: provider)
+            }
             place = .file(chain: chain, key: key)
         }
     }
@@ -71,7 +76,9 @@ struct ClientCertificate: Sendable {
             let provider = try reading(Parameter.clientCertificate) { () throws(CertificateProviderError) in
                 try environment.makeProvider(TokenHome.provider, ProviderParameters(["uri": .init(uri)]))
             }
-            identity = try await provider.getCertificate(interaction)
+            do throws(CertificateProviderError) { identity = try await provider.getCertificate(interaction) } catch {
+                throw parameters.error(error, about: Parameter.clientCertificate, provider: RemoteMDMProvider.id)
+            }
         case .file(let path, let source):
             let pem = try await environment.secret(
                 from: source, prompt: "Private key of \(path.withVisibleControls), PEM", interaction: interaction)
@@ -82,19 +89,25 @@ struct ClientCertificate: Sendable {
                 let key = try reading(Parameter.clientKeySource) { () throws(CertificateProviderError) in
                     try Self.key(pem, source)
                 }
-                return try Identity(
-                    certificateChain: chain, key: key,
-                    provenance: .init(provider: RemoteMDMProvider.id, source: path))
+                return try reading(Parameter.clientCertificate) { () throws(CertificateProviderError) in
+                    try Identity(
+                        certificateChain: chain, key: key,
+                        provenance: .init(provider: RemoteMDMProvider.id, source: path))
+                }
             }
             try await identity.verifyPossession()
         }
         let leaf = identity.certificate
-        guard leaf.status(at: environment.now()) == .valid else {
-            throw CertificateProviderError(
-                .configurationInvalid,
-                "The certificate '\(leaf.subject)' of '\(Parameter.clientCertificate)' is valid from "
-                    + "\(leaf.notValidBefore.formatted(.iso8601)) to \(leaf.notValidAfter.formatted(.iso8601)), and not now; no server "
-                    + "takes it. Nothing was sent.")
+        let now = environment.now()
+        // The server says what it thinks of one that this host's clock is too slow for.
+        guard leaf.notValidBefore <= now + IssuedCertificate.skew, now <= leaf.notValidAfter else {
+            throw parameters.error(
+                CertificateProviderError(
+                    .configurationInvalid,
+                    "The certificate '\(leaf.subject)' is valid from \(leaf.notValidBefore.formatted(.iso8601)) to "
+                        + "\(leaf.notValidAfter.formatted(.iso8601)), and not now; see whether this host's clock is right, or "
+                        + "obtain another one. Nothing was sent."),
+                about: Parameter.clientCertificate, provider: RemoteMDMProvider.id)
         }
         return identity
     }

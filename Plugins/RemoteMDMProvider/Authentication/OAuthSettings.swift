@@ -86,9 +86,10 @@ struct OAuthSettings: Sendable {
         trustLike server: ServerTrust, through proxies: ProxyChoice, timeout: Duration,
         date: @escaping @Sendable () -> Date
     ) throws(CertificateProviderError) -> TokenEndpoint {
-        let known =
-            trust.hasAnchors || trust.hasPins
-            ? try trust.serverTrust() : isOnSameServer ? server : ServerTrust(trustAnchors: .system)
+        var known = isOnSameServer ? server : ServerTrust(trustAnchors: .system)
+        if trust.hasAnchors { known = try trust.serverTrust() }
+        // Besides whatever authorities it is known by.
+        if trust.hasPins { known.pins = try trust.pins() }
         var endpoint = try TokenEndpoint(url, trust: known, timeout: timeout, date: date)
         endpoint.proxy = try proxies.proxy(for: endpoint.server)
         return endpoint

@@ -28,7 +28,7 @@ final class TokenHome: Sendable {
         try location.map { location throws(CertificateProviderError) in
             var parameters = ["uri": location.uri]
             parameters["pin-source"] = location.pinSource
-            return try provider(parameters)
+            return try location.reading { () throws(CertificateProviderError) in try provider(parameters) }
         }
     }
 

@@ -9,6 +9,7 @@ extension Settings {
         /// What a URI says of the module and the PIN, with its question mark: it holds for every object of the token.
         var query: String { uri.firstIndex(of: "?").map { String(uri[$0...]) } ?? "" }
         let pinSource: String?
+        private let parameters: ProviderParameters
         /// What the URI says of the token.
         private let tokenAttributes: [Substring: [UInt8]]
 
@@ -25,14 +26,22 @@ extension Settings {
                 throw parameters.invalid(Parameter.key, "must be store or a token's URI, pkcs11:…", provider: provider)
             }
             guard !uri.lowercased().contains("pin-value") else {
-                throw CertificateProviderError(
-                    .configurationInvalid,
-                    "A PIN in the URI of 'key' is read by everybody who sees the configuration; name its source with "
-                        + "'key-pin-source'.", provider: provider)
+                throw parameters.invalid(
+                    Parameter.key,
+                    "has a PIN in its URI, which everybody reads who sees the configuration; name its source with "
+                        + "'key-pin-source'", provider: provider)
             }
             self.uri = uri
+            self.parameters = parameters
             tokenAttributes = Self.tokenAttributes(of: uri)
             pinSource = parameters.string(Parameter.keyPINSource)
+        }
+
+        /// Calls `body`, and says of what it throws that it is about this place.
+        func reading<T>(
+            _ body: () throws(CertificateProviderError) -> T
+        ) throws(CertificateProviderError) -> T {
+            try parameters.reading(Parameter.key, provider: RemoteMDMParameters.id, body)
         }
 
         /// Whether the key of a URI, in which all is said of its token, is in the token that is meant here.

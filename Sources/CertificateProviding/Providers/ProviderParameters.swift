@@ -71,11 +71,21 @@ public struct ProviderParameters: Sendable {
     ) throws(CertificateProviderError) -> T {
         do throws(CertificateProviderError) { return try body() } catch {
             var error = error
-            let origin = values[name]?.origin.map { "\($0): " } ?? ""
-            error.message = "\(origin)The parameter '\(name)': \(error.message)"
             if error.code == .malformedData { error.code = .configurationInvalid }
-            throw error.attributed(to: provider)
+            throw self.error(error, about: name, provider: provider)
         }
+    }
+
+    /// Returns the error, with the parameter that it is about and where that is written. It is `provider`'s now, whoever
+    /// has met it on its behalf.
+    public func error(
+        _ error: CertificateProviderError, about name: String, provider: ProviderID
+    ) -> CertificateProviderError {
+        var copy = error
+        let origin = values[name]?.origin.map { "\($0): " } ?? ""
+        copy.message = "\(origin)The parameter '\(name)': \(error.message)"
+        copy.provider = provider
+        return copy
     }
 
     /// Refuses parameters that the provider does not document.

@@ -16,7 +16,7 @@ extension GeneralName {
         let value = String(text[text.index(after: colon)...])
         // All but addresses are IA5Strings (RFC 5280, section 4.2.1.6): international names go in their ASCII forms.
         guard !value.isEmpty, value.utf8.allSatisfy({ (0x21...0x7e).contains($0) }) else {
-            throw refusal("it must be ASCII, and not empty; international names have an ASCII form")
+            throw refusal("it must be ASCII without blanks, and not empty; international names have an ASCII form")
         }
         switch text[..<colon].lowercased() {
         case "dns":

@@ -24,7 +24,8 @@ struct ParameterCheck {
             case .path: return path(text, what)
             // A token's certificates are for its provider to look at.
             case .certificate where text.lowercased().hasPrefix("pkcs11:"): return nil
-            case .certificateFile, .certificate: return certificates(text, what)
+            case .certificate: return certificates(text, what, mustBeValid: true)
+            case .certificateFile: return certificates(text, what)
             case .serverURL where !isBehindProxy(parameters): return server(text, what)
             case .proxyURL: return server(text, what)
             default: return nil
@@ -32,11 +33,21 @@ struct ParameterCheck {
         }
     }
 
-    private func certificates(_ path: String, _ what: String) -> Finding {
+    /// - Parameter mustBeValid: Whether the first one is to be shown to somebody.
+    private func certificates(_ path: String, _ what: String, mustBeValid: Bool = false) -> Finding {
         do throws(CertificateProviderError) {
-            let count = try CertificateFile.read(path).count
-            return .ok(what, count == 1 ? "one certificate" : "\(count) certificates")
+            let certificates = try CertificateFile.read(path)
+            if mustBeValid, let leaf = certificates.first, leaf.status(at: Date()) != .valid {
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "'\(leaf.subject)' is valid from \(leaf.notValidBefore.rfc3339) to \(leaf.notValidAfter.rfc3339), and "
+                        + "not now; obtain another one.")
+            }
+            return .ok(what, certificates.count == 1 ? "one certificate" : "\(certificates.count) certificates")
         } catch {
+            var error = error
+            // As whoever uses it says.
+            if error.code == .malformedData { error.code = .configurationInvalid }
             return .error(what, error)
         }
     }
