@@ -204,6 +204,14 @@ import Testing
         #expect(item("mdm url 127.0.0.1:1")?["code"].string == "unavailable", "\(output)")
         #expect(item("mdm trust-anchors")?["code"].string == "configurationInvalid", "\(output)")
         #expect(items.last?["severity"].string == "warning" && output.status != 0, "\(output)")
+        for (pins, code) in [
+            ("sha256/x", "configurationInvalid"), ("/nonexistent.pem", "fileNotFound"),
+            ("sha256/\(String(repeating: "A", count: 43))=", nil),
+        ] {
+            let report = try sandbox.certprov(arguments + ["--set", "pin=\(pins)"]).document("CheckReport")
+            let item = try #require(report["items"].array.first { $0["what"].string == "mdm pin" }, "\(report)")
+            #expect(item["code"].string == code)
+        }
         // Only the client's own certificate may be in a token.
         let uri = "pkcs11:token=device"
         let inToken = try sandbox.certprov(arguments + ["--set", "client-certificate=\(uri)"])

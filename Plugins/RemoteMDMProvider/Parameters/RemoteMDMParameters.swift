@@ -36,7 +36,7 @@ public enum RemoteMDMParameters {
             Parameter.scepAllow3DES, .boolean, defaultValue: "false",
             summary: "SCEP: whether triple DES is used with a server that does not know AES."),
         .init(
-            Parameter.pin, .string,
+            Parameter.pin, .pins,
             summary:
                 "What one of the server's certificates must be: sha256/BASE64 of its public key, or a file; several with commas."
         ),
@@ -75,7 +75,7 @@ public enum RemoteMDMParameters {
             defaultValue: "the host's, for another server",
             summary: "OAuth: PEM file with the authority of the token endpoint's certificate."),
         .init(
-            Parameter.tokenPin, .string,
+            Parameter.tokenPin, .pins,
             summary: "OAuth: what one of the token endpoint's certificates must be besides, as with pin."),
         .init(Parameter.challengeSource, .secretSource, summary: "SCEP: where the challenge password is."),
         .init(Parameter.subject, .string, isRequired: true, summary: "RFC 4514, such as CN=client,O=Example."),

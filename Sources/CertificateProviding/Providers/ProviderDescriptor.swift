@@ -53,6 +53,8 @@ public struct ParameterDescriptor: Sendable {
         public static let certificateFile = Self(rawValue: "certificate-file")
         /// The same, or a token's URI (RFC 7512).
         public static let certificate = Self(rawValue: "certificate")
+        /// What ``CertificatePin`` reads, with commas in between.
+        public static let pins = Self(rawValue: "pins")
         /// A shared library, which everybody may read.
         public static let library = Self(rawValue: "library")
         public static let boolean = Self(rawValue: "boolean")

@@ -26,6 +26,7 @@ struct ParameterCheck {
             case .certificate where text.lowercased().hasPrefix("pkcs11:"): return nil
             case .certificate: return certificates(text, what, mustBeValid: true)
             case .certificateFile: return certificates(text, what)
+            case .pins: return pins(text, what)
             case .serverURL where !isBehindProxy(parameters): return server(text, what)
             case .proxyURL: return server(text, what)
             default: return nil
@@ -35,7 +36,7 @@ struct ParameterCheck {
 
     /// - Parameter mustBeValid: Whether the first one is to be shown to somebody.
     private func certificates(_ path: String, _ what: String, mustBeValid: Bool = false) -> Finding {
-        do throws(CertificateProviderError) {
+        attempt(what) { () throws(CertificateProviderError) in
             let certificates = try CertificateFile.read(path)
             if mustBeValid, let leaf = certificates.first, leaf.status(at: Date()) != .valid {
                 throw CertificateProviderError(
@@ -43,10 +44,23 @@ struct ParameterCheck {
                     "'\(leaf.subject)' is valid from \(leaf.notValidBefore.rfc3339) to \(leaf.notValidAfter.rfc3339), and "
                         + "not now; obtain another one.")
             }
-            return .ok(what, certificates.count == 1 ? "one certificate" : "\(certificates.count) certificates")
-        } catch {
+            return certificates.count == 1 ? "one certificate" : "\(certificates.count) certificates"
+        }
+    }
+
+    private func pins(_ list: String, _ what: String) -> Finding {
+        attempt(what) { () throws(CertificateProviderError) in
+            let pins = try list.split(separator: ",").map { text throws(CertificateProviderError) in
+                try CertificatePin.read(String(text).trimmed)
+            }.flatMap { $0 }
+            return pins.count == 1 ? "one pin" : "\(pins.count) pins"
+        }
+    }
+
+    /// What `body` throws is said with the code that whoever uses the value has for it.
+    private func attempt(_ what: String, _ body: () throws(CertificateProviderError) -> String) -> Finding {
+        do throws(CertificateProviderError) { return .ok(what, try body()) } catch {
             var error = error
-            // As whoever uses it says.
             if error.code == .malformedData { error.code = .configurationInvalid }
             return .error(what, error)
         }

@@ -1,4 +1,3 @@
-public import CertificateProviding
 import Crypto
 import FoundationEssentials
 
