@@ -1,4 +1,5 @@
 import CertificateProviding
+import CertificateTLSCore
 
 extension Enrolment {
     /// How far an enrolment has come: what an error means for its key depends on that.
@@ -30,6 +31,23 @@ extension Enrolment {
 extension CertificateProviderError {
     fileprivate var isPassing: Bool {
         [.pending, .timedOut, .unavailable, .userCancelled, .tokenNotPresent, .interactionRequired].contains(code)
+    }
+
+    /// Where a server has refused a certificate in the TLS handshake, says which one that was.
+    ///
+    /// - Parameter isOwn: Whether the server itself has issued it once.
+    func naming(_ shown: X509Certificate, isOwn: Bool) -> Self {
+        guard code == .rejected, let number = nativeCode.flatMap(UInt8.init(exactly:)),
+            TLSAlert(rawValue: number).refusesCertificate
+        else { return self }
+        var copy = self
+        copy.message +=
+            isOwn
+            ? " It was shown the one that is to be renewed, '\(shown.subject)'; where the server has another authority by "
+                + "now, delete the identity and enrol anew."
+            : " It was shown that of 'client-certificate', '\(shown.subject)'; see whether the server knows its authority, "
+                + "and whether the certificates in between are in the file."
+        return copy
     }
 
     /// Whether the server does not want the request, or not from us.

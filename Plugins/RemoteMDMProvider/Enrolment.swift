@@ -45,8 +45,9 @@ struct Enrolment {
             settings.enrolmentProtocol == .scep
             ? try await pendingEnrolment(after: current?.key, content) : nil
         var stage = Stage.before(early?.new)
+        var known = renewed
         do throws(CertificateProviderError) {
-            let known = if let renewed { renewed } else { try await clientIdentity() }
+            if known == nil { known = try await clientIdentity() }
             let (client, authorities, configured) = try await connect(presenting: known)
             content.wishes = try await client.attributes()
             let begun =
@@ -94,7 +95,7 @@ struct Enrolment {
             }
         } catch {
             if let pending = stage.abandoned(after: error) { await abandon(pending) }
-            throw error
+            throw known.map { error.naming($0.certificate, isOwn: renewed != nil) } ?? error
         }
     }
 

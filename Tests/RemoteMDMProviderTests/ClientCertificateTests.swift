@@ -84,6 +84,24 @@ import Testing
         #expect(try server.requests().isEmpty)
     }
 
+    /// One that the server does not know the authority of. In TLS 1.3 our request is on its way meanwhile, and the
+    /// server's alert may be lost.
+    @Test func whichCertificateIsRefusedIsSaid() async throws {
+        let server = try await ESTServer.start("--auth", "certificate", "--tls", "1.2")
+        let stranger = try CertifiedKey(
+            "stranger", key: .generate(.p256, location: .file), isAuthority: false, usage: nil)
+        try OpenSSLCommand.write(stranger, "stranger", to: server.directory)
+        var settings = Self.settings(server, key: server.directory["stranger.key"])
+        settings["client-certificate"] = server.directory["stranger.pem"]
+        let provider = try server.provider(settings)
+        let error = await #expect(throws: CertificateProviderError.self) {
+            _ = try await provider.getCertificate(NoUserInteraction())
+        }
+        #expect(
+            error?.code == .rejected && error?.message.contains("'CN=stranger'") == true, "\(String(describing: error))"
+        )
+    }
+
     @Test(arguments: [
         ["client-key-source": "env:KEY"], ["client-certificate": "c.pem"],
         ["client-certificate": "pkcs11:token=x", "client-key-source": "env:KEY"],
