@@ -192,7 +192,13 @@ import Testing
         let host = try await host()
         let first = try await host.provider(.pinone).getCertificate(NoUserInteraction())
         let moved = try host.provider(.otherpin, ["key-pin-source": "env:OTHERPIN"])
-        await expect(code: .interactionRequired) { _ = try moved.getStoredCertificate() }
+        #expect {
+            _ = try moved.getStoredCertificate()
+        } throws: { error in
+            let error = error as? CertificateProviderError
+            return error?.code == .interactionRequired
+                && error?.message.contains("'key' does not name any more") == true
+        }
         let second = try await moved.getCertificate(NoUserInteraction())
         #expect(second.key.uri?.contains("token=otherpin") == true)
         #expect(try moved.getStoredCertificate()?.certificate == second.certificate)

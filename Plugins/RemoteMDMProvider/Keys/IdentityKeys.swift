@@ -51,6 +51,13 @@ struct IdentityKeys: Sendable {
         case .token(let uri, let publicKey):
             if let key = try tokens.provider(ofKey: uri).keyAtHand(for: publicKey) { return key }
             if let key = tokens.openedKey(for: publicKey) { return key }
+            guard tokens.isConfigured(forKey: uri) else {
+                throw CertificateProviderError(
+                    .interactionRequired,
+                    "The key is in a token (\(uri.withVisibleControls)) that 'key' does not name any more, and whose PIN is not "
+                        + "known; name it again, or have a new identity made where 'key' is now: certprov fetch --force."
+                )
+            }
             throw CertificateProviderError(
                 .interactionRequired,
                 "The key is in a token whose PIN is not configured (\(uri.withVisibleControls)); set 'key-pin-source', or a "
