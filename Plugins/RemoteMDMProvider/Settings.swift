@@ -179,7 +179,8 @@ struct Settings: Sendable {
         guard enrolmentProtocol == .scep || configuredTrust.hasAnchors || configuredTrust.hasPins else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "Nothing says how to know \(server.authority): set 'trust-anchors' to a PEM file with its authority, or 'pin'."
+                "Nothing says how to know \(server.authority): set 'trust-anchors' to a PEM file with its authority, or 'pin' "
+                    + "(with pin-mode=pin-only where this host does not know its authority)."
             )
         }
         return try configuredTrust.serverTrust(isPinEnough: isPinEnough)

@@ -81,7 +81,8 @@ extension AuthorityTrust {
     private var nothingConfigured: CertificateProviderError {
         let remedy =
             settings.enrolmentProtocol == .est
-            ? "'trust-anchors' to a PEM file with its authority, 'ca-fingerprint', or 'pin'"
+            ? "'trust-anchors' to a PEM file with its authority, 'ca-fingerprint', or 'pin' (with pin-mode=pin-only where this host "
+                + "does not know its authority)"
             : "'ca-fingerprint', or 'trust-anchors' to a PEM file with its CA; a pin is for the connection alone"
         return CertificateProviderError(
             .configurationInvalid,
