@@ -141,7 +141,6 @@ final class Token: Sendable {
         let generation = module.generation
         // Whoever looks next says what fails.
         guard let all = try? slots(), !all.contains(where: { $0.identity == identity }) else { return }
-        // A module that starts without its tokens may not start at all.
         do throws(CryptokiError) { _ = try module.startAgainToFind(beside: all, in: generation) } catch { throw away() }
     }
 
@@ -166,6 +165,8 @@ final class Token: Sendable {
             slots = all.filter { $0.identity == identity }
             if slots.isEmpty { others = module.tokensInUse(of: all) }
         } catch {
+            // A module that starts without its tokens may not start at all.
+            if error.function == "C_Initialize" { throw away() }
             // Not described by looking whether the token is there, which is what has just failed.
             throw CertificateProviderError(error, token: displayName)
         }
