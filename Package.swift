@@ -271,8 +271,8 @@ let package = Package(
         .testTarget(
             name: "ReadmeTests",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "OAuth", "PKCS12FileProvider",
-                "Renewal", "TestSupport",
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "OAuth", "PKCS11TokenProvider",
+                "PKCS12FileProvider", "RemoteMDMProvider", "Renewal", "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]

@@ -8,7 +8,8 @@ extension RemoteMDMProvider: IdentityListing {
             return try await environment.executor.run { [self] () throws(CertificateProviderError) in
                 var list = IdentityList()
                 let settings = try settings()
-                if let entry = try environment.storage.entry(named: settings.entryName) {
+                let entry = try environment.storage.entry(named: settings.entryName)
+                if let entry {
                     list.identities.append(Self.listed(entry))
                     // Whether its key can be had says the other one; the certificate is here.
                     do throws(CertificateProviderError) { _ = try getStoredCertificate() } catch {
@@ -16,14 +17,14 @@ extension RemoteMDMProvider: IdentityListing {
                     }
                 }
                 let record = try environment.storage.record(named: settings.recordName)
-                if let pending = try record.flatMap({ record throws(CertificateProviderError) in
+                let pending = try record.flatMap { record throws(CertificateProviderError) in
                     try PendingEnrolment(record)
-                }) {
+                }
+                list.remarks += pending.flatMap { Self.remark(on: $0, entry, settings) }.map { [$0] } ?? []
+                if entry == nil, try isServerUnknown(settings) {
                     list.remarks.append(
-                        pending.isUndecided
-                            ? "\(settings.server.authority) has not decided yet on a request for \(settings.names.subjectText)."
-                            : "An enrolment with \(settings.server.authority) did not come to its end; the next one goes on."
-                    )
+                        "Nothing says yet how to know \(settings.server.authority): the first enrolment needs a person at a terminal "
+                            + "who confirms its authority, or set 'ca-fingerprint' or 'trust-anchors'.")
                 }
                 return list
             }
@@ -32,10 +33,34 @@ extension RemoteMDMProvider: IdentityListing {
         }
     }
 
+    private static func remark(
+        on pending: PendingEnrolment, _ entry: StoredIdentity?, _ settings: Settings
+    ) -> String? {
+        if let current = entry.flatMap({ KeptKey($0) }), current.isSame(as: pending.key) {
+            // The identity is complete, and what it has replaced was not to be had.
+            return pending.replaced?.tokenURI.map {
+                "The key that was replaced is still in its token (\(shown($0))); the next enrolment destroys it."
+            }
+        }
+        let server = settings.server.authority
+        return pending.isUndecided
+            ? "\(server) has not decided yet on a request for \(settings.names.subjectText)."
+            : "An enrolment with \(server) did not come to its end; the next one goes on."
+    }
+
+    private func isServerUnknown(_ settings: Settings) throws(CertificateProviderError) -> Bool {
+        guard !settings.configuredTrust.hasAnchors else { return false }
+        let access = try ServerAccess(settings, environment, pace)
+        return try AuthorityTrust(settings, environment, NoUserInteraction(), access).isToBeConfirmed
+    }
+
+    /// Without how its token is reached.
+    private static func shown(_ keyURI: String) -> String { String(keyURI.prefix { $0 != "?" }).withVisibleControls }
+
     private static func listed(_ entry: StoredIdentity) -> ListedIdentity {
         ListedIdentity(
             provider: id, alias: nil, isStored: true, certificateChain: entry.certificateChain,
             keyLocation: entry.privateKey == nil ? .token : .store, isKeyExportable: entry.privateKey != nil,
-            keyURI: KeptKey(entry)?.tokenURI.map { String($0.prefix { $0 != "?" }) })
+            keyURI: KeptKey(entry)?.tokenURI.map(shown))
     }
 }

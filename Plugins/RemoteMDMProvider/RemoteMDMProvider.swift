@@ -17,7 +17,7 @@ public final class RemoteMDMProvider: CertificateProvider {
     public var id: ProviderID { Self.id }
 
     let environment: ProviderEnvironment
-    private let pace: Pace
+    let pace: Pace
     private let state = Mutex<(Settings, IdentityKeys)?>(nil)
 
     public convenience init(environment: ProviderEnvironment) { self.init(environment: environment, pace: Pace()) }

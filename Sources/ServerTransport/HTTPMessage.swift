@@ -40,4 +40,10 @@ package struct HTTPResponse: Sendable {
         self.headers = headers
         self.body = body
     }
+
+    /// Whether the server has said that it keeps the connection. HTTP/1.1 has it do so unasked (RFC 9112, section 9.3), and
+    /// not every server that closes says that.
+    package var saysKeepAlive: Bool {
+        headers[canonicalForm: "Connection"].contains { $0.lowercased() == "keep-alive" }
+    }
 }

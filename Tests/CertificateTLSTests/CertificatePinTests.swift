@@ -12,4 +12,12 @@ import Testing
             #expect(error?.code == .configurationInvalid, "\(text)")
         }
     }
+
+    /// People take a pin for a PIN.
+    @Test func aPINIsNotRepeated() throws {
+        let error = #expect(throws: CertificateProviderError.self) { try CertificatePin.read("739154") }
+        #expect(error?.code == .configurationInvalid && error?.message.contains("739154") == false)
+        let missing = #expect(throws: CertificateProviderError.self) { try CertificatePin.read("/nowhere/pin.pem") }
+        #expect(missing?.code == .fileNotFound && missing?.message.contains("/nowhere/pin.pem") == true)
+    }
 }

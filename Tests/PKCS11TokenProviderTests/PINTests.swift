@@ -29,7 +29,8 @@ import Testing
 
     @Test(arguments: [
         "pkcs11:?pin-source=|/bin/echo%201234", "pkcs11:?pin-source=%7c/bin/echo", "pkcs11:?pin-source=relative",
-        "pkcs11:slot-id=0", "pkcs11:token=a;pin-value=1234", "pkcs11:token=a;unknown=1", "pkcs11:token=%zz", "http://a",
+        "1234", "pkcs11:slot-id=0", "pkcs11:token=a;pin-value=1234", "pkcs11:token=a;unknown=1", "pkcs11:token=%zz",
+        "http://a",
         "pkcs11:token=a;pin- value=1234", "pkcs11:token=a;pin%2Dvalue=1234", "pkcs11:token=a;PIN-VALUE=1234",
         "pkcs11:token=a&pin-value=1234", "pkcs11:token=a;token=b", "pkcs11:id=%01;object=a;id=%01",
         "pkcs11:token=a?pin-source=/tmp/pin&pin-value=1234", "pkcs11:token=a;type=data", "pkcs11:type=secret-key",

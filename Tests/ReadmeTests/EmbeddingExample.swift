@@ -3,17 +3,24 @@ import CertificateTLS
 import IdentityStore
 import Logging
 import Logon
+import PKCS11TokenProvider
 import PKCS12FileProvider
+import RemoteMDMProvider
 
-func makeTLSCredentials(configuredBy file: String) async throws -> RotatingTLSCredentials {
-    let registry = try ProviderRegistry([PKCS12FileProvider.descriptor])
+func makeManager(configuredBy file: String) throws -> LogonManager {
+    let registry = try ProviderRegistry([
+        PKCS12FileProvider.descriptor, PKCS11TokenProvider.descriptor, RemoteMDMProvider.descriptor,
+    ])
     let secrets = SecretReader()
     let store = try IdentityStore.standard(secrets: secrets)
     let executor = BlockingExecutor.threads()
     let configuration = try LogonConfiguration.load(path: file, registry: registry)
-    let manager = try LogonManager(configuration: configuration, registry: registry) { id in
+    return try LogonManager(configuration: configuration, registry: registry) { id in
         ProviderEnvironment(
             storage: store.storage(for: id), secrets: secrets, logger: Logger(label: "certprov"), executor: executor)
     }
-    return RotatingTLSCredentials(try TLSCredentials(await manager.identity(NoUserInteraction())))
+}
+
+func makeTLSCredentials(of manager: LogonManager) async throws -> RotatingTLSCredentials {
+    RotatingTLSCredentials(try TLSCredentials(await manager.identity(NoUserInteraction())))
 }

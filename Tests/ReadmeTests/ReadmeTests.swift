@@ -41,9 +41,9 @@ import Testing
         }
     }
 
-    @Test func theEmbeddingExampleReportsAMissingFile() async {
-        await #expect {
-            _ = try await makeTLSCredentials(configuredBy: "/nowhere/clienthub.properties")
+    @Test func theEmbeddingExampleReportsAMissingFile() {
+        #expect {
+            _ = try makeManager(configuredBy: "/nowhere/clienthub.properties")
         } throws: {
             ($0 as? CertificateProviderError)?.code == .configurationMissing
         }

@@ -96,7 +96,7 @@ import Testing
             return nil
         } catch {
             await session.close()
-            return error as? CertificateProviderError
+            return error
         }
     }
 }

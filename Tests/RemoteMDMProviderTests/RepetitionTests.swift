@@ -59,6 +59,15 @@ import Testing
         }
     }
 
+    /// Another connection is another handshake: only for those that do not say that they keep the first one.
+    @Test func aServerThatKeepsTheConnectionIsAnsweredOverIt() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        try server.verify(try await server.provider().getCertificate(NoUserInteraction()))
+        let enrolments = try server.requests().filter { $0["operation"] as? String == "simpleenroll" }
+        #expect(enrolments.map { $0["status"] as? Int } == [401, 200])
+        #expect(Set(enrolments.map { $0["connection"] as? Int }).count == 1)
+    }
+
     @Test func aServerSaysWhenToComeBack() async throws {
         let server = try await ESTServer.start("--auth", "basic")
         let clock = TurnedClock()

@@ -32,6 +32,14 @@ import Testing
         #expect(error?.message.contains("ask \\1b[31mthe help desk") == true)
     }
 
+    @Test func aRefusalThatRepeatsTheChallengeIsToldWithoutIt() async throws {
+        var behaviour = SCEPResponder.Behaviour(failInfo: "2")
+        behaviour.attributes[SCEPAttribute.failInfoText] = .utf8String("'\(SCEPServer.challenge)' is wrong")
+        let error = try await failure(of: behaviour)
+        #expect(error?.message.contains("'<secret>' is wrong") == true)
+        #expect(error?.message.contains(SCEPServer.challenge) == false)
+    }
+
     struct Lie: Sendable {
         let name: String
         let behaviour: SCEPResponder.Behaviour

@@ -15,6 +15,11 @@ final class TokenURI: Sendable {
 
     /// - Throws: `configurationInvalid`, without showing the URI's query, in which a PIN may be.
     init(_ text: String) throws(CertificateProviderError) {
+        guard text.lowercased().hasPrefix("pkcs11:") else {
+            // Nor shown: somebody may have written the PIN there.
+            throw CertificateProviderError(
+                .configurationInvalid, "What is given as a PKCS#11 URI does not begin with pkcs11: (RFC 7512).")
+        }
         guard let uri = p11_kit_uri_new() else { throw CertificateProviderError(.internal, "Out of memory.") }
         self.uri = uri
         let written = WrittenURI(text)

@@ -91,7 +91,8 @@ struct SCEPClient: EnrolmentProtocol {
         let digest = try capabilities.digest()
         let cipher = try capabilities.cipher(permittingTripleDES: configuration.permitsTripleDES)
 
-        let csr = try await makeCSR(request)
+        let challenge = request.isPending ? nil : try await challenge(request)
+        let csr = try await makeCSR(request, challenge)
         let requester = try await SCEPRequester(signer, csr: csr.parsed, now: now, in: library)
         let message: SCEPMessage
         if request.isPending {
@@ -112,7 +113,10 @@ struct SCEPClient: EnrolmentProtocol {
         let encoded = try await message.encoded(
             by: requester, for: authorities.recipient, digest: digest, cipher: cipher, with: library)
         let response = try await performOperation(encoded, canPost: capabilities.canPost)
-        let reply = try SCEPReply(response.body, to: message, signers: authorities.signers, with: library)
+        let reply = try SCEPReply(
+            response.body, to: message, signers: authorities.signers,
+            redaction: Redaction(challenge.map { [$0] } ?? []),
+            with: library)
         switch reply.status {
         case .pending: return .pending(retryAfter: response.retryAfter(now: now))
         case .success(let envelope): return .issued(try await certificates(in: envelope, for: requester, reply: reply))
@@ -120,10 +124,10 @@ struct SCEPClient: EnrolmentProtocol {
     }
 
     private func makeCSR(
-        _ request: EnrolmentRequest
+        _ request: EnrolmentRequest, _ challenge: SecretBytes?
     ) async throws(CertificateProviderError) -> (der: [UInt8], parsed: CertificateSigningRequest) {
         var der = request.csr
-        if !request.isPending, let challenge = try await challenge(request) {
+        if let challenge {
             let attribute = try CertificateSigningRequest.Attribute(challengePassword: challenge)
             der = try await request.content.signed(with: request.key, attributes: [attribute])
         }

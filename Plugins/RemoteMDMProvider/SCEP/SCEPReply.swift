@@ -1,5 +1,6 @@
 import CertificateProviding
 import OpenSSLSupport
+import ServerTransport
 
 /// A CertRep (RFC 8894, section 3.3.2) whose signature is good and which answers the message that was sent.
 struct SCEPReply: Sendable {
@@ -16,10 +17,13 @@ struct SCEPReply: Sendable {
     /// What a server may sign with. Not our choice, and the certificates speak for themselves; but MD5 shows nothing.
     private static let digests: Set<String> = ["SHA1", "SHA256", "SHA384", "SHA512"]
 
-    /// - Parameter signers: The certificates, one of which must have signed.
+    /// - Parameters:
+    ///   - signers: The certificates, one of which must have signed.
+    ///   - redaction: Of what the message has told the server in secret.
     /// - Throws: `rejected` with the reason that the server gives; `protocolError` for a reply that is none.
     init(
-        _ reply: [UInt8], to message: SCEPMessage, signers: [X509Certificate], with library: OpenSSLLibrary
+        _ reply: [UInt8], to message: SCEPMessage, signers: [X509Certificate], redaction: Redaction = Redaction(),
+        with library: OpenSSLLibrary
     ) throws(CertificateProviderError) {
         let signed: CMSSignedContent
         do throws(OpenSSLError) {
@@ -38,7 +42,7 @@ struct SCEPReply: Sendable {
         }
         switch attributes.text(SCEPAttribute.pkiStatus) {
         case "0": status = .success(signed.content)
-        case "2": throw attributes.failure
+        case "2": throw attributes.failure(redaction)
         case "3": status = .pending
         case let other:
             throw CertificateProviderError(
@@ -93,10 +97,10 @@ private struct SCEPReplyAttributes {
     ]
 
     /// The refusal. Its native code is the number of the failInfo.
-    var failure: CertificateProviderError {
+    func failure(_ redaction: Redaction) -> CertificateProviderError {
         let number = text(SCEPAttribute.failInfo)
         let meaning = number.flatMap { Self.meanings[$0] } ?? "failInfo \(number?.prefix(8) ?? "is missing")"
-        let details = text(SCEPAttribute.failInfoText).map { " It says: \($0.prefix(300))" } ?? ""
+        let details = text(SCEPAttribute.failInfoText).map { " It says: \(redaction($0).prefix(300))" } ?? ""
         return CertificateProviderError(
             .rejected, "The SCEP server refused the request, with \(meaning).\(details)".withVisibleControls,
             nativeCode: number.flatMap { Int($0) })

@@ -56,7 +56,7 @@ actor ServerSession {
             response.redaction = Redaction(credentials.secrets(with: token))
             // Some servers end a connection after a refusal without saying so beforehand. What meets that end on its way
             // has no answer, and may not be sent again.
-            if response.status == 401, !request.isRepeatable { close() }
+            if response.status == 401, !request.isRepeatable, !response.saysKeepAlive { close() }
             switch response.status {
             case 401 where answers < 2 && prepareAnswer(to: response, isFirst: answers == 0):
                 answers += 1

@@ -73,7 +73,7 @@ extension AuthorityTrust {
     ///
     /// - Throws: `configurationInvalid` where it has to be, and nobody can be asked.
     func confirmation() throws(CertificateProviderError) -> SCEPConfiguration.Confirmation? {
-        guard anchors.isEmpty, fingerprint == nil, known.isEmpty else { return nil }
+        guard isToBeConfirmed else { return nil }
         if interaction is NoUserInteraction { throw nothingConfigured }
         return { authorities async throws(CertificateProviderError) in try await confirm(authorities) }
     }

@@ -42,6 +42,13 @@ struct AuthorityTrust: Sendable {
         known = record.map { $0.basis == basis ? $0.certificates.filter { $0.notValidAfter > now } : [] } ?? []
     }
 
+    /// Whether a person has to say by what the server is known.
+    var isToBeConfirmed: Bool {
+        // What is configured for an EST server's connection speaks for its authority.
+        let isKnownByPin = settings.enrolmentProtocol == .est && settings.configuredTrust.hasPins
+        return anchors.isEmpty && fingerprint == nil && known.isEmpty && !isKnownByPin
+    }
+
     private static func digest(anchors: [X509Certificate], fingerprint: [UInt8]?) -> [UInt8] {
         let digests = anchors.map(\.sha256Fingerprint).sorted { $0.lexicographicallyPrecedes($1) }
         return Array(SHA256.hash(data: (fingerprint.map { [1] + $0 } ?? [0]) + digests.joined()))

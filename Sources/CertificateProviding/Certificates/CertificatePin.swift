@@ -34,7 +34,14 @@ public struct CertificatePin: Sendable, Hashable {
     /// - Throws: `configurationInvalid`; `fileNotFound` or `malformedData` for the file.
     public static func read(_ text: String) throws(CertificateProviderError) -> [CertificatePin] {
         if text.hasPrefix("sha256/") { return [try CertificatePin(publicKey: text)] }
-        return try CertificateFile.read(text).map { CertificatePin($0) }
+        do throws(CertificateProviderError) { return try CertificateFile.read(text).map { CertificatePin($0) } } catch {
+            // Whoever takes a pin for a PIN has written one here, and no file's name.
+            guard error.code == .fileNotFound, !text.contains(where: { "/.".contains($0) }) else { throw error }
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "What is given as a pin, and not repeated here, is neither sha256/ and 44 characters of base64 nor a file with a "
+                    + "certificate. A token's PIN belongs in 'pin-source'.")
+        }
     }
 
     /// The pin of a certificate's public key, as ``init(publicKey:)`` reads it.

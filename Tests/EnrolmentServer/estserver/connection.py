@@ -75,8 +75,12 @@ class Conversation:
         except Exception as error:
             record["error"] = f"internal: {error!r}"
             response = HTTPError(500, "The server has a defect.").response
-        if not keep_alive and ("Connection", "close") not in response.headers:
-            response.headers.append(("Connection", "close"))
+        if ("Connection", "close") not in response.headers:
+            if not keep_alive:
+                response.headers.append(("Connection", "close"))
+            elif not faults.has("close-after-answer"):
+                # As nginx, Apache and Node say it, though HTTP/1.1 means it anyway.
+                response.headers.append(("Connection", "keep-alive"))
         self.finish(record, response.status, faults)
         deliver(self.wire, response, faults)
         return ("Connection", "close") not in response.headers
