@@ -84,6 +84,29 @@ extension Enrolment {
         try await keep(nil)
     }
 
+    /// Destroys the key that the stored identity has replaced, if there is one. Leaves that to another process that is
+    /// enrolling.
+    func discardReplaced() async throws(CertificateProviderError) {
+        guard try await replacement() != nil else { return }
+        let claim = try await blocking { () throws(CertificateProviderError) in
+            try storage.claimRecord(named: settings.recordName)
+        }
+        guard let claim else { return }
+        defer { claim.isInterrupted = false }
+        if let replacement = try await replacement() { try await end(replacement) }
+    }
+
+    /// The enrolment that has made the stored identity, where another one's key is left of it.
+    private func replacement() async throws(CertificateProviderError) -> PendingEnrolment? {
+        try await blocking { () throws(CertificateProviderError) in
+            guard let record = try storage.record(named: settings.recordName),
+                let pending = try PendingEnrolment(record), pending.replaced != nil,
+                let current = try storage.entry(named: settings.entryName).flatMap({ KeptKey($0) })
+            else { return nil }
+            return current.isSame(as: pending.key) ? pending : nil
+        }
+    }
+
     /// Forgets a request that has found its end without a certificate, and leaves nothing of it on a token.
     func abandon(_ pending: PendingEnrolment) async {
         do throws(CertificateProviderError) {

@@ -1,5 +1,6 @@
 import CertificateProviding
 import CertificateTLSCore
+import Logging
 import OAuth
 import ServerTransport
 
@@ -7,10 +8,12 @@ import ServerTransport
 extension Enrolment {
     /// Finds the server, and asks it for its authorities.
     ///
-    /// - Parameter known: What the server knows this host by.
+    /// - Parameters:
+    ///   - known: What the server knows this host by.
+    ///   - isRenewal: Whether that is the identity that is to be renewed.
     /// - Returns: Also the configured trust anchors, one of which may be an authority that the server does not name.
     func connect(
-        presenting known: Identity?
+        presenting known: Identity?, isRenewal: Bool
     ) async throws(CertificateProviderError) -> (
         client: any EnrolmentProtocol, authorities: [X509Certificate], configured: [X509Certificate]
     ) {
@@ -21,12 +24,13 @@ extension Enrolment {
         }
         interaction.report("Asking \(settings.server.authority) for its authorities")
         let first = try await trust.serverTrust()
-        let credentials = try await credentials(first, access)
+        let credentials = try await credentials(first, access, isRenewal: isRenewal)
         var client = try makeClient(presenting: known, first, credentials, trust)
         do { try await client.connect() } catch {
             guard error.code == .protocolError, let next = try await trust.trustAfterRollover() else { throw error }
             // The token endpoint may be this server, and is known as it is.
-            let renewed = settings.oauth == nil ? credentials : try await self.credentials(next, access)
+            let renewed =
+                settings.oauth == nil ? credentials : try await self.credentials(next, access, isRenewal: isRenewal)
             client = try makeClient(presenting: known, next, renewed, trust)
             try await client.connect()
         }
@@ -63,60 +67,79 @@ extension Enrolment {
             confirm: try authorities.confirmation(), permitsTripleDES: settings.permitsTripleDES)
         return SCEPClient(
             configuration,
-            challenge: { [settings, environment, interaction] request async throws(CertificateProviderError) in
+            challenge: { request async throws(CertificateProviderError) in
                 guard let source = settings.challengeSource else { return nil }
-                do throws(CertificateProviderError) {
-                    return try await environment.secret(
-                        from: source, prompt: "Challenge for \(settings.server.authority)", interaction: interaction)
-                } catch {
-                    // A renewal is signed with the current certificate. The challenge may have been for once, and be gone;
-                    // where it is not, it goes along, since some servers want both.
-                    let isGone = [.fileNotFound, .notFound, .interactionRequired].contains(error.code)
-                    guard request.current != nil, isGone else { throw error }
-                    return nil
-                }
+                return try await secret(
+                    from: source, "Challenge for \(settings.server.authority)", isRenewal: request.current != nil)
             }, now: environment.now, logger: environment.logger
         ) { request async throws(CertificateProviderError) in try await session.response(to: request) }
     }
 
     private func credentials(
-        _ trust: ServerTrust, _ access: ServerAccess
+        _ trust: ServerTrust, _ access: ServerAccess, isRenewal: Bool
     ) async throws(CertificateProviderError) -> ServerCredentials {
-        if let oauth = settings.oauth { return .oauth(try await tokens(oauth, trust, access)) }
-        if let source = settings.bearerSource {
-            return try .bearer(
-                token: try await environment.secret(
-                    from: source, prompt: "Token for \(settings.server.authority)", interaction: interaction))
+        let authority = settings.server.authority
+        if let oauth = settings.oauth {
+            return try await tokens(oauth, trust, access, isRenewal: isRenewal).map { .oauth($0) } ?? .none
         }
-        guard let user = settings.username else { return .none }
-        return .password(user: user, try await password(of: user, at: settings.server.authority))
+        if let source = settings.bearerSource {
+            guard let token = try await secret(from: source, "Token for \(authority)", isRenewal: isRenewal) else {
+                return .none
+            }
+            return try .bearer(token: token)
+        }
+        guard let user = settings.username,
+            let password = try await password(of: user, at: authority, isRenewal: isRenewal)
+        else { return .none }
+        return .password(user: user, password)
     }
 
     private func password(
-        of user: String, at authority: String
-    ) async throws(CertificateProviderError) -> SecretBytes {
-        try await environment.secret(
-            from: settings.passwordSource ?? .prompt, prompt: "Password of \(user) at \(authority)",
-            interaction: interaction)
+        of user: String, at authority: String, isRenewal: Bool
+    ) async throws(CertificateProviderError) -> SecretBytes? {
+        try await secret(
+            from: settings.passwordSource ?? .prompt, "Password of \(user) at \(authority)", isRenewal: isRenewal)
+    }
+
+    /// What is known to the server besides a certificate.
+    ///
+    /// - Returns: `nil` where a renewal has to do without: the current certificate speaks for it, and what was for the
+    ///   first enrolment may be gone. Where it is not, it goes along, since some servers want both.
+    private func secret(
+        from source: SecretSource, _ prompt: String, isRenewal: Bool
+    ) async throws(CertificateProviderError) -> SecretBytes? {
+        do throws(CertificateProviderError) {
+            return try await environment.secret(from: source, prompt: prompt, interaction: interaction)
+        } catch {
+            guard isRenewal, [.fileNotFound, .interactionRequired, .configurationInvalid].contains(error.code) else {
+                throw error
+            }
+            environment.logger.notice(
+                "renewing with the current certificate alone", metadata: ["reason": "\(error.message)"])
+            return nil
+        }
     }
 
     private func tokens(
-        _ oauth: OAuthSettings, _ trust: ServerTrust, _ access: ServerAccess
-    ) async throws(CertificateProviderError) -> AccessTokenSource {
+        _ oauth: OAuthSettings, _ trust: ServerTrust, _ access: ServerAccess, isRenewal: Bool
+    ) async throws(CertificateProviderError) -> AccessTokenSource? {
         let endpoint = try await blocking { [settings, environment] () throws(CertificateProviderError) in
             try oauth.endpoint(
                 trustLike: trust, through: access.proxies, timeout: settings.timeout, date: environment.now)
         }
-        var secret: SecretBytes?
+        var clientSecret: SecretBytes?
         if let source = oauth.secretSource {
-            secret = try await environment.secret(
-                from: source, prompt: "Secret of the OAuth client \(oauth.clientID) at \(oauth.authority)",
-                interaction: interaction)
+            let prompt = "Secret of the OAuth client \(oauth.clientID) at \(oauth.authority)"
+            clientSecret = try await secret(from: source, prompt, isRenewal: isRenewal)
+            if clientSecret == nil { return nil }
         }
-        let client = try OAuthClient(oauth.clientID, secret: secret, authentication: oauth.authentication)
+        let client = try OAuthClient(oauth.clientID, secret: clientSecret, authentication: oauth.authentication)
         var grant = OAuthGrant.clientCredentials
         if oauth.grant == .password, let user = settings.username {
-            grant = .legacyPassword(user: user, password: try await password(of: user, at: oauth.authority))
+            guard let password = try await password(of: user, at: oauth.authority, isRenewal: isRenewal) else {
+                return nil
+            }
+            grant = .legacyPassword(user: user, password: password)
         }
         return try AccessTokenSource(endpoint, client: client, grant: grant, scopes: oauth.scopes)
     }

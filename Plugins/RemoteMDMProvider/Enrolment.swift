@@ -48,7 +48,7 @@ struct Enrolment {
         var known = renewed
         do throws(CertificateProviderError) {
             if known == nil { known = try await clientIdentity() }
-            let (client, authorities, configured) = try await connect(presenting: known)
+            let (client, authorities, configured) = try await connect(presenting: known, isRenewal: renewed != nil)
             content.wishes = try await client.attributes()
             let begun =
                 if let early { early } else { try await pendingEnrolment(after: current?.key, content) }
@@ -167,6 +167,7 @@ struct Enrolment {
         let identity = try await keys.certify(pending.key, key, with: issued.chain, source: source, interaction)
         if let old, old.tokenURI != nil, !old.isSame(as: pending.key) {
             pending.replaced = old
+            pending.isUndecided = false
             try await keep(pending)
         }
         let entry = pending.key.entry(with: issued.chain, attributes: ["server": source])
@@ -176,7 +177,8 @@ struct Enrolment {
         environment.logger.debug("identity enrolled", metadata: ["subject": "\(identity.certificate.subject)"])
         do throws(CertificateProviderError) {
             try await keys.removeOthers(than: identity, pending.key, interaction)
-            try await end(pending)
+            // With what is replaced connections are made until the new identity is in use.
+            if pending.replaced == nil { try await keep(nil) }
         } catch {
             // The new identity is there; the record says what is left to do.
             environment.logger.warning(

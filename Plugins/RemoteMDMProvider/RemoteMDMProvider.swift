@@ -107,7 +107,9 @@ public final class RemoteMDMProvider: CertificateProvider {
         {
             keys += [pending.key, pending.replaced]
         }
-        return keys.compactMap { $0?.tokenURI }
+        var uris: [String] = []
+        for uri in keys.compactMap({ $0?.tokenURI }) where !uris.contains(uri) { uris.append(uri) }
+        return uris
     }
 
     func settings() throws(CertificateProviderError) -> Settings { try configured().0 }
@@ -144,6 +146,18 @@ extension RemoteMDMProvider: DeletionAnnouncing {
                 sentences += try await (home as? any DeletionAnnouncing)?.announcedDeletions() ?? []
             }
             return sentences
+        } catch {
+            throw error.attributed(to: id)
+        }
+    }
+}
+
+extension RemoteMDMProvider: ReplacedIdentityDiscarding {
+    /// Destroys the key in a token that the stored identity has replaced, and the certificates for it.
+    public func discardReplacedIdentity(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        do throws(CertificateProviderError) {
+            let (settings, keys) = try configured()
+            try await Enrolment(settings, keys, environment, interaction, pace).discardReplaced()
         } catch {
             throw error.attributed(to: id)
         }

@@ -114,6 +114,10 @@ struct Settings: Sendable {
             throw parameters.invalid(
                 Parameter.bearerSource, "and '\(Parameter.tokenURL)' exclude each other", provider: provider)
         }
+        guard username == nil || bearerSource == nil else {
+            throw parameters.invalid(
+                Parameter.bearerSource, "and '\(Parameter.username)' exclude each other", provider: provider)
+        }
         clientCertificate = try ClientCertificate(parameters, for: server, provider: provider)
         // The CA's fingerprint says nothing of the connection, for which the host's list is left.
         if enrolmentProtocol == .scep, server.isSecure, !configuredTrust.hasAnchors, !configuredTrust.hasPins,

@@ -83,6 +83,17 @@ public struct CommandContext: Sendable {
     /// Says something that is worth knowing: on stderr, and with `--json` in the document that is shown next.
     public func remark(_ text: String) { warnings.append(text) }
 
+    /// Lets the provider destroy what a new identity has replaced. That it cannot is worth knowing, and no failure.
+    func discardReplaced(
+        by identity: Identity, of manager: LogonManager, _ interaction: any UserInteraction
+    ) async {
+        do throws(CertificateProviderError) { try await manager.discardReplaced(by: identity, interaction) } catch {
+            remark(
+                "what the new identity has replaced could not be destroyed, which the next renewal tries again: "
+                    + error.message)
+        }
+    }
+
     /// Tells somebody who asked to hear more how the manager came to its result.
     package func log(_ decisions: [Decision]) { for decision in decisions { logger.debug("\(decision)") } }
 

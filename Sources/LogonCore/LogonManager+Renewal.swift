@@ -40,6 +40,17 @@ extension LogonManager {
             }
         }
     }
+
+    /// Lets the provider of an identity that is in use now destroy what that has replaced
+    /// (``/CertificateProviding/ReplacedIdentityDiscarding``). ``RenewingIdentity`` does that by itself.
+    ///
+    /// - Throws: What the provider meets. The identity is as good without.
+    public func discardReplaced(
+        by identity: Identity, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        let provider = providers.first { $0.id == identity.provenance.provider }
+        try await (provider as? any ReplacedIdentityDiscarding)?.discardReplacedIdentity(interaction)
+    }
 }
 
 extension ProviderDescriptor {

@@ -5,12 +5,15 @@ import LogonCore
 /// Where a ``RenewingIdentity`` gets the next identity from.
 struct RenewalSource: Sendable {
     typealias Ask = @Sendable (_ now: Date) async throws(CertificateProviderError) -> Identity
+    typealias Discard = @Sendable (_ current: Identity) async throws(CertificateProviderError) -> Void
 
     let schedule: @Sendable (Identity) -> RenewalSchedule
     /// Returns what is stored, where that is not due any more, or else a new one.
     let renewIfDue: Ask
     /// Returns a new one.
     let renew: Ask
+    /// Destroys what the present one has replaced.
+    let discardReplaced: Discard
 
     static func manager(_ manager: LogonManager) -> Self {
         Self(
@@ -18,7 +21,10 @@ struct RenewalSource: Sendable {
             renewIfDue: { now throws(CertificateProviderError) in
                 try await manager.renewIdentityIfDue(at: now, NoUserInteraction())
             },
-            renew: { _ throws(CertificateProviderError) in try await manager.obtainIdentity(NoUserInteraction()) })
+            renew: { _ throws(CertificateProviderError) in try await manager.obtainIdentity(NoUserInteraction()) },
+            discardReplaced: { current throws(CertificateProviderError) in
+                try await manager.discardReplaced(by: current, NoUserInteraction())
+            })
     }
 
     static func provider(
@@ -34,6 +40,10 @@ struct RenewalSource: Sendable {
                 if let stored, !schedule(stored).isDue(at: now) { return stored }
                 return try await provider.getCertificate(NoUserInteraction())
             },
-            renew: { _ throws(CertificateProviderError) in try await provider.getCertificate(NoUserInteraction()) })
+            renew: { _ throws(CertificateProviderError) in try await provider.getCertificate(NoUserInteraction()) },
+            discardReplaced: { _ throws(CertificateProviderError) in
+                let provider = provider as? any ReplacedIdentityDiscarding
+                try await provider?.discardReplacedIdentity(NoUserInteraction())
+            })
     }
 }

@@ -25,6 +25,8 @@ public final class RenewingIdentity: Service {
     private struct State {
         var plan: RenewalPlan
         var isBusy = false
+        /// The uptime from which on nobody needs what the present identity has replaced.
+        var parting: Duration?
     }
     private let state: Mutex<State>
     private let latest: LatestIdentity
@@ -36,6 +38,10 @@ public final class RenewingIdentity: Service {
     /// At the most so long the service sleeps before it looks at the wall clock again: that much later it notices that
     /// the clock was set, or that the machine was suspended.
     static let longestSleep = Duration.seconds(60)
+
+    /// So long the replaced identity stays usable: for connections that are being made, and for other processes with the
+    /// same store, which are due at the same time and may have to try a second time.
+    static let parting = Duration.seconds(600)
 
     /// Keeps fresh what a manager gave. Before it asks the provider it looks at the store, where another process may
     /// have put a newer one.
@@ -65,7 +71,11 @@ public final class RenewingIdentity: Service {
         _ identity: Identity, _ source: RenewalSource, _ backoff: RenewalBackoff, _ environment: RenewalEnvironment,
         _ install: @escaping Install
     ) {
-        self.state = Mutex(State(plan: RenewalPlan(source.schedule(identity), backoff: backoff)))
+        // A process before this one may have ended before it could part.
+        self.state = Mutex(
+            State(
+                plan: RenewalPlan(source.schedule(identity), backoff: backoff),
+                parting: environment.uptime() + Self.parting))
         self.latest = LatestIdentity(identity)
         self.source = source
         self.environment = environment
@@ -93,6 +103,7 @@ public final class RenewingIdentity: Service {
         defer { latest.finish() }
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
             let moment = environment.moment
+            await partFromReplaced(at: moment)
             metrics.plans(attemptAt: nextAttempt)
             // One that was asked for from outside is waited for.
             let delay = state.withLock { $0.isBusy ? Self.longestSleep : $0.plan.delay(at: moment) }
@@ -103,6 +114,21 @@ public final class RenewingIdentity: Service {
                 // What went wrong was logged and counted, and the plan has the next attempt.
                 _ = try? await renew(using: source.renewIfDue)
             }
+        }
+    }
+
+    /// Lets the provider destroy what was replaced, when it is time. What cannot be destroyed is left to the next renewal.
+    private func partFromReplaced(at moment: Moment) async {
+        let isTime = state.withLock { state in
+            guard !state.isBusy, let parting = state.parting, moment.uptime >= parting else { return false }
+            state.parting = nil
+            return true
+        }
+        guard isTime else { return }
+        do throws(CertificateProviderError) { try await source.discardReplaced(current) } catch {
+            environment.logger.warning(
+                "what the present identity has replaced could not be destroyed; the next renewal tries again",
+                metadata: ["reason": "\(error)"])
         }
     }
 
@@ -151,7 +177,10 @@ public final class RenewingIdentity: Service {
     private func succeeded(with identity: Identity) {
         let moment = environment.moment
         let schedule = source.schedule(identity)
-        state.withLock { $0.plan.succeed(with: schedule, at: moment) }
+        state.withLock { state in
+            state.plan.succeed(with: schedule, at: moment)
+            state.parting = moment.uptime + Self.parting
+        }
         latest.publish(identity)
         metrics.presents(identity.certificate)
         metrics.count(.renewed)

@@ -57,20 +57,20 @@ package final class ServerConnection: Sendable {
     ///   `rejected` where it does not accept our certificate; what the proxy answers with,
     ///   ``HTTPProxy/refusal(_:of:)``.
     package static func open(
-        _ server: ServerURL, _ security: Security, through proxy: HTTPProxy? = nil, deadline: NIODeadline,
-        on group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
+        _ server: ServerURL, _ security: Security, through proxy: HTTPProxy? = nil, deadline: NIODeadline
     ) async throws(CertificateProviderError) -> ServerConnection {
+        let eventLoop = MultiThreadedEventLoopGroup.singleton.any()
         let tls: TLSHandshake?
         do {
             // Reads the host's list of authorities, where that is trusted.
             tls = try await NIOThreadPool.singleton.runIfActive {
-                try server.isSecure ? TLSHandshake(server, security, on: group.any()) : nil
+                try server.isSecure ? TLSHandshake(server, security, on: eventLoop) : nil
             }
         } catch { throw Self.failure(error, server, isConnecting: true) }
-        let attempt = Attempt()
+        let attempt = Attempt(on: eventLoop)
         do {
             let channel = try await withTaskCancellationHandler {
-                try await connect(server, tls, proxy, attempt, deadline: deadline, on: group)
+                try await connect(server, tls, proxy, attempt, deadline: deadline)
             } onCancel: {
                 attempt.cancel()
             }
@@ -91,42 +91,49 @@ package final class ServerConnection: Sendable {
         }
     }
 
-    /// A connection that is being made, and can be given up.
+    /// A connection that is being made, and can be given up: to whichever address of the server.
     private final class Attempt: Sendable {
-        private let state = Mutex<(channel: (any Channel)?, isCancelled: Bool)>((nil, false))
+        let connected: EventLoopPromise<any Channel>
+        private let state = Mutex<(channels: [any Channel], isCancelled: Bool)>(([], false))
+
+        init(on eventLoop: any EventLoop) { connected = eventLoop.makePromise() }
 
         func begin(_ channel: any Channel) throws {
             let isCancelled = state.withLock { state in
-                state.channel = channel
+                state.channels.append(channel)
                 return state.isCancelled
             }
             if isCancelled { throw CancellationError() }
         }
 
         func cancel() {
-            let channel = state.withLock { state in
+            let channels = state.withLock { state in
                 state.isCancelled = true
-                return state.channel
+                return state.channels
             }
-            channel?.close(promise: nil)
+            for channel in channels { channel.close(promise: nil) }
+            // The name is perhaps still being resolved.
+            connected.fail(CancellationError())
         }
     }
 
     private static func connect(
-        _ server: ServerURL, _ tls: TLSHandshake?, _ proxy: HTTPProxy?, _ attempt: Attempt, deadline: NIODeadline,
-        on group: any EventLoopGroup
+        _ server: ServerURL, _ tls: TLSHandshake?, _ proxy: HTTPProxy?, _ attempt: Attempt, deadline: NIODeadline
     ) async throws -> any Channel {
         let next = proxy?.server ?? server
         let tunnelled = tls == nil ? nil : proxy
-        let bootstrap = ClientBootstrap(group: tls?.eventLoop ?? group).connectTimeout(deadline - .now())
-            .channelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    try attempt.begin(channel)
-                    if tunnelled == nil { try prepare(channel, tls) }
-                }
+        let bootstrap = ClientBootstrap(group: attempt.connected.futureResult.eventLoop).connectTimeout(
+            deadline - .now()
+        )
+        .channelInitializer { channel in
+            channel.eventLoop.makeCompletedFuture {
+                try attempt.begin(channel)
+                if tunnelled == nil { try prepare(channel, tls) }
             }
+        }
+        bootstrap.connect(host: next.host, port: next.port).cascade(to: attempt.connected)
         let channel: any Channel
-        do { channel = try await bootstrap.connect(host: next.host, port: next.port).get() } catch {
+        do { channel = try await attempt.connected.futureResult.get() } catch {
             throw failure(error, next, isConnecting: true, isProxy: proxy != nil)
         }
         do {

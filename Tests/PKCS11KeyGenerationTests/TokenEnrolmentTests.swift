@@ -85,8 +85,21 @@ import Testing
         #expect(!second.certificate.publicKey.isSameKey(as: first.certificate.publicKey))
         try host.server.verify(second)
         #expect(try host.server.requests().last?["operation"] as? String == "simplereenroll")
-        #expect(try tokens.count(.estrenewal) == before + 4)
+        // Both, until the new one is in use; and the issuer's certificate.
+        #expect(try tokens.count(.estrenewal) == before + 7)
+        try await first.verifyPossession()
+        #expect(await (try host.provider(.estrenewal)).listIdentities().remarks.count == 1)
+        for _ in 0..<2 {
+            try await host.provider(.estrenewal).discardReplacedIdentity(NoUserInteraction())
+            #expect(try tokens.count(.estrenewal) == before + 4)
+        }
+        await #expect(throws: CertificateProviderError.self) { try await first.verifyPossession() }
         #expect(try renewing.getStoredCertificate()?.certificate == second.certificate)
+        // Nobody has said so: the next one does it, and a deletion.
+        for _ in 0..<2 { _ = try await renewing.getCertificate(NoUserInteraction()) }
+        #expect(try tokens.count(.estrenewal) == before + 7)
+        let announced = try await renewing.announcedDeletions()
+        #expect(announced.count == 4, "\(announced)")
         try renewing.deleteStoredCertificate()
         // The issuer's certificate may be others' issuer too.
         #expect(try tokens.count(.estrenewal) == before + 1)
@@ -234,6 +247,7 @@ import Testing
         let second = try await host.provider(.scep, settings).getCertificate(NoUserInteraction())
         #expect(!second.certificate.publicKey.isSameKey(as: first.certificate.publicKey))
         #expect(try host.provider(.scep, settings).getStoredCertificate()?.certificate == second.certificate)
+        try await host.provider(.scep, settings).discardReplacedIdentity(NoUserInteraction())
         // The CA's certificate is its root, which is not written.
         #expect(try tokens.count(.scep) == 3)
         withExtendedLifetime(server) {}
@@ -294,8 +308,10 @@ import Testing
         let device = "pkcs11:token=device;object=device?module-path=\(tokens.module)&pin-source=file:\(pin)"
         let settings = ["username": "", "password-source": "", "client-certificate": device]
         for _ in 0..<2 {
-            let identity = try await host.provider(.device, settings).getCertificate(NoUserInteraction())
+            let provider = try host.provider(.device, settings)
+            let identity = try await provider.getCertificate(NoUserInteraction())
             try server.verify(identity)
+            try await provider.discardReplacedIdentity(NoUserInteraction())
             // Key pair, certificate and issuer.
             #expect(try tokens.count(.device) == 2 + 4)
         }

@@ -28,6 +28,37 @@ import Testing
         #expect(server.issued == 1)
     }
 
+    /// One challenge is answered again and again, and its session's key is that of the first answer.
+    @Test(arguments: ["MD5-sess", "SHA-256-sess"]) func aSessionOfDigestGoesOn(algorithm: String) async throws {
+        let server = try await ESTServer.start(
+            "--auth", "digest", "--digest-algorithm", algorithm, "--pending", "2", "--retry-after", "1")
+        try server.verify(try await server.provider(clock: TurnedClock()).getCertificate(NoUserInteraction()))
+        let statuses = try server.requests().filter { $0["operation"] as? String == "simpleenroll" }
+            .map { $0["status"] as? Int }
+        #expect(statuses == [401, 202, 202, 200])
+    }
+
+    /// The current certificate speaks for a renewal.
+    @Test(arguments: ["username", "bearer-source", "client-secret-source"])
+    func aRenewalNeedsNoSecretThatIsGone(parameter: String) async throws {
+        let server = try await ESTServer.start("--auth", "basic+bearer")
+        let storage = InMemoryStorage()
+        _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
+        var gone = ["username": "", "password-source": ""]
+        switch parameter {
+        case "username": gone = ["password-source": "file:/nowhere/password"]
+        case "bearer-source": gone[parameter] = "env:GONE"
+        default:
+            gone.merge([parameter: "systemd:gone", "client-id": "a", "token-url": "https://localhost:1/token"]) { $1 }
+        }
+        let without = try server.provider(storage: InMemoryStorage(), gone)
+        #expect(await code { _ = try await without.getCertificate(NoUserInteraction()) } != nil)
+        try server.verify(
+            try await server.provider(storage: storage, gone).getCertificate(NoUserInteraction()))
+        let last = try #require(try server.requests().last)
+        #expect(last["operation"] as? String == "simplereenroll" && last["authorization"] as? String == nil)
+    }
+
     /// The server compares what the request holds with the connection as its own OpenSSL sees it.
     @Test(arguments: ["1.2", "1.3"], ["basic", "digest"])
     func theRequestIsBoundToItsConnection(tls: String, auth: String) async throws {

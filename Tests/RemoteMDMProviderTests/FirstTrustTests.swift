@@ -161,6 +161,8 @@ import Testing
         let wrong = try server.provider(anchored)
         #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .protocolError)
         #expect(server.issued == 0)
+        // The token is for the right server.
+        #expect(try asked(server).map { $0["authorization"] as? String } == [nil])
         let both = Self.bearer.merging(["ca-fingerprint": try fingerprint("ca.pem", of: server)]) { $1 }
         _ = try await server.provider(both).getCertificate(NoUserInteraction())
     }

@@ -1,5 +1,6 @@
 import CertificateProviding
 import Foundation
+import SwiftASN1
 import TestSupport
 import Testing
 import X509
@@ -97,7 +98,34 @@ import X509
         #expect(error?.code == .unsupportedAlgorithm)
     }
 
-    @Test(arguments: [[ExtendedKeyUsage.Usage.clientAuth], [.emailProtection, .clientAuth], [.serverAuth], [.any]])
+    /// NDES says that its certificates are for this, others by RFC 6402.
+    @Test(arguments: [[1, 3, 6, 1, 4, 1, 311, 20, 2, 1], [1, 3, 6, 1, 5, 5, 7, 3, 28] as ASN1ObjectIdentifier])
+    func aRegistrationAuthorityMaySayThatItIsOne(purpose: ASN1ObjectIdentifier) async throws {
+        let authority = try CertifiedKey.authority.get()
+        let agent = try registration(
+            "agent", by: authority, usage: nil, purposes: [ExtendedKeyUsage.Usage(oid: purpose)])
+        let found = try await authorities([agent, authority], pinning: authority)
+        #expect(found.recipient == agent.certificate && found.signers.contains(agent.certificate))
+    }
+
+    /// A CA that goes over to another key: old and new root, and the new key certified by the old one.
+    @Test func twoAuthoritiesMayHaveOneName() async throws {
+        let hour = Date(timeIntervalSinceNow: -3600)
+        let old = try CertifiedKey("CA", key: TestKeys.rsa.get(), notBefore: hour)
+        let new = try CertifiedKey("CA", key: TestKeys.otherRSA.get(), notBefore: hour + 1800)
+        let link = try CertifiedKey("CA", key: TestKeys.otherRSA.get(), issuer: old, notBefore: hour + 900)
+        for bag in [[old, new, link], [new, link, old], [link, old]] {
+            let found = try await authorities(bag, anchors: [old, new])
+            #expect(found.recipient == (bag.contains { $0.certificate == new.certificate } ? new : link).certificate)
+            #expect(found.issuerDER == old.certificate.subjectDER)
+        }
+    }
+
+    @Test(arguments: [
+        [ExtendedKeyUsage.Usage.clientAuth], [.emailProtection, .clientAuth], [.serverAuth], [.any],
+        // What a device gets from NDES by default, and what people have: IPsec, the encrypting file system.
+        [.init(oid: [1, 3, 6, 1, 5, 5, 8, 2, 2])], [.init(oid: [1, 3, 6, 1, 4, 1, 311, 10, 3, 4])], [.emailProtection],
+    ])
     func aClientOfTheCAIsNoRegistrationAuthority(purposes: [ExtendedKeyUsage.Usage]) async throws {
         let authority = try CertifiedKey.authority.get()
         let client = try registration(

@@ -53,12 +53,13 @@ import X509
         _ = try await provider(server, challenge: "file:\(file)").getCertificate(NoUserInteraction())
         #expect(try hasChallenge(responder.received.last))
         try FileManager.default.removeItem(atPath: file)
-        for source in ["file:\(file)", "prompt"] {
+        let sources = ["file:\(file)", "prompt", "env:GONE", "systemd:gone", "fd:900"]
+        for source in sources {
             _ = try await provider(server, challenge: source).getCertificate(NoUserInteraction())
             #expect(responder.received.last?.type == "17")
             #expect(try !hasChallenge(responder.received.last))
         }
-        #expect(responder.received.count == 4)
+        #expect(responder.received.count == 2 + sources.count)
     }
 
     @Test func capabilitiesThatDoNotComeAreNone() async throws {

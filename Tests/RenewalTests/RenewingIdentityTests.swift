@@ -91,6 +91,23 @@ import Testing
         #expect(provider.attempts.count == taken.count)
     }
 
+    /// Connections are made with it until the new one is in use, and other processes with the same store come later.
+    @Test func whatIsReplacedIsKeptForTenMinutes() async throws {
+        let service = service()
+        await service.run(on: clock)
+        let times = [.zero] + provider.renewals
+        #expect(provider.partings.count == times.count && times.count > 4)
+        for (time, parting) in zip(times, provider.partings) {
+            #expect((Duration.minutes(10)...(.minutes(12))).contains(parting - time), "\(time) \(parting)")
+        }
+    }
+
+    @Test func whatWasNotReplacedIsNotDestroyed() async throws {
+        installed.failures.withLock { $0 = .max }
+        await service().run(on: clock)
+        #expect(provider.attempts.count > 0 && provider.partings.count == 1, "\(provider.partings)")
+    }
+
     @Test func aKeyThatDoesNotSignIsRefused() async throws {
         provider.answer { issued, _ throws(CertificateProviderError) in
             try Identity(

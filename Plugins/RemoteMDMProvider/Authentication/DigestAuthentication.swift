@@ -14,10 +14,12 @@ struct DigestAuthentication: Sendable {
     private let nonce: String
     private let opaque: String?
     private let hasQuality: Bool
+    /// One for all answers to the challenge: a session's key is made with it (section 3.4.2).
+    private let clientNonce: String
     private var count: UInt32 = 0
 
     /// - Returns: `nil` for a challenge that cannot be answered: another algorithm, or protection of the body.
-    init?(_ challenge: AuthenticationChallenge) {
+    init?(_ challenge: AuthenticationChallenge, clientNonce: String = Self.freshNonce()) {
         let parameters = challenge.parameters
         guard challenge.scheme == "digest", let nonce = parameters["nonce"], let realm = parameters["realm"] else {
             return nil
@@ -35,11 +37,12 @@ struct DigestAuthentication: Sendable {
             hasQuality = false
         }
         (self.algorithm, self.nonce, self.realm, self.opaque) = (algorithm, nonce, realm, parameters["opaque"])
+        self.clientNonce = clientNonce
     }
 
     /// The strongest of the challenges that can be answered (section 3.7).
     static func strongest(of challenges: [AuthenticationChallenge]) -> DigestAuthentication? {
-        let known = challenges.compactMap(DigestAuthentication.init)
+        let known = challenges.compactMap { DigestAuthentication($0) }
         return known.first { $0.algorithm == .sha256 } ?? known.first
     }
 
@@ -50,8 +53,7 @@ struct DigestAuthentication: Sendable {
 
     /// Returns the `Authorization` field for one request.
     mutating func field(
-        user: String, password: SecretBytes, method: HTTPRequest.Method, target: String,
-        clientNonce: String = Self.freshNonce()
+        user: String, password: SecretBytes, method: HTTPRequest.Method, target: String
     ) -> String {
         count += 1
         let digits = String(count, radix: 16)

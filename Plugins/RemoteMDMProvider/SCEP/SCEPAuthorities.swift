@@ -1,5 +1,6 @@
 import CertificateProviding
 import FoundationEssentials
+import SwiftASN1
 import X509
 
 /// The certificates of a SCEP server that can be trusted, and what each is for (RFC 8894, section 4.2).
@@ -40,8 +41,8 @@ struct SCEPAuthorities: Sendable {
         for certificate in certificates where !trusted.contains(certificate) {
             let isRoot = roots.contains(certificate)
             if isRoot { trusted.append(certificate) }
-            if !isRoot, await Self.leads(certificate, to: roots, through: certificates, now),
-                certificate.isAuthority || !Self.isForTLS(certificate)
+            if !isRoot, try await Self.leads(certificate, to: roots, through: certificates, now),
+                certificate.isAuthority || Self.mayRegister(certificate)
             {
                 trusted.append(certificate)
             }
@@ -50,10 +51,19 @@ struct SCEPAuthorities: Sendable {
         let registration = trusted.filter { !$0.isAuthority }
         // The lowest in the hierarchy, which are those that issue.
         let lowest = authorities.filter { authority in
-            !authorities.contains { $0 != authority && $0.issuerDER == authority.subjectDER }
+            // A CA that goes over to another key has links of its own name.
+            !authorities.contains {
+                $0.subjectDER != authority.subjectDER && $0.issuerDER == authority.subjectDER
+            }
         }
         // Of several the one that a request can be encrypted for, wherever in the bag it is.
-        let issuing = lowest.first { $0.publicKey.algorithm == .rsa } ?? lowest.first
+        let capable = lowest.first { $0.publicKey.algorithm == .rsa } ?? lowest.first
+        let issuing =
+            lowest.filter { authority in
+                authority.subjectDER == capable?.subjectDER
+                    && authority.publicKey.algorithm == capable?.publicKey.algorithm
+                    && authority.status(at: now) == .valid
+            }.max { $0.notValidBefore < $1.notValidBefore } ?? capable
         // What a CA's key usage says of encryption is not asked: most that decrypt do not say so.
         let recipients = registration.filter { Self.usage($0)?.keyEncipherment ?? true } + [issuing].compactMap(\.self)
         self.certificates = trusted
@@ -93,12 +103,12 @@ struct SCEPAuthorities: Sendable {
                 .protocolError,
                 """
                 The CA is not the configured one: the fingerprint \(fingerprint.hexEncoded) is not among the server's, \
-                \(seen.joined(separator: ", ")). Nothing was sent.
+                \(seen.joined(separator: ", ")). No request was sent.
                 """)
         }
         let anchors = configuration.trustAnchors
         if anchors.isEmpty || anchors.contains(pinned) { return [pinned] }
-        guard await leads(pinned, to: anchors, through: certificates, now) else {
+        guard try await leads(pinned, to: anchors, through: certificates, now) else {
             throw CertificateProviderError(
                 .protocolError, "The CA '\(pinned.subject)' has the right fingerprint, but leads to no trust anchor.")
         }
@@ -107,18 +117,32 @@ struct SCEPAuthorities: Sendable {
 
     static func leads(
         _ certificate: X509Certificate, to roots: [X509Certificate], through others: [X509Certificate], _ now: Date
-    ) async -> Bool {
-        (try? await CertificateChain.validated(from: certificate, among: others, trusting: roots, at: now)) != nil
-    }
-
-    /// Whether a certificate below the CA is one that clients and servers get from it. The list of certificates is not
-    /// signed: one who has the key of such a certificate could put it there, and be sent everybody's challenge.
-    private static func isForTLS(_ certificate: X509Certificate) -> Bool {
-        guard let usage = (try? certificate.certificate()).flatMap({ try? $0.extensions.extendedKeyUsage }) else {
+    ) async throws(CertificateProviderError) -> Bool {
+        do throws(CertificateProviderError) {
+            return try await CertificateChain.validated(from: certificate, among: others, trusting: roots, at: now)
+                != nil
+        } catch {
+            if error.code == .userCancelled { throw error }
             return false
         }
-        return usage.contains(.clientAuth) || usage.contains(.serverAuth) || usage.contains(.any)
     }
+
+    /// Whether a certificate below the CA may be that of a registration authority. The list of certificates is not
+    /// signed: one who has the key of any certificate from there could put that into it, and be sent everybody's
+    /// challenge. So one that says what it is for must say that it is for this.
+    private static func mayRegister(_ certificate: X509Certificate) -> Bool {
+        guard let readable = try? certificate.certificate() else { return false }
+        do {
+            guard let usage = try readable.extensions.extendedKeyUsage else { return true }
+            return registrationUsages.contains { usage.contains($0) }
+        } catch { return false }
+    }
+
+    /// Microsoft's Certificate Request Agent, which NDES has, and id-kp-cmcRA (RFC 6402, section 2.10).
+    private static let registrationUsages = [
+        ExtendedKeyUsage.Usage(oid: [1, 3, 6, 1, 4, 1, 311, 20, 2, 1]),
+        ExtendedKeyUsage.Usage(oid: [1, 3, 6, 1, 5, 5, 7, 3, 28]),
+    ]
 
     private static func usage(_ certificate: X509Certificate) -> KeyUsage? {
         (try? certificate.certificate()).flatMap { try? $0.extensions.keyUsage }

@@ -77,7 +77,7 @@ extension SCEPClient {
             (try? library.verifySignedData(announcement, signers: speakers.map(\.derRepresentation))) != nil
         guard !anchors.isEmpty, !isByAnchor else { return next }
         var leading: [X509Certificate] = []
-        for one in next where await SCEPAuthorities.leads(one, to: anchors, through: next, now()) {
+        for one in next where try await SCEPAuthorities.leads(one, to: anchors, through: next, now()) {
             leading.append(one)
         }
         guard !leading.isEmpty else {

@@ -29,12 +29,18 @@ extension AuthorityTrust {
         return [found]
     }
 
-    /// Asks over a connection on which nobody is known and nothing of ours is shown: no certificate, no password.
+    /// Asks over a connection on which nobody is known.
     func authoritiesFromAnybody() async throws(CertificateProviderError) -> [X509Certificate] {
         let pins = try await blocking { () throws(CertificateProviderError) in try settings.configuredTrust.pins() }
+        return try await authorities(trusting: ServerTrust(trustAnchors: .system, pins: pins), isAnybodyTrusted: true)
+    }
+
+    /// Asks over a connection on which nothing of ours is shown: no certificate, no password.
+    func authorities(
+        trusting trust: ServerTrust, isAnybodyTrusted: Bool = false
+    ) async throws(CertificateProviderError) -> [X509Certificate] {
         let security = ServerConnection.Security(
-            trust: ServerTrust(trustAnchors: .system, pins: pins), credentials: nil, now: environment.now,
-            isAnybodyTrusted: true)
+            trust: trust, credentials: nil, now: environment.now, isAnybodyTrusted: isAnybodyTrusted)
         let session = access.session(security, .none)
         return try await ESTClient(settings.server, session: session, now: environment.now).authorities()
     }

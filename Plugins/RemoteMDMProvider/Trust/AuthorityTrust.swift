@@ -62,6 +62,15 @@ struct AuthorityTrust: Sendable {
     func serverTrust() async throws(CertificateProviderError) -> ServerTrust {
         guard settings.enrolmentProtocol == .est else { return try await blocking(settings.trust) }
         let isToBeFound = anchors.isEmpty && known.isEmpty && (fingerprint != nil || !settings.configuredTrust.hasPins)
+        if let fingerprint, !anchors.isEmpty, known.isEmpty {
+            // With trust anchors as well, both must fit; once they did, the server may have moved on from there.
+            let trust = try await trust(in: [])
+            let bag = try await authorities(trusting: trust)
+            guard bag.contains(where: { $0.sha256Fingerprint == fingerprint }) else {
+                throw refusal(of: bag, fingerprint)
+            }
+            return trust
+        }
         return try await trust(in: isToBeFound ? try await firstAuthorities() : known)
     }
 
@@ -80,16 +89,9 @@ struct AuthorityTrust: Sendable {
     /// - Parameters:
     ///   - authorities: All of them.
     ///   - lasting: Those that others lead to; `nil` where nothing is known about that.
-    /// - Throws: `protocolError` for a server without the authority that is configured by its fingerprint.
     func remember(
         _ lasting: [X509Certificate]?, of authorities: [X509Certificate]
     ) async throws(CertificateProviderError) {
-        // With trust anchors as well, both must fit; once they did, the server may have moved on from there.
-        if let fingerprint, !anchors.isEmpty, known.isEmpty, settings.enrolmentProtocol == .est,
-            !authorities.contains(where: { $0.sha256Fingerprint == fingerprint })
-        {
-            throw refusal(of: authorities, fingerprint)
-        }
         guard let basis, let lasting, !lasting.isEmpty else { return }
         // What is configured stays trusted for as long as it is.
         let configured = known.filter { $0.sha256Fingerprint == fingerprint && !lasting.contains($0) }

@@ -39,6 +39,7 @@ struct Fetch: AsyncParsableCommand {
             defer { context.log(manager.decisions) }
             let interaction = TerminalInteraction()
             let identity = try await force ? manager.obtainIdentity(interaction) : manager.identity(interaction)
+            if force { await context.discardReplaced(by: identity, of: manager, interaction) }
             var files: [String]?
             if let out {
                 files = try PEMDirectory(path: out).write(try PEMFiles(identity, exportingKey: exportKey))

@@ -32,7 +32,9 @@ struct Renew: AsyncParsableCommand {
             var result: RenewalDocument.Result =
                 manager.renewalSchedule(for: stored).isDue(at: now) ? .due : .notDue
             if result == .due && !dryRun {
-                identity = try await manager.renewIdentityIfDue(at: now, TerminalInteraction())
+                let interaction = TerminalInteraction()
+                identity = try await manager.renewIdentityIfDue(at: now, interaction)
+                await context.discardReplaced(by: identity, of: manager, interaction)
                 now = Date()  // a server may have taken its time
                 result = .renewed
             }

@@ -30,6 +30,8 @@ class Digest:
         self.realm, self.user, self.password = realm, user, password
         self.algorithms, self.uses = algorithms, uses
         self.counts = {}
+        # By nonce: a session's key is made with the cnonce of the first request (section 3.4.2).
+        self.sessions = {}
         self.lock = threading.Lock()
 
     def challenges(self, stale=False):
@@ -49,7 +51,7 @@ class Digest:
 
         secret = hashed(self.user, self.realm, self.password)
         if algorithm.endswith("-sess"):
-            secret = hashed(secret, given["nonce"], given["cnonce"])
+            secret = hashed(secret, given["nonce"], self.sessions.get(given["nonce"], given["cnonce"]))
         request = hashed(method, given["uri"])
         return hashed(secret, given["nonce"], given["nc"], given["cnonce"], given["qop"], request)
 
@@ -70,4 +72,5 @@ class Digest:
             if counts is None or given["nc"] in counts or (self.uses and len(counts) >= self.uses):
                 return False, True
             counts.add(given["nc"])
+            self.sessions.setdefault(given["nonce"], given["cnonce"])
         return True, False

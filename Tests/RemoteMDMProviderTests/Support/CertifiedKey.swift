@@ -18,7 +18,7 @@ struct CertifiedKey: Sendable {
         _ name: String, key: SoftwareKey, issuer: CertifiedKey? = nil, isAuthority: Bool = true,
         usage: KeyUsage? = KeyUsage(keyCertSign: true, cRLSign: true), purposes: [ExtendedKeyUsage.Usage] = [],
         maxPathLength: Int? = nil, permittedName: String? = nil,
-        notAfter: Date = Date(timeIntervalSinceNow: 864_000)
+        notBefore: Date = Date(timeIntervalSinceNow: -7200), notAfter: Date = Date(timeIntervalSinceNow: 864_000)
     ) throws {
         self.key = key
         let subject = try DistinguishedName { CommonName(name) }
@@ -31,7 +31,7 @@ struct CertifiedKey: Sendable {
                 if let usage { Critical(usage) }
                 if !purposes.isEmpty { try ExtendedKeyUsage(purposes) }
             },
-            notAfter: notAfter)
+            notBefore: notBefore, notAfter: notAfter)
     }
 
     /// Issues what a CSR asks for.
@@ -48,13 +48,13 @@ struct CertifiedKey: Sendable {
     private static func certify(
         _ publicKey: Certificate.PublicKey, _ subject: DistinguishedName, issuer: DistinguishedName,
         signedWith key: SoftwareKey, extensions: Certificate.Extensions,
-        notAfter: Date = Date(timeIntervalSinceNow: 86_400)
+        notBefore: Date = Date(timeIntervalSinceNow: -7200), notAfter: Date = Date(timeIntervalSinceNow: 86_400)
     ) throws -> X509Certificate {
         let pkcs8 = try key.pkcs8Representation().withUnsafeBytes { Array($0) }
         let privateKey = try Certificate.PrivateKey(pemDocument: PEMDocument(type: "PRIVATE KEY", derBytes: pkcs8))
         let certificate = try Certificate(
             version: .v3, serialNumber: .init(), publicKey: publicKey,
-            notValidBefore: Date(timeIntervalSinceNow: -7200), notValidAfter: notAfter, issuer: issuer,
+            notValidBefore: notBefore, notValidAfter: notAfter, issuer: issuer,
             subject: subject, extensions: extensions, issuerPrivateKey: privateKey)
         var serializer = DER.Serializer()
         try serializer.serialize(certificate)

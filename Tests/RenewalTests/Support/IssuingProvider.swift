@@ -4,7 +4,7 @@ import Synchronization
 import TestSupport
 
 /// A provider whose server issues certificates by the true time, or does what a test says instead.
-final class IssuingProvider: CertificateProvider {
+final class IssuingProvider: ReplacedIdentityDiscarding {
     /// Returns the identity that is given out; the argument is what an authority that works would issue.
     typealias Answer = @Sendable (Identity, any UserInteraction) async throws(CertificateProviderError) -> Identity
 
@@ -12,6 +12,7 @@ final class IssuingProvider: CertificateProvider {
         var stored: Identity?
         var attempts: [Duration] = []
         var renewals: [Duration] = []
+        var partings: [Duration] = []
         var answer: Answer = { issued, _ in issued }
     }
     let id = ProviderID("issuing")
@@ -30,6 +31,9 @@ final class IssuingProvider: CertificateProvider {
     var attempts: [Duration] { state.withLock { $0.attempts } }
     /// When it gave an identity.
     var renewals: [Duration] { state.withLock { $0.renewals } }
+
+    /// When it was told that nobody needs what was replaced.
+    var partings: [Duration] { state.withLock { $0.partings } }
 
     func answer(_ answer: @escaping Answer) { state.withLock { $0.answer = answer } }
 
@@ -69,6 +73,11 @@ final class IssuingProvider: CertificateProvider {
 
     func getStoredCertificate() throws(CertificateProviderError) -> Identity? { state.withLock { $0.stored } }
     func deleteStoredCertificate() throws(CertificateProviderError) { store(nil) }
+
+    func discardReplacedIdentity(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        state.withLock { $0.partings.append(clock.uptime) }
+        throw CertificateProviderError(.tokenNotPresent, "Not there.")
+    }
 }
 
 extension Duration {

@@ -1,0 +1,12 @@
+/// The optional ability of a provider to keep the key of an identity that it has replaced until that is used no more.
+///
+/// Its ``CertificateProvider/getCertificate(_:)`` leaves the replaced one as it is: connections are made with it until the
+/// new one has been taken into use, which may fail. Who obtains identities says here when that is done; a provider that
+/// hears nothing destroys it when it obtains the next one.
+public protocol ReplacedIdentityDiscarding: CertificateProvider {
+    /// Destroys what the stored identity has replaced. Does nothing where nothing is left of it, or while another process
+    /// obtains an identity, which then does it.
+    ///
+    /// - Throws: What the place meets in which it rests; then it is left to the next call or the next identity.
+    func discardReplacedIdentity(_ interaction: any UserInteraction) async throws(CertificateProviderError)
+}
