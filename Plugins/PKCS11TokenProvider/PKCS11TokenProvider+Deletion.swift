@@ -7,7 +7,12 @@ extension PKCS11TokenProvider: DeletionAnnouncing {
             let tokens = try self.tokens()
             guard tokens.settings.deletesObjects else { return [] }
             return try await tokens.calls.run("looking for the identity") { () throws(CertificateProviderError) in
-                guard let key = try tokens.keyToDestroy() else { return [] }
+                guard let key = try tokens.keyToDestroy() else {
+                    return try tokens.remains().map { remains in
+                        "what is left of a key pair (\(remains.publicKey.displayName), id \(remains.id.hexEncoded)) on the token "
+                            + "'\(remains.token.displayName)'"
+                    }
+                }
                 let name = "(\(key.publicKey.displayName), id \(key.id.hexEncoded))"
                 return ["the private and the public key \(name) on the token '\(key.token.displayName)'"]
                     + (try key.token.certificates(for: key).map { "its certificate '\($0.subject)'" })
@@ -51,21 +56,32 @@ extension Tokens {
         return try token.key(for: chosen.leaf.publicKey, id: chosen.uri?.objectID ?? settings.uri.objectID)
     }
 
-    /// Destroys what a deletion that was cut short has left of a key pair whose private key is gone: that of the
-    /// identity that was chosen; where none was, those under the id that the URI names. To be called after
-    /// ``keyToDestroy()``, which has logged in.
-    func destroyRemains() throws(CertificateProviderError) {
+    /// What is left of a key pair whose private key is gone.
+    struct Remains {
+        let token: Token
+        let publicKey: PublicKeyInfo
+        let id: [UInt8]
+
+        func destroy() throws(CertificateProviderError) { try token.removeRemains(of: publicKey, id: id) }
+    }
+
+    /// What a deletion that was cut short has left: of the identity that was chosen; where none was, under the id that
+    /// the URI names. To be called after ``keyToDestroy()``, which has logged in.
+    func remains() throws(CertificateProviderError) -> [Remains] {
         let chosen = try remembered()
-        guard let id = chosen.map({ $0.uri?.objectID }) ?? settings.uri.objectID else { return }
+        guard let id = chosen.map({ $0.uri?.objectID }) ?? settings.uri.objectID else { return [] }
         var failures: [CertificateProviderError] = []
+        var remains: [Remains] = []
         for (token, slot) in try present(&failures) where token.isOpen {
-            var keys = try token.publicKeys(id: id)
-            if let chosen {
-                guard chosen.uri?.matches(slot) == true else { continue }
-                keys = [chosen.leaf.publicKey]
+            if let chosen, chosen.uri?.matches(slot) != true { continue }
+            for key in try token.publicKeysLeft(id: id) where !remains.contains(where: { $0.publicKey == key }) {
+                if let chosen, !key.isSameKey(as: chosen.leaf.publicKey) { continue }
+                if try token.key(for: key, id: id) == nil {
+                    remains.append(Remains(token: token, publicKey: key, id: id))
+                }
             }
-            for key in keys where try token.key(for: key, id: id) == nil { try token.removeRemains(of: key, id: id) }
         }
+        return remains
     }
 
     /// The key under the id that the URI names, where there is no certificate for it: it was made for a request that

@@ -74,7 +74,7 @@ extension PKCS11TokenProvider: KeyGenerating {
                 provenance: .init(provider: id, alias: key.label, source: key.uri))
             let token = key.token
             let written = try await token.calls.run(
-                "writing the certificate", undo: { try? token.remove($0) },
+                "writing the certificate", undo: { try? token.remove($0, for: key) },
                 { () throws(CertificateProviderError) in
                     guard let written = try token.store(certificateChain, for: key) else { throw token.noLongerThere() }
                     return written
@@ -82,7 +82,7 @@ extension PKCS11TokenProvider: KeyGenerating {
             do throws(CertificateProviderError) { try await identity.verifyPossession() } catch {
                 // Why it is removed says more than why that fails too.
                 let removal: Void? = try? await token.calls.run("removing the certificate") {
-                    () throws(CertificateProviderError) in try token.remove(written)
+                    () throws(CertificateProviderError) in try token.remove(written, for: key)
                 }
                 var error = error
                 if removal == nil { error.message += " The certificate that was written is still on the token." }

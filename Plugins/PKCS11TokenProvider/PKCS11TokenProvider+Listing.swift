@@ -22,7 +22,7 @@ extension Tokens {
         provider: ProviderID, stored: X509Certificate?
     ) throws(CertificateProviderError) -> IdentityList {
         var list = IdentityList()
-        if settings.pinValue != nil { list.remarks.append(Settings.pinValueIsUnsafe) }
+        if settings.uri.pinValue != nil { list.remarks.append(Settings.pinValueIsUnsafe) }
         let present = try present(&list.failures)
         if present.isEmpty, list.failures.isEmpty { list.remarks.append(remarkOnNoToken) }
         open(present, &list)
@@ -70,11 +70,22 @@ extension Tokens {
     /// Logs in where a PIN is configured and it is clear for which token.
     private func open(_ present: [(Token, Slot)], _ list: inout IdentityList) {
         do throws(CertificateProviderError) {
-            guard let login = try tokenToOpen(of: present), login.isUnattended else { return }
-            try open(login, nil)
+            guard let login = try loginForListing(present) else { return }
+            try login.token.open(pin: nil)
         } catch {
-            // Several tokens are no fault of a listing.
-            if error.code != .configurationInvalid { list.failures.append(error) }
+            list.failures.append(error)
+        }
+    }
+
+    /// - Returns: Also `nil` where nothing says which of several tokens the PIN is for: no fault of a listing.
+    private func loginForListing(_ present: [(Token, Slot)]) throws(CertificateProviderError) -> Login? {
+        do throws(CertificateProviderError) {
+            guard let login = try tokenToOpen(of: present), login.isUnattended else { return nil }
+            try check(login, nil)
+            return login
+        } catch {
+            if error.code == .configurationInvalid { return nil }
+            throw error
         }
     }
 

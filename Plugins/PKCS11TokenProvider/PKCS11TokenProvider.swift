@@ -86,7 +86,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
                     if let key = try tokens.keyToDestroy() {
                         try key.token.discard(key)
                     } else {
-                        try tokens.destroyRemains()
+                        for remains in try tokens.remains() { try remains.destroy() }
                     }
                 }
             }

@@ -44,7 +44,8 @@ struct Settings: Sendable {
                 try Self.source(inURI: text, provider)
             }
         }
-        pinValue = uri.pinValue
+        // The parameter goes before.
+        pinValue = parameters.string(Parameter.pinSource) == nil ? uri.pinValue : nil
         guard let login = Login(rawValue: parameters.string(Parameter.login) ?? "auto") else {
             throw parameters.invalid(Parameter.login, "must be auto, always or never", provider: provider)
         }

@@ -28,7 +28,7 @@ final class Tokens: Sendable {
         let tried = TriedPINs(
             storage: environment.storage, patience: settings.timeout / 2, logger: environment.logger)
         self.policy = PINPolicy(tried: tried, logger: environment.logger)
-        if settings.pinValue != nil { environment.logger.warning("\(Settings.pinValueIsUnsafe)") }
+        if settings.uri.pinValue != nil { environment.logger.warning("\(Settings.pinValueIsUnsafe)") }
     }
 
     /// A certificate on a token.

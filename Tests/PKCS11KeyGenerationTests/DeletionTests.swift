@@ -75,6 +75,8 @@ import Testing
                 .remains, object: ";\(id)", storage: storage, ["delete-objects": "true"])
             if isChosen { _ = try await provider.getCertificate(NoUserInteraction()) }
             for type in gone { try tokens.destroy(type, labelled: "half", on: .remains) }
+            let announced = try await provider.announcedDeletions()
+            #expect(announced.count == 1 && announced[0].contains("left of a key pair"), "\(announced)")
             try provider.deleteStoredCertificate()
             #expect(try tokens.count(.remains) == before, "\(isChosen)")
         }

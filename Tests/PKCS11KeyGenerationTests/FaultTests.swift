@@ -28,6 +28,8 @@ import Testing
         (CKR_GENERAL_ERROR, .storeWriteFailed), (CKR_MECHANISM_INVALID, .unsupportedAlgorithm),
         (CKR_TEMPLATE_INCONSISTENT, .unsupportedAlgorithm), (CKR_DEVICE_REMOVED, .tokenNotPresent),
         (CKR_PIN_EXPIRED, .rejected),
+        // What OpenSC says where a card wants its SO PIN for it.
+        (CKR_USER_NOT_LOGGED_IN, .rejected),
     ])
     func generationFails(code: CK_RV, expected: CertificateProviderError.Code) async throws {
         let token = try token()
@@ -118,7 +120,50 @@ import Testing
         Faults.plan.withLock { $0 = Faults.Plan() }
         #expect(try token.store([leaf, authority.intermediate], for: key)?.count == 2)
         try token.discard(key)
-        try token.remove([authority.intermediate])
+        try token.remove([authority.intermediate], for: key)
+        #expect(try tokens.count(.faults) == 0)
+    }
+
+    /// A key that may only decrypt is no identity, and not to be had by its certificate: neither is that what a deletion
+    /// has left. Mail is read with it.
+    @Test func aPairThatMayNotSignIsNoRemains() async throws {
+        let token = try token()
+        let id: [UInt8] = [0xd2]
+        let made = try #require(KeyPairTemplate.all(.rsa2048, id: id, label: "mail", for: .decryption).first)
+        let uses = [Attribute(CKA_SIGN, false), Attribute(CKA_DECRYPT, true)]
+        let privateKey = made.privateKey.filter { attribute in !uses.contains { $0.type == attribute.type } } + uses
+        let publicKey = try token.write { connection, session throws(CryptokiError) -> PublicKeyInfo? in
+            let pair = try session.generate(made.mechanism, publicKey: made.publicKey, privateKey: privateKey)
+            return try TokenReader(session: session, slot: connection.slot).publicKey(pair.publicKey)
+        }
+        let certificate = try authority.certify(#require(publicKey).derRepresentation, as: "mail")
+        let folder = try TemporaryDirectory()
+        let file = try folder.write(certificate.derRepresentation, to: "mail.der")
+        try tokens.write("cert", file, labelled: "mail", to: .faults, id: "d2")
+        let deleting = try tokens.provider(.faults, object: ";id=%d2", ["delete-objects": "true"])
+        #expect(try await deleting.announcedDeletions().isEmpty)
+        try deleting.deleteStoredCertificate()
+        #expect(try tokens.count(.faults) == 3)
+        try token.removeRemains(of: #require(publicKey), id: id)
+        #expect(try tokens.count(.faults) == 3)
+        try token.destroyAll(id: id)
+        #expect(try tokens.count(.faults) == 0)
+    }
+
+    /// As pkcs11-tool writes it where nobody says an id.
+    @Test func aCopyThatWasThereBeforeStays() async throws {
+        let token = try token()
+        let key = try token.generateKey()
+        let leaf = try authority.certify(key.publicKey.derRepresentation, as: "leaf")
+        let file = try TemporaryDirectory()
+        try tokens.write("cert", try file.write(leaf.derRepresentation, to: "leaf.der"), labelled: "copy", to: .faults)
+        let written = try #require(try token.store([leaf], for: key))
+        #expect(written == [leaf])
+        #expect(try tokens.count(.faults) == 4)
+        try token.remove(written, for: key)
+        #expect(try tokens.listing(.faults).contains("copy"))
+        try tokens.destroy("cert", labelled: "copy", on: .faults)
+        try token.discard(key)
         #expect(try tokens.count(.faults) == 0)
     }
 

@@ -17,6 +17,26 @@ import Testing
         #expect(!"\(list.remarks) \(list.identities) \(setup.log.text)".contains(TokenFarm.pin))
     }
 
+    /// Whoever is told to log in by hand gets to do that.
+    @Test func theParameterGoesBeforeAPINInTheURI() async throws {
+        var setup = try TokenSetup(.softhsm, pin: .none).with("pin-source", "prompt")
+        setup.uri += "&pin-value=" + TokenFarm.pin
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await setup.provider().getCertificate(NoUserInteraction())
+        }
+        #expect(error?.code == .interactionRequired)
+    }
+
+    /// A listing goes without a PIN where nobody has configured one. One that was configured and cannot be had is an error.
+    @Test(arguments: ["env:NOWHERE", "open"]) func aListingSaysWhatIsWrongWithThePINsSource(source: String) async throws
+    {
+        let folder = try TemporaryDirectory()
+        let file = try folder.write("1234".utf8, to: "pin", mode: 0o644)
+        let setup = try TokenSetup(.softhsm, pin: .none).with("pin-source", source == "open" ? "file:\(file)" : source)
+        let list = await (try setup.provider()).listIdentities()
+        #expect(list.failures.map(\.code) == [.configurationInvalid], "\(list)")
+    }
+
     @Test(arguments: TestModule.installed) func theURIMayNameTheFile(module: TestModule) async throws {
         let file = try TokenFarm.shared().file("pin")
         let encoded = file.replacingOccurrences(of: "pin", with: "p%2569n")
@@ -35,7 +55,8 @@ import Testing
         "pkcs11:token=a&pin-value=1234", "pkcs11:token=a;token=b", "pkcs11:id=%01;object=a;id=%01",
         "pkcs11:token=a?pin-source=/tmp/pin&pin-value=1234", "pkcs11:token=a;type=data", "pkcs11:type=secret-key",
         "pkcs11:token=a;type=public", "pkcs11:?pin-source=file://elsewhere/pin", "pkcs11:?pin-source=file:pin",
-        "pkcs11:?pin-source=file:///%25zz",
+        "pkcs11:?pin-source=file:///%25zz", "pkcs11:;token=a", "pkcs11:manufacturer=m;;token=a", "pkcs11:?token=a",
+        "pkcs11:token=a?pin-souce=/tmp/pin", "pkcs11:token=a?module-path=/a&id=%01",
     ])
     func aURIThatIsRefused(uri: String) throws {
         var setup = try TokenSetup(.softhsm, pin: .none)

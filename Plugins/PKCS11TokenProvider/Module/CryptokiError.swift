@@ -17,7 +17,7 @@ struct CryptokiError: Error, CustomStringConvertible {
         /// The session is there, and what was to be done with it is not to be seen any more: somebody has logged out.
         case logout
         /// A PIN went with the call, or would have gone had this not been in its way: it is not made again by itself.
-        case login(refusal: CertificateProviderError?)
+        case login(refusal: CertificateProviderError)
     }
 
     var description: String { "\(function): \(Self.name(of: code))" }
@@ -114,7 +114,7 @@ struct CryptokiError: Error, CustomStringConvertible {
 extension CertificateProviderError {
     /// What a failed PKCS#11 call means to whoever wanted something of the token.
     init(_ error: CryptokiError, token: String) {
-        if case .login(let refusal?) = error.origin {
+        if case .login(let refusal) = error.origin {
             self = refusal
             return
         }

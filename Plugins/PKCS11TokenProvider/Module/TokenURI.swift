@@ -35,8 +35,9 @@ final class TokenURI: Sendable {
         guard p11_kit_uri_any_unrecognized(uri) == 0 else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(self.text.withVisibleControls)' has an attribute that is not known here, so that "
-                    + "nothing can match it; see RFC 7512, section 2.3.")
+                "The PKCS#11 URI '\(self.text.withVisibleControls)' has an attribute, or the value of one, that "
+                    + "nothing can match: an unknown name or 'type', or more characters than a token has for it; see RFC 7512, "
+                    + "section 2.3.")
         }
         // What was remembered of a token that pads its fields with NULs has them.
         let pad = FieldPadding(keepsEmpty: true)

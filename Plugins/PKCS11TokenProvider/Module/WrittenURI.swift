@@ -18,12 +18,24 @@ struct WrittenURI {
     /// What stands before the `?`: never a PIN.
     var path: String { text.split(separator: "?", maxSplits: 1).first.map(String.init) ?? text }
 
-    /// The names of the path's attributes.
+    /// The names of the path's attributes. One that is empty ends what p11-kit reads of the path.
     private var names: [String] {
-        path.drop { $0 != ":" }.dropFirst().split(separator: ";").map { attribute in
+        let attributes = path.drop { $0 != ":" }.dropFirst()
+        guard !attributes.isEmpty else { return [] }
+        return attributes.split(separator: ";", omittingEmptySubsequences: false).map { attribute in
             String(attribute.prefix { $0 != "=" })
         }
     }
+
+    /// The names of the query's attributes.
+    private var queryNames: [String] {
+        text.drop { $0 != "?" }.dropFirst().split { "&;".contains($0) }.map { attribute in
+            String(attribute.prefix { $0 != "=" })
+        }
+    }
+
+    /// What stands behind the `?`, and what vendors begin theirs with (RFC 7512, sections 2.3 and 2.4).
+    private static let knownInQuery: Set<String> = ["pin-source", "pin-value", "module-name", "module-path"]
 
     /// - Throws: `configurationInvalid`, without showing a PIN.
     func check() throws(CertificateProviderError) {
@@ -37,6 +49,19 @@ struct WrittenURI {
                 .configurationInvalid,
                 "A PKCS#11 URI has a PIN before its '?'; put it into a file that only you can read, and name that with "
                     + "'pin-source'.")
+        }
+        guard !names.contains("") else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The PKCS#11 URI '\(path.withVisibleControls)' has an empty attribute, behind which nothing would be read; "
+                    + "remove the ';' that is too many.")
+        }
+        // Somewhere else they would mean nothing, and any token would match.
+        if let name = queryNames.first(where: { !Self.knownInQuery.contains($0) && !$0.hasPrefix("x-") }) {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The PKCS#11 URI '\(path.withVisibleControls)' has '\(name.withVisibleControls)' behind its '?', where that "
+                    + "means nothing; there may be \(Self.knownInQuery.sorted().joined(separator: ", ")).")
         }
         var seen = Set<String>()
         for name in names where !seen.insert(name).inserted {

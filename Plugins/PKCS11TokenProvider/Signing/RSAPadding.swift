@@ -26,14 +26,12 @@ enum RSAPadding {
 
     /// EMSA-PSS of a digest, with a salt as long as the digest (section 9.1.1); `nil` when the key is too small for it.
     static func pss(
-        _ digest: [UInt8], _ hash: SigningMechanism.Hash, modulusBits: Int,
-        salt: (Int) -> [UInt8] = { count in SymmetricKey(size: .init(bitCount: count * 8)).withUnsafeBytes { Array($0) }
-        }
+        _ digest: [UInt8], _ hash: SigningMechanism.Hash, modulusBits: Int
     ) -> [UInt8]? {
         let bits = modulusBits - 1
         let size = (bits + 7) / 8
         guard size >= 2 * hash.size + 2 else { return nil }
-        let salt = salt(hash.size)
+        let salt = SymmetricKey(size: .init(bitCount: hash.size * 8)).withUnsafeBytes { Array($0) }
         let digest = hash([UInt8](repeating: 0, count: 8) + digest + salt)
         var block = [UInt8](repeating: 0, count: size - 2 * hash.size - 2) + [1] + salt
         let mask = mgf1(digest, count: block.count, hash)

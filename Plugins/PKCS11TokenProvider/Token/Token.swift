@@ -82,6 +82,13 @@ final class Token: Sendable {
             guard failure.isRepeatable else { throw describe(failure) }
             if isInterrupted { interruptions += 1 } else { failures += 1 }
             guard failures < 2, interruptions < Self.maximumInterruptions else {
+                if failure.code == CKR_USER_NOT_LOGGED_IN, hadLogin, !isInterrupted, !isLost {
+                    throw CertificateProviderError(
+                        .rejected,
+                        "The token '\(displayName)' does not permit this to its user, who is logged in; it may want its SO PIN "
+                            + "or management key: use the token's own tool (\(failure)).",
+                        nativeCode: Int(clamping: failure.code), underlying: failure)
+                }
                 // Not what the module calls it: that it wants a login, or is broken, is over with that connection.
                 if isInterrupted || isLost {
                     failure = CryptokiError(function: failure.function, code: CKR_SESSION_CLOSED)

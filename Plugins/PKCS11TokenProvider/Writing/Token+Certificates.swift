@@ -41,12 +41,15 @@ extension Token {
         }
     }
 
-    /// Destroys certificates, wherever on the token they are.
-    func remove(_ certificates: [X509Certificate]) throws(CertificateProviderError) {
+    /// Destroys certificates that ``store(_:for:)`` has written.
+    ///
+    /// - Parameter key: The one that the leaf was written for. A copy under another id was there before.
+    func remove(_ certificates: [X509Certificate], for key: TokenKey) throws(CertificateProviderError) {
         try write { connection, session throws(CryptokiError) in
             let reader = TokenReader(session: session, slot: connection.slot)
             for certificate in certificates {
-                for object in try reader.objects(of: certificate) { try session.destroy(object) }
+                let id = certificate.publicKey.isSameKey(as: key.publicKey) ? key.id : nil
+                for object in try reader.objects(of: certificate, id: id) { try session.destroy(object) }
             }
         }
     }

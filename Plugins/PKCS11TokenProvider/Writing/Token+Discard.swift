@@ -76,17 +76,18 @@ extension Token {
                 + "the token's own tool.")
     }
 
-    /// Destroys the public key and the certificates of a key pair whose private key is gone.
+    /// Destroys the public key and the certificates of a key pair whose private key is gone. Where there is any private
+    /// key under their id, they are left: one that may not sign, and is no identity's, goes with them.
     ///
     /// - Parameter id: The `CKA_ID` that they had, where it is known; else that of the public key that is left.
     func removeRemains(of publicKey: PublicKeyInfo, id: [UInt8]?) throws(CertificateProviderError) {
         try write { connection, session throws(CryptokiError) in
             let reader = TokenReader(session: session, slot: connection.slot)
             var ids = Set(id.map { [$0] } ?? [])
-            for (handle, key) in try reader.publicKeys(id: id) where key.isSameKey(as: publicKey) {
-                ids.insert(try session.attribute(CKA_ID, of: handle) ?? [])
-                try session.destroy(handle)
-            }
+            let halves = try reader.publicKeys(id: id).filter { $0.key.isSameKey(as: publicKey) }
+            for (handle, _) in halves { ids.insert(try session.attribute(CKA_ID, of: handle) ?? []) }
+            for id in ids where try connection.hasPrivateKey(id: id, in: session) { return }
+            for (handle, _) in halves { try session.destroy(handle) }
             for id in ids {
                 for (handle, _) in try reader.certificates(for: publicKey, id: id) { try session.destroy(handle) }
             }
@@ -94,11 +95,12 @@ extension Token {
         }
     }
 
-    /// The keys that the public keys and the certificates under an id are of. An issuer's certificate may lie there
-    /// too, and is left out.
-    func publicKeys(id: [UInt8]) throws(CertificateProviderError) -> [PublicKeyInfo] {
+    /// The keys that the public keys and the certificates under an id are of, where no private key is. An issuer's
+    /// certificate may lie there too, and is left out.
+    func publicKeysLeft(id: [UInt8]) throws(CertificateProviderError) -> [PublicKeyInfo] {
         try withConnection { connection throws(CryptokiError) in
-            try connection.sessions.withSession { session throws(CryptokiError) in
+            try connection.sessions.withSession { session throws(CryptokiError) -> [PublicKeyInfo] in
+                if try connection.hasPrivateKey(id: id, in: session) { return [] }
                 let reader = TokenReader(session: session, slot: connection.slot)
                 let certificates = try reader.certificates(with: [Attribute(CKA_ID, id)]).map(\.certificate)
                 return try reader.publicKeys(id: id).map(\.key)
@@ -128,5 +130,16 @@ extension Token {
 
     func noLongerThere() -> CertificateProviderError {
         CertificateProviderError(.notFound, "The token '\(displayName)' does not have the private key, or no longer.")
+    }
+}
+
+extension TokenConnection {
+    /// Whether there is a private key under an id, of whatever use.
+    fileprivate func hasPrivateKey(id: [UInt8], in session: Session) throws(CryptokiError) -> Bool {
+        let found = try findHidden(in: session) { () throws(CryptokiError) in
+            try session.objects(id: id, CKO_PRIVATE_KEY)
+        }
+        guard let found else { throw Self.searchWithoutLogin }
+        return !found.isEmpty
     }
 }

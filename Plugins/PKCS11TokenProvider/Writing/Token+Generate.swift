@@ -30,7 +30,10 @@ extension Token {
                     return try key(pair, id: id, connection, session)
                 } catch {
                     for object in made { try? session.destroy(object) }
-                    if (try? session.destroyAll(id: id)) != nil { mayBeLeft = false }
+                    // Without a login the private key would only not be there to see.
+                    if (try? session.destroyAll(id: id)) != nil, (try? connection.seesEverything(session)) == true {
+                        mayBeLeft = false
+                    }
                     throw error
                 }
             }
@@ -67,7 +70,7 @@ struct MadeKey: Sendable {
     let key: TokenKey
     fileprivate let entry: PendingKeys.Entry
 
-    /// To be called before the key is given to somebody who remembers it.
+    /// To be called when somebody remembers it.
     func handOver() throws(CertificateProviderError) { try entry.end() }
 
     /// Destroys it, also where it cannot sign: nobody else has its id, unless the module has chosen that itself.
