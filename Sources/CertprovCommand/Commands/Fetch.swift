@@ -39,11 +39,12 @@ struct Fetch: AsyncParsableCommand {
             defer { context.log(manager.decisions) }
             let interaction = TerminalInteraction()
             let identity = try await force ? manager.obtainIdentity(interaction) : manager.identity(interaction)
-            if force { await context.discardReplaced(by: identity, of: manager, interaction) }
             var files: [String]?
             if let out {
                 files = try PEMDirectory(path: out).write(try PEMFiles(identity, exportingKey: exportKey))
             }
+            // Not before others can have the new one: without it they go on with what it replaces.
+            if force { await context.discardReplaced(by: identity, of: manager, interaction) }
             let now = Date()
             let listed = ListedIdentity(identity, isStored: true)
             guard let document = IdentityDocument(listed, now: now) else {
