@@ -74,7 +74,8 @@ extension Tokens {
         var remains: [Remains] = []
         for (token, slot) in try present(&failures) where token.isOpen {
             if let chosen, chosen.uri?.matches(slot) != true { continue }
-            for key in try token.publicKeysLeft(id: id) where !remains.contains(where: { $0.publicKey == key }) {
+            for key in try token.publicKeysLeft(id: id)
+            where !remains.contains(where: { $0.publicKey == key && $0.token === token }) {
                 if let chosen, !key.isSameKey(as: chosen.leaf.publicKey) { continue }
                 if try token.key(for: key, id: id) == nil {
                     remains.append(Remains(token: token, publicKey: key, id: id))

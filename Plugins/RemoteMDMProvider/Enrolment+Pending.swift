@@ -84,24 +84,24 @@ extension Enrolment {
         try await keep(nil)
     }
 
-    /// Destroys the key that the stored identity has replaced, if there is one. Leaves that to another process that is
-    /// enrolling.
-    func discardReplaced() async throws(CertificateProviderError) {
-        guard try await replacement() != nil else { return }
+    /// Destroys the key that the stored identity has replaced, if there is one and that is the identity in use.
+    func discardReplaced(by leaf: X509Certificate) async throws(CertificateProviderError) {
+        guard try await replacement(by: leaf) != nil else { return }
         let claim = try await blocking { () throws(CertificateProviderError) in
             try storage.claimRecord(named: settings.recordName)
         }
         guard let claim else { return }
         defer { claim.isInterrupted = false }
-        if let replacement = try await replacement() { try await end(replacement) }
+        if let replacement = try await replacement(by: leaf) { try await end(replacement) }
     }
 
     /// The enrolment that has made the stored identity, where another one's key is left of it.
-    private func replacement() async throws(CertificateProviderError) -> PendingEnrolment? {
+    private func replacement(by leaf: X509Certificate) async throws(CertificateProviderError) -> PendingEnrolment? {
         try await blocking { () throws(CertificateProviderError) in
             guard let record = try storage.record(named: settings.recordName),
                 let pending = try PendingEnrolment(record), pending.replaced != nil,
-                let current = try storage.entry(named: settings.entryName).flatMap({ KeptKey($0) })
+                let entry = try storage.entry(named: settings.entryName), entry.certificateChain.first == leaf,
+                let current = KeptKey(entry)
             else { return nil }
             return current.isSame(as: pending.key) ? pending : nil
         }

@@ -1,5 +1,6 @@
 import CertificateProviding
 import CertificateTLSCore
+import Glibc
 import Logging
 import OAuth
 import ServerTransport
@@ -23,7 +24,7 @@ extension Enrolment {
             try AuthorityTrust(settings, environment, interaction, access)
         }
         interaction.report("Asking \(settings.server.authority) for its authorities")
-        let first = try await trust.serverTrust()
+        let first = try await trust.serverTrust(presenting: known)
         let credentials = try await credentials(first, access, isRenewal: isRenewal)
         var client = try makeClient(presenting: known, first, credentials, trust)
         do { try await client.connect() } catch {
@@ -111,10 +112,10 @@ extension Enrolment {
         do throws(CertificateProviderError) {
             return try await environment.secret(from: source, prompt: prompt, interaction: interaction)
         } catch {
-            guard isRenewal, [.fileNotFound, .interactionRequired, .configurationInvalid].contains(error.code) else {
-                throw error
-            }
-            environment.logger.notice(
+            // What is there and unsafe is nothing to go on without.
+            let isGone = [.fileNotFound, .interactionRequired].contains(error.code) || error.nativeCode == Int(ENOENT)
+            guard isRenewal, isGone else { throw error }
+            environment.logger.warning(
                 "renewing with the current certificate alone", metadata: ["reason": "\(error.message)"])
             return nil
         }

@@ -53,11 +53,16 @@ extension CertificateProviderError {
     /// Whether the server does not want the request, or not from us.
     fileprivate var isRefusal: Bool { [.rejected, .configurationInvalid, .unsupportedAlgorithm].contains(code) }
 
+    private static let failInfos = 0...20
+    private static let clientErrors = 400...499
+
     /// Whether the server has looked at the request itself and refused it: SCEP's failInfo, or a status of HTTP that
     /// says nothing about us, the place or the moment.
     fileprivate var isFinalRefusal: Bool {
         guard code == .rejected, let number = nativeCode else { return false }
-        return ![401, 403, 404, 405, 407, 408, 410, 429].contains(number)
+        // Other numbers are those of TLS, which refuses a certificate, and of tokens.
+        let isOfRequest = Self.failInfos.contains(number) || Self.clientErrors.contains(number)
+        return isOfRequest && ![401, 403, 404, 405, 407, 408, 410, 429].contains(number)
     }
 }
 

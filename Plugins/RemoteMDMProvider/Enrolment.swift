@@ -167,7 +167,6 @@ struct Enrolment {
         let identity = try await keys.certify(pending.key, key, with: issued.chain, source: source, interaction)
         if let old, old.tokenURI != nil, !old.isSame(as: pending.key) {
             pending.replaced = old
-            pending.isUndecided = false
             try await keep(pending)
         }
         let entry = pending.key.entry(with: issued.chain, attributes: ["server": source])

@@ -154,10 +154,13 @@ extension RemoteMDMProvider: DeletionAnnouncing {
 
 extension RemoteMDMProvider: ReplacedIdentityDiscarding {
     /// Destroys the key in a token that the stored identity has replaced, and the certificates for it.
-    public func discardReplacedIdentity(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+    public func discardReplaced(
+        by identity: Identity, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
             let (settings, keys) = try configured()
-            try await Enrolment(settings, keys, environment, interaction, pace).discardReplaced()
+            try await Enrolment(settings, keys, environment, interaction, pace).discardReplaced(
+                by: identity.certificate)
         } catch {
             throw error.attributed(to: id)
         }

@@ -41,9 +41,9 @@ struct RenewalSource: Sendable {
                 return try await provider.getCertificate(NoUserInteraction())
             },
             renew: { _ throws(CertificateProviderError) in try await provider.getCertificate(NoUserInteraction()) },
-            discardReplaced: { _ throws(CertificateProviderError) in
+            discardReplaced: { current throws(CertificateProviderError) in
                 let provider = provider as? any ReplacedIdentityDiscarding
-                try await provider?.discardReplacedIdentity(NoUserInteraction())
+                try await provider?.discardReplaced(by: current, NoUserInteraction())
             })
     }
 }

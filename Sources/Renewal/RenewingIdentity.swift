@@ -40,8 +40,8 @@ public final class RenewingIdentity: Service {
     static let longestSleep = Duration.seconds(60)
 
     /// So long the replaced identity stays usable: for connections that are being made, and for other processes with the
-    /// same store, which are due at the same time and may have to try a second time.
-    static let parting = Duration.seconds(600)
+    /// same store, which are due at the same time, and look again after their longest pause.
+    private let farewell: Duration
 
     /// Keeps fresh what a manager gave. Before it asks the provider it looks at the store, where another process may
     /// have put a newer one.
@@ -71,11 +71,12 @@ public final class RenewingIdentity: Service {
         _ identity: Identity, _ source: RenewalSource, _ backoff: RenewalBackoff, _ environment: RenewalEnvironment,
         _ install: @escaping Install
     ) {
+        farewell = backoff.floor + backoff.ceiling + .seconds(600)
         // A process before this one may have ended before it could part.
         self.state = Mutex(
             State(
                 plan: RenewalPlan(source.schedule(identity), backoff: backoff),
-                parting: environment.uptime() + Self.parting))
+                parting: environment.uptime() + farewell))
         self.latest = LatestIdentity(identity)
         self.source = source
         self.environment = environment
@@ -122,9 +123,11 @@ public final class RenewingIdentity: Service {
         let isTime = state.withLock { state in
             guard !state.isBusy, let parting = state.parting, moment.uptime >= parting else { return false }
             state.parting = nil
+            state.isBusy = true
             return true
         }
         guard isTime else { return }
+        defer { state.withLock { $0.isBusy = false } }
         do throws(CertificateProviderError) { try await source.discardReplaced(current) } catch {
             environment.logger.warning(
                 "what the present identity has replaced could not be destroyed; the next renewal tries again",
@@ -179,7 +182,7 @@ public final class RenewingIdentity: Service {
         let schedule = source.schedule(identity)
         state.withLock { state in
             state.plan.succeed(with: schedule, at: moment)
-            state.parting = moment.uptime + Self.parting
+            state.parting = moment.uptime + farewell
         }
         latest.publish(identity)
         metrics.presents(identity.certificate)

@@ -90,7 +90,10 @@ import Testing
         try await first.verifyPossession()
         #expect(await (try host.provider(.estrenewal)).listIdentities().remarks.count == 1)
         for _ in 0..<2 {
-            try await host.provider(.estrenewal).discardReplacedIdentity(NoUserInteraction())
+            // One that is in use still is not destroyed.
+            try await host.provider(.estrenewal).discardReplaced(by: first, NoUserInteraction())
+            if try tokens.count(.estrenewal) != before + 4 { try await first.verifyPossession() }
+            try await host.provider(.estrenewal).discardReplaced(by: second, NoUserInteraction())
             #expect(try tokens.count(.estrenewal) == before + 4)
         }
         await #expect(throws: CertificateProviderError.self) { try await first.verifyPossession() }
@@ -247,7 +250,7 @@ import Testing
         let second = try await host.provider(.scep, settings).getCertificate(NoUserInteraction())
         #expect(!second.certificate.publicKey.isSameKey(as: first.certificate.publicKey))
         #expect(try host.provider(.scep, settings).getStoredCertificate()?.certificate == second.certificate)
-        try await host.provider(.scep, settings).discardReplacedIdentity(NoUserInteraction())
+        try await host.provider(.scep, settings).discardReplaced(by: second, NoUserInteraction())
         // The CA's certificate is its root, which is not written.
         #expect(try tokens.count(.scep) == 3)
         withExtendedLifetime(server) {}
@@ -311,7 +314,7 @@ import Testing
             let provider = try host.provider(.device, settings)
             let identity = try await provider.getCertificate(NoUserInteraction())
             try server.verify(identity)
-            try await provider.discardReplacedIdentity(NoUserInteraction())
+            try await provider.discardReplaced(by: identity, NoUserInteraction())
             // Key pair, certificate and issuer.
             #expect(try tokens.count(.device) == 2 + 4)
         }

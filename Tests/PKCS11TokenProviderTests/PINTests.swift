@@ -47,6 +47,17 @@ import Testing
         }
     }
 
+    /// A vendor's attributes mean something to the vendor.
+    @Test(arguments: [
+        "pkcs11:token=a;", "pkcs11:token=a;?pin-source=/tmp/pin", "pkcs11:token=a?pin-source=/tmp/pin&vendor-bbb=b",
+        "pkcs11:token=a?module-path=/opt/a;b.so", "pkcs11:", "pkcs11:?module-name=softhsm2",
+    ])
+    func aURIThatIsTaken(uri: String) throws {
+        var setup = try TokenSetup(.softhsm, pin: .none)
+        setup.uri = uri
+        _ = try setup.provider()
+    }
+
     @Test(arguments: [
         "pkcs11:?pin-source=|/bin/echo%201234", "pkcs11:?pin-source=%7c/bin/echo", "pkcs11:?pin-source=relative",
         "1234", "pkcs11:slot-id=0", "pkcs11:token=a;pin-value=1234", "pkcs11:token=a;unknown=1", "pkcs11:token=%zz",
@@ -56,7 +67,7 @@ import Testing
         "pkcs11:token=a?pin-source=/tmp/pin&pin-value=1234", "pkcs11:token=a;type=data", "pkcs11:type=secret-key",
         "pkcs11:token=a;type=public", "pkcs11:?pin-source=file://elsewhere/pin", "pkcs11:?pin-source=file:pin",
         "pkcs11:?pin-source=file:///%25zz", "pkcs11:;token=a", "pkcs11:manufacturer=m;;token=a", "pkcs11:?token=a",
-        "pkcs11:token=a?pin-souce=/tmp/pin", "pkcs11:token=a?module-path=/a&id=%01",
+        "pkcs11:token=a?pin-souce=/tmp/pin", "pkcs11:token=a?module-path=/a&id=%01", "pkcs11:token=a?pin=1234",
     ])
     func aURIThatIsRefused(uri: String) throws {
         var setup = try TokenSetup(.softhsm, pin: .none)

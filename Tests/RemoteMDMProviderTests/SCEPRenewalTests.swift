@@ -60,6 +60,10 @@ import X509
             #expect(try !hasChallenge(responder.received.last))
         }
         #expect(responder.received.count == 2 + sources.count)
+        // What is there and cannot be used is told.
+        try folder.write("secret".utf8, to: "challenge", mode: 0o644)
+        let unsafe = try provider(server, challenge: "file:\(file)")
+        #expect(await code { _ = try await unsafe.getCertificate(NoUserInteraction()) } == .configurationInvalid)
     }
 
     @Test func capabilitiesThatDoNotComeAreNone() async throws {

@@ -18,24 +18,36 @@ struct WrittenURI {
     /// What stands before the `?`: never a PIN.
     var path: String { text.split(separator: "?", maxSplits: 1).first.map(String.init) ?? text }
 
-    /// The names of the path's attributes. One that is empty ends what p11-kit reads of the path.
+    /// The names of the path's attributes. Behind an empty one p11-kit reads no more; the last may be.
     private var names: [String] {
         let attributes = path.drop { $0 != ":" }.dropFirst()
-        guard !attributes.isEmpty else { return [] }
-        return attributes.split(separator: ";", omittingEmptySubsequences: false).map { attribute in
+        let names = attributes.split(separator: ";", omittingEmptySubsequences: false).map { attribute in
             String(attribute.prefix { $0 != "=" })
         }
+        return names.last == "" ? names.dropLast() : names
     }
 
-    /// The names of the query's attributes.
-    private var queryNames: [String] {
-        text.drop { $0 != "?" }.dropFirst().split { "&;".contains($0) }.map { attribute in
-            String(attribute.prefix { $0 != "=" })
+    /// The first attribute behind the `?` that belongs before it, where it would mean nothing and any token match.
+    private var misplaced: String? {
+        let query = text.drop { $0 != "?" }.dropFirst()
+        return query.split(separator: "&").lazy.map { String($0.prefix { $0 != "=" }) }.first(
+            where: Self.ofPath.contains)
+    }
+
+    /// RFC 7512, section 2.3.
+    private static let ofPath: Set<String> = [
+        "token", "manufacturer", "serial", "model", "library-manufacturer", "library-version", "library-description",
+        "object", "type", "id", "slot-description", "slot-id", "slot-manufacturer",
+    ]
+
+    /// Whether something behind the `?` looks like where the PIN is, and is not.
+    private var hasUnknownPIN: Bool {
+        let query = text.drop { $0 != "?" }.dropFirst()
+        return query.split(separator: "&").contains { attribute in
+            let name = attribute.prefix { $0 != "=" }.lowercased()
+            return name.hasPrefix("pin") && !["pin-source", "pin-value", "pinfile"].contains(name)
         }
     }
-
-    /// What stands behind the `?`, and what vendors begin theirs with (RFC 7512, sections 2.3 and 2.4).
-    private static let knownInQuery: Set<String> = ["pin-source", "pin-value", "module-name", "module-path"]
 
     /// - Throws: `configurationInvalid`, without showing a PIN.
     func check() throws(CertificateProviderError) {
@@ -56,12 +68,18 @@ struct WrittenURI {
                 "The PKCS#11 URI '\(path.withVisibleControls)' has an empty attribute, behind which nothing would be read; "
                     + "remove the ';' that is too many.")
         }
-        // Somewhere else they would mean nothing, and any token would match.
-        if let name = queryNames.first(where: { !Self.knownInQuery.contains($0) && !$0.hasPrefix("x-") }) {
+        // Of what is behind the '?' nothing is shown that may be a part of a PIN.
+        if let misplaced {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(path.withVisibleControls)' has '\(name.withVisibleControls)' behind its '?', where that "
-                    + "means nothing; there may be \(Self.knownInQuery.sorted().joined(separator: ", ")).")
+                "The PKCS#11 URI '\(path.withVisibleControls)' has '\(misplaced)' behind its '?', where that means nothing; put "
+                    + "it before (RFC 7512, section 2.3).")
+        }
+        guard !hasUnknownPIN else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The PKCS#11 URI '\(path.withVisibleControls)' has something behind its '?' that begins with 'pin', and is not "
+                    + "pin-source.")
         }
         var seen = Set<String>()
         for name in names where !seen.insert(name).inserted {

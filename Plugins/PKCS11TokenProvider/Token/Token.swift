@@ -82,7 +82,9 @@ final class Token: Sendable {
             guard failure.isRepeatable else { throw describe(failure) }
             if isInterrupted { interruptions += 1 } else { failures += 1 }
             guard failures < 2, interruptions < Self.maximumInterruptions else {
-                if failure.code == CKR_USER_NOT_LOGGED_IN, hadLogin, !isInterrupted, !isLost {
+                if failure.code == CKR_USER_NOT_LOGGED_IN, hadLogin, !isInterrupted, !isLost,
+                    connection.slot.has(UInt(CKF_LOGIN_REQUIRED))
+                {
                     throw CertificateProviderError(
                         .rejected,
                         "The token '\(displayName)' does not permit this to its user, who is logged in; it may want its SO PIN "

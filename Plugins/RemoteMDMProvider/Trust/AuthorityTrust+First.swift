@@ -29,18 +29,22 @@ extension AuthorityTrust {
         return [found]
     }
 
-    /// Asks over a connection on which nobody is known.
+    /// Asks over a connection on which nobody is known and nothing of ours is shown, no certificate either.
     func authoritiesFromAnybody() async throws(CertificateProviderError) -> [X509Certificate] {
         let pins = try await blocking { () throws(CertificateProviderError) in try settings.configuredTrust.pins() }
         return try await authorities(trusting: ServerTrust(trustAnchors: .system, pins: pins), isAnybodyTrusted: true)
     }
 
-    /// Asks over a connection on which nothing of ours is shown: no certificate, no password.
+    /// Asks over a connection on which no password and no token is sent.
+    ///
+    /// - Parameter identity: Whose certificate is shown.
     func authorities(
-        trusting trust: ServerTrust, isAnybodyTrusted: Bool = false
+        trusting trust: ServerTrust, presenting identity: Identity? = nil, isAnybodyTrusted: Bool = false
     ) async throws(CertificateProviderError) -> [X509Certificate] {
         let security = ServerConnection.Security(
-            trust: trust, credentials: nil, now: environment.now, isAnybodyTrusted: isAnybodyTrusted)
+            trust: trust,
+            credentials: try identity.map { identity throws(CertificateProviderError) in try TLSCredentials(identity) },
+            now: environment.now, isAnybodyTrusted: isAnybodyTrusted)
         let session = access.session(security, .none)
         return try await ESTClient(settings.server, session: session, now: environment.now).authorities()
     }

@@ -59,16 +59,13 @@ struct AuthorityTrust: Sendable {
     ///
     /// - Throws: `configurationInvalid` where nothing is configured and nobody can be asked, `userCancelled` where the
     ///   person says no, `protocolError` for an authority that is not the configured one.
-    func serverTrust() async throws(CertificateProviderError) -> ServerTrust {
+    func serverTrust(presenting identity: Identity?) async throws(CertificateProviderError) -> ServerTrust {
         guard settings.enrolmentProtocol == .est else { return try await blocking(settings.trust) }
         let isToBeFound = anchors.isEmpty && known.isEmpty && (fingerprint != nil || !settings.configuredTrust.hasPins)
-        if let fingerprint, !anchors.isEmpty, known.isEmpty {
-            // With trust anchors as well, both must fit; once they did, the server may have moved on from there.
+        if fingerprint != nil, !anchors.isEmpty, known.isEmpty {
+            // With trust anchors as well, both must fit before a password or a token is sent.
             let trust = try await trust(in: [])
-            let bag = try await authorities(trusting: trust)
-            guard bag.contains(where: { $0.sha256Fingerprint == fingerprint }) else {
-                throw refusal(of: bag, fingerprint)
-            }
+            try requireFingerprint(among: try await authorities(trusting: trust, presenting: identity))
             return trust
         }
         return try await trust(in: isToBeFound ? try await firstAuthorities() : known)
@@ -89,9 +86,14 @@ struct AuthorityTrust: Sendable {
     /// - Parameters:
     ///   - authorities: All of them.
     ///   - lasting: Those that others lead to; `nil` where nothing is known about that.
+    /// - Throws: `protocolError` for a server without the authority that is configured by its fingerprint.
     func remember(
         _ lasting: [X509Certificate]?, of authorities: [X509Certificate]
     ) async throws(CertificateProviderError) {
+        // Once both have fitted, the server may have moved on from there.
+        if !anchors.isEmpty, known.isEmpty, settings.enrolmentProtocol == .est {
+            try requireFingerprint(among: authorities)
+        }
         guard let basis, let lasting, !lasting.isEmpty else { return }
         // What is configured stays trusted for as long as it is.
         let configured = known.filter { $0.sha256Fingerprint == fingerprint && !lasting.contains($0) }
@@ -102,6 +104,11 @@ struct AuthorityTrust: Sendable {
         }
         environment.logger.debug(
             "authorities remembered", metadata: ["subjects": "\(new.certificates.map(\.subject))"])
+    }
+
+    private func requireFingerprint(among authorities: [X509Certificate]) throws(CertificateProviderError) {
+        guard let fingerprint, !authorities.contains(where: { $0.sha256Fingerprint == fingerprint }) else { return }
+        throw refusal(of: authorities, fingerprint)
     }
 
     /// Forgets what was confirmed and learnt. Blocks on the store.

@@ -4,9 +4,12 @@
 /// new one has been taken into use, which may fail. Who obtains identities says here when that is done; a provider that
 /// hears nothing destroys it when it obtains the next one.
 public protocol ReplacedIdentityDiscarding: CertificateProvider {
-    /// Destroys what the stored identity has replaced. Does nothing where nothing is left of it, or while another process
-    /// obtains an identity, which then does it.
+    /// Destroys what an identity has replaced. Does nothing where nothing is left of it, where another identity is stored
+    /// by now, or while another process obtains one: then it is left to the next call, or the next identity.
     ///
-    /// - Throws: What the place meets in which it rests; then it is left to the next call or the next identity.
-    func discardReplacedIdentity(_ interaction: any UserInteraction) async throws(CertificateProviderError)
+    /// - Parameter identity: The one that is in use now.
+    /// - Throws: What the place meets in which it rests.
+    func discardReplaced(
+        by identity: Identity, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError)
 }

@@ -40,7 +40,7 @@ public final class SecretReader: Sendable {
     /// provider calls ``ProviderEnvironment/secret(from:prompt:interaction:)`` instead.
     ///
     /// - Throws: `interactionRequired` for ``SecretSource/prompt``, `fileNotFound`, or `configurationInvalid` for a
-    ///   source that is unsafe, unset or too large; `timedOut` for a silent pipe.
+    ///   source that is unsafe, unset or too large, with `ENOENT` for one that is not there; `timedOut` for a silent pipe.
     public func read(_ source: SecretSource) throws(CertificateProviderError) -> SecretBytes {
         switch source {
         case .prompt:
@@ -50,7 +50,8 @@ public final class SecretReader: Sendable {
         case .environment(let name):
             guard let value = environment(name) else {
                 throw CertificateProviderError(
-                    .configurationInvalid, "The environment variable of \(source) is not set.")
+                    .configurationInvalid, "The environment variable of \(source) is not set.",
+                    nativeCode: Int(ENOENT))
             }
             return value
         case .file(let path):
@@ -60,7 +61,7 @@ public final class SecretReader: Sendable {
                 throw CertificateProviderError(
                     .configurationInvalid,
                     "CREDENTIALS_DIRECTORY is no path, so \(source) cannot be read: use it in a systemd unit that has "
-                        + "LoadCredential=\(name.withVisibleControls):….")
+                        + "LoadCredential=\(name.withVisibleControls):….", nativeCode: Int(ENOENT))
             }
             // systemd guards the directory itself; the files' group bits only reflect its access-control list.
             return try readFile(directory + "/" + name, source, refusingAccessByOthers: false)
@@ -88,7 +89,7 @@ extension SecretReader {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "The secret \(source) cannot be read: \(String(cString: strerror(errno))). Start the process with that "
-                    + "descriptor open.")
+                    + "descriptor open.", nativeCode: Int(ENOENT))
         }
         guard flags & FD_CLOEXEC == 0 else {
             throw CertificateProviderError(

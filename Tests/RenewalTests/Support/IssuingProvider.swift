@@ -74,8 +74,12 @@ final class IssuingProvider: ReplacedIdentityDiscarding {
     func getStoredCertificate() throws(CertificateProviderError) -> Identity? { state.withLock { $0.stored } }
     func deleteStoredCertificate() throws(CertificateProviderError) { store(nil) }
 
-    func discardReplacedIdentity(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
-        state.withLock { $0.partings.append(clock.uptime) }
+    func discardReplaced(
+        by identity: Identity, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        state.withLock { state in
+            if state.stored?.certificate == identity.certificate { state.partings.append(clock.uptime) }
+        }
         throw CertificateProviderError(.tokenNotPresent, "Not there.")
     }
 }
