@@ -134,12 +134,26 @@ final class Token: Sendable {
         try bringBack()
         return try connecting.withLock { _ throws(CertificateProviderError) in
             if let current = connection.withLock({ $0 }) { return current }
-            let slot = try present()
-            do throws(CryptokiError) {
-                let new = try TokenConnection(slot: slot)
-                connection.withLock { $0 = new }
-                return new
-            } catch { throw describe(error) }
+            for _ in 0..<Self.maximumInterruptions {
+                if let new = try connect() { return new }
+            }
+            throw describe(CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED))
+        }
+    }
+
+    /// Called with `connecting` locked.
+    ///
+    /// - Returns: `nil` where the module was started again in between, as it is to find another token: nothing was asked of
+    ///   the token.
+    private func connect() throws(CertificateProviderError) -> TokenConnection? {
+        let slot = try present()
+        do throws(CryptokiError) {
+            let new = try TokenConnection(slot: slot)
+            connection.withLock { $0 = new }
+            return new
+        } catch {
+            if error.isOvertaken { return nil }
+            throw describe(error)
         }
     }
 
