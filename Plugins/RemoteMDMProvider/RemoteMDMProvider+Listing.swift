@@ -37,7 +37,7 @@ extension RemoteMDMProvider: IdentityListing {
         on pending: PendingEnrolment, _ entry: StoredIdentity?, _ settings: Settings
     ) -> String? {
         if let current = entry.flatMap({ KeptKey($0) }), current.isSame(as: pending.key) {
-            // The identity is complete, and what it has replaced was not to be had.
+            // The identity is complete; what it has replaced is in use somewhere, or was not to be had.
             return pending.replaced?.tokenURI.map {
                 "The key that was replaced is still in its token (\(shown($0))); the next enrolment destroys it."
             }
