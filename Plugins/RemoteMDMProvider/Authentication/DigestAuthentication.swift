@@ -19,7 +19,7 @@ struct DigestAuthentication: Sendable {
     private var count: UInt32 = 0
 
     /// - Returns: `nil` for a challenge that cannot be answered: another algorithm, or protection of the body.
-    init?(_ challenge: AuthenticationChallenge, clientNonce: String = Self.freshNonce()) {
+    init?(_ challenge: AuthenticationChallenge) {
         let parameters = challenge.parameters
         guard challenge.scheme == "digest", let nonce = parameters["nonce"], let realm = parameters["realm"] else {
             return nil
@@ -37,7 +37,7 @@ struct DigestAuthentication: Sendable {
             hasQuality = false
         }
         (self.algorithm, self.nonce, self.realm, self.opaque) = (algorithm, nonce, realm, parameters["opaque"])
-        self.clientNonce = clientNonce
+        clientNonce = Self.freshNonce()
     }
 
     /// The strongest of the challenges that can be answered (section 3.7).
