@@ -241,10 +241,14 @@ let package = Package(
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "NIOTLS", package: "swift-nio"),
             ]),
+        // What its tests stop by a signal.
+        .executableTarget(
+            name: "SigningService", dependencies: ["CertificateProviding", "PKCS11TokenProvider", "TestSupport"],
+            path: "Tests/SigningService"),
         .testTarget(
             name: "PKCS11TokenProviderTests",
             dependencies: [
-                "CertificateTLS", "IdentityStore", "PKCS11TokenProvider", "TestSupport",
+                "CertificateTLS", "IdentityStore", "PKCS11TokenProvider", "SigningService", "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),

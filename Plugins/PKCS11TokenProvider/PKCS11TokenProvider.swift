@@ -1,5 +1,6 @@
 public import CertificateProviding
 import CP11Kit
+import Logging
 import Synchronization
 
 /// An identity whose key lives in a PKCS#11 token: a smart card, a TPM, a hardware security module.
@@ -19,13 +20,14 @@ public final class PKCS11TokenProvider: CertificateProvider {
         var settings: Settings?
         /// What the settings lead to, found at the first use.
         var tokens: Tokens?
+        var isShutDown = false
     }
 
     public init(environment: ProviderEnvironment) { self.environment = environment }
 
     public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
         let settings = try Settings(parameters, provider: id)
-        state.withLock { $0 = State(settings: settings) }
+        state.withLock { $0 = State(settings: settings, isShutDown: $0.isShutDown) }
     }
 
     /// Finds the identity, asks for the PIN where nobody has configured one, and lets the key sign a probe.
@@ -98,8 +100,38 @@ public final class PKCS11TokenProvider: CertificateProvider {
         }
     }
 
+    /// Logs out, closes the sessions, and finalises the modules that no other provider of this process uses. A login
+    /// or a signature that is going on comes to its end before. Takes at most two seconds: a module that hangs is left
+    /// as it is. From then on every call of this provider, and of its keys, throws `operationNotAllowed`.
+    public func shutdown() async {
+        let tokens = state.withLock { state in
+            state.isShutDown = true
+            return state.tokens
+        }
+        guard let tokens else { return }
+        let end = ModuleCalls(timeout: ModuleEnd.limit, threads: 1)
+        do throws(CertificateProviderError) {
+            try await end.run("closing") { () throws(CertificateProviderError) in
+                tokens.shutDown(by: .now + ModuleEnd.limit)
+            }
+        } catch {
+            environment.logger.warning(
+                "the PKCS#11 modules were not shut down in order", metadata: ["reason": "\(error)"])
+        }
+    }
+
+    /// Shuts all modules of this process down, as ``shutdown()`` does, also those of other providers. For programs that
+    /// are about to end without it: at `exit` the same happens by itself, not at `_exit` or by a signal. Blocks, for at
+    /// most two seconds.
+    ///
+    /// - Returns: Whether no call is inside any module any more. Otherwise the process must end by `_exit` or a signal:
+    ///   exit handlers of the libraries would crash it.
+    @discardableResult
+    public static func shutDownAllModules() -> Bool { ModuleEnd.run() }
+
     func tokens() throws(CertificateProviderError) -> Tokens {
-        let (settings, known) = state.withLock { ($0.settings, $0.tokens) }
+        let (settings, known, isShutDown) = state.withLock { ($0.settings, $0.tokens, $0.isShutDown) }
+        if isShutDown { throw .modulesEnded }
         if let known { return known }
         guard let settings else {
             throw CertificateProviderError(

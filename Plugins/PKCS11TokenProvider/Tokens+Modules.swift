@@ -184,9 +184,9 @@ extension Tokens {
                 ?? PINSupply(
                     source: settings.pinSource, value: settings.pinValue, secrets: environment.secrets, policy: policy,
                     isPermitted: settings.login != .never)
-            let calls = state.modules?.first { $0.isStarted(as: slot.module) }?.calls ?? calls
+            let module = state.modules?.first { $0.isStarted(as: slot.module) }
             let token = Token(
-                slot, calls: calls, pins: supply,
+                slot, use: module?.use(of: slot.module), calls: module?.calls ?? calls, pins: supply,
                 pending: PendingKeys(
                     storage: environment.storage, logger: environment.logger, now: environment.now),
                 logsInAlways: settings.login == .always)

@@ -95,5 +95,12 @@ final class Tokens: Sendable {
         }
     }
 
+    /// Closes everything for good, by `deadline` where the modules answer.
+    func shutDown(by deadline: ContinuousClock.Instant) {
+        let (tokens, modules) = state.withLock { ($0.tokens.values, $0.modules ?? []) }
+        tokens.forEach { $0.shutDown() }
+        modules.forEach { $0.leave(by: deadline) }
+    }
+
     func logout() { state.withLock { $0.tokens.values }.forEach { $0.logout() } }
 }

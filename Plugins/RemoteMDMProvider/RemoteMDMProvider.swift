@@ -96,6 +96,9 @@ public final class RemoteMDMProvider: CertificateProvider {
         }
     }
 
+    /// Closes what is open of the tokens that its keys are in.
+    public func shutdown() async { await state.withLock { $0 }?.1.tokens.shutdown() }
+
     /// The URIs of the keys in tokens that this host remembers.
     private func keysInTokens() throws(CertificateProviderError) -> [String] {
         let (settings, _) = try configured()

@@ -33,9 +33,17 @@ public protocol CertificateProvider: Sendable {
     /// - Throws: `unsupportedParameter` for a name the provider does not document, so that a typing mistake is an
     ///   error and not silence; `configurationInvalid` for a value it cannot use.
     func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError)
+
+    /// Ends the use of what the provider holds open, such as a token's sessions. Takes a few seconds at most, whatever
+    /// hangs, and may be called again. Afterwards every other call, and every key of the provider, throws
+    /// `operationNotAllowed` where it would need that.
+    func shutdown() async
 }
 
 extension CertificateProvider {
+    /// Does nothing: the right behaviour for a provider that holds nothing open.
+    public func shutdown() async {}
+
     /// Refuses every parameter: the right behaviour for a provider that documents none.
     public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
         try parameters.refuseUnknown(knowing: [], provider: id)

@@ -30,6 +30,7 @@ public enum RootCommand {
                 json: isJSON)
             exit(ExitStatus.usage.rawValue)
         }
+        ProcessEnd.catchSignals()
         let failure = Mutex<(any Error)?>(nil)
         MainThreadExecutor().run {
             do {
@@ -44,10 +45,8 @@ public enum RootCommand {
             }
         }
         let error = failure.withLock { $0 }
-        // Everything has been written. Ending the usual way, OpenSSL would first take its tables apart, and tokens'
-        // libraries what other threads may still be using: SoftHSM crashes then.
-        if error == nil { _exit(ExitStatus.done.rawValue) }
-        if let status = error as? ExitCode { _exit(status.rawValue) }
+        if error == nil { ProcessEnd.end(ExitStatus.done.rawValue) }
+        if let status = error as? ExitCode { ProcessEnd.end(status.rawValue) }
         if isJSON, let error, !(error is ExitCode), root.exitCode(for: error) == .validationFailure {
             CommandContext.report(CertificateProviderError(.usage, root.message(for: error)), json: true)
             exit(ExitStatus.usage.rawValue)

@@ -14,6 +14,8 @@ struct RenewalSource: Sendable {
     let renew: Ask
     /// Destroys what the present one has replaced.
     let discardReplaced: Discard
+    /// Ends the use of what the provider holds open.
+    let shutdown: @Sendable () async -> Void
 
     static func manager(_ manager: LogonManager) -> Self {
         Self(
@@ -24,7 +26,8 @@ struct RenewalSource: Sendable {
             renew: { _ throws(CertificateProviderError) in try await manager.obtainIdentity(NoUserInteraction()) },
             discardReplaced: { current throws(CertificateProviderError) in
                 try await manager.discardReplaced(by: current, NoUserInteraction())
-            })
+            },
+            shutdown: { await manager.shutdown() })
     }
 
     static func provider(
@@ -44,6 +47,7 @@ struct RenewalSource: Sendable {
             discardReplaced: { current throws(CertificateProviderError) in
                 let provider = provider as? any ReplacedIdentityDiscarding
                 try await provider?.discardReplaced(by: current, NoUserInteraction())
-            })
+            },
+            shutdown: { await provider.shutdown() })
     }
 }

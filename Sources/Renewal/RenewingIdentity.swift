@@ -100,8 +100,17 @@ public final class RenewingIdentity: Service {
 
     /// Renews until the service is shut down or its task is cancelled. A graceful shutdown ends a pause at once, and
     /// lets a renewal that is under way come to its end; to end that one too, cancel the task.
+    ///
+    /// At its end it shuts the manager or the provider down, so that a token's sessions are closed: a key in a token
+    /// signs no more then. A service group ends its services in reverse order, so put this one before those that use
+    /// the identity.
     public func run() async {
-        defer { latest.finish() }
+        await keepFresh()
+        latest.finish()
+        await source.shutdown()
+    }
+
+    private func keepFresh() async {
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
             let moment = environment.moment
             await partFromReplaced(at: moment)

@@ -18,6 +18,13 @@ struct CryptokiError: Error, CustomStringConvertible {
         case logout
         /// A PIN went with the call, or would have gone had this not been in its way: it is not made again by itself.
         case login(refusal: CertificateProviderError)
+        /// The call was not made: the module has been shut down.
+        case ended
+    }
+
+    /// What a call to a module is that has been shut down.
+    static func ended(_ function: String) -> CryptokiError {
+        CryptokiError(function: function, code: CKR_CRYPTOKI_NOT_INITIALIZED, origin: .ended)
     }
 
     var description: String { "\(function): \(Self.name(of: code))" }
@@ -54,8 +61,10 @@ struct CryptokiError: Error, CustomStringConvertible {
 
     /// Whether a new connection may try again what has failed.
     var isRepeatable: Bool {
-        if case .login = origin { return false }
-        return true
+        switch origin {
+        case .login, .ended: false
+        default: true
+        }
     }
 
     /// Whether nothing was asked of the token, since another part of the process has ended the session before: it has
@@ -112,10 +121,19 @@ struct CryptokiError: Error, CustomStringConvertible {
 }
 
 extension CertificateProviderError {
+    /// What every call ends with once the provider, or the whole process, has begun to shut down.
+    static let modulesEnded = CertificateProviderError(
+        .operationNotAllowed,
+        "The PKCS#11 provider has been shut down, as this program ends; make a new provider to use the token again.")
+
     /// What a failed PKCS#11 call means to whoever wanted something of the token.
     init(_ error: CryptokiError, token: String) {
         if case .login(let refusal) = error.origin {
             self = refusal
+            return
+        }
+        if case .ended = error.origin {
+            self = .modulesEnded
             return
         }
         let (code, sentence): (Code, String) =

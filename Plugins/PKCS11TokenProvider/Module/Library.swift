@@ -40,6 +40,16 @@ struct Library: Sendable {
     /// Starts the module after ``finalize()``.
     func initialize() throws(CryptokiError) { _ = try Self.initialize(functions, file) }
 
+    /// Logs out, closes the sessions and finalises.
+    func end(_ open: OpenSessions) {
+        for slot in open.loggedIn {
+            guard let session = open.slots.first(where: { $0.value == slot })?.key else { continue }
+            _ = call { $0.C_Logout?(session) }
+        }
+        for session in open.slots.keys { _ = call { $0.C_CloseSession?(session) } }
+        finalize()
+    }
+
     func finalize() { _ = Self.within(lock) { p11_kit_module_finalize(functions) } }
 
     /// Calls a function; `nil` where the module does not have it.
@@ -86,6 +96,14 @@ struct Library: Sendable {
     private static func within<T>(_ lock: LibraryLock?, _ body: () -> T) -> T {
         if let lock { lock.mutex.withLock { _ in body() } } else { body() }
     }
+}
+
+/// What this process has open with the tokens of a module.
+struct OpenSessions: Sendable {
+    /// The sessions, by their handles.
+    var slots: [CK_SESSION_HANDLE: CK_SLOT_ID] = [:]
+    /// Where it has logged in and not out. Closing the last session logs out too.
+    var loggedIn: Set<CK_SLOT_ID> = []
 }
 
 /// Held while a thread is inside a library that cannot lock.

@@ -30,6 +30,13 @@ final class Module: Sendable {
     private let starting = Mutex<[ContinuousClock.Instant]>([])
     /// How many have logged in to each token, of all providers.
     private let logins = Mutex<[Slot.Identity: Int]>([:])
+    private let open = Mutex(OpenSessions())
+    /// How many providers use it.
+    private let users = Mutex(0)
+    /// The functions that have returned from the library. Whatever a library does once, such as OpenSSL's
+    /// registration of what it takes apart at the end of the process, it does in the first call of one of them.
+    private let returned = Mutex<Set<String>>([])
+    private let hasEnded = Atomic(false)
 
     /// Returns the one module of this process for a library, started where it does not run. Blocks.
     ///
@@ -41,7 +48,6 @@ final class Module: Sendable {
         let module = try place.module { () throws(CryptokiError) in
             try Module(functions, name: name, owner: owner, place: place)
         }
-        if module.owner !== owner { owner.releases.awaitAtExit() }
         return module
     }
 
@@ -52,10 +58,10 @@ final class Module: Sendable {
         self.name = name
         self.owner = owner
         self.place = place
-        owner.releases.awaitAtExit()
+        ModuleEnd.registerAtExit()
     }
 
-    deinit { place.leave(library, owner) }
+    deinit { if !hasEnded.load(ordering: .acquiring) { place.leave(library, open.withLock { $0 }, owner) } }
 
     /// What the module says of itself.
     var info: CK_INFO { library.info }
@@ -77,6 +83,7 @@ final class Module: Sendable {
     ///   - generation: As it was before that call: of several threads that saw it fail one starts it.
     /// - Throws: `error`, where it is of another kind; what the start ends with.
     func restart(after error: CryptokiError, in generation: Int) throws(CryptokiError) {
+        if case .ended = error.origin { throw error }
         guard error.endsConnection, library.isRemote || error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
         let isStarted = try starting.withLock { _ throws(CryptokiError) in
             guard self.generation == generation else { return true }
@@ -134,6 +141,7 @@ final class Module: Sendable {
     private func startAgain(patience: Duration) throws(CryptokiError) -> Bool {
         try calls.close(patience: patience) { () throws(CryptokiError) in
             library.finalize()
+            open.withLock { $0 = OpenSessions() }
             // Also where it does not start: what was got before is worthless.
             starts.add(1, ordering: .acquiringAndReleasing)
             try library.initialize()
@@ -142,8 +150,80 @@ final class Module: Sendable {
     }
 
     /// Calls `body`, in whose middle the module is not started again to find another token. Not to be nested.
+    ///
+    /// - Throws: Also `operationNotAllowed` where the module has been shut down.
     func operate<T>(_ body: () throws(CertificateProviderError) -> T) throws(CertificateProviderError) -> T {
-        try operations.pass(waiting: { starting.withLock { _ in } }, body)
+        let result = try operations.pass(waiting: { starting.withLock { _ in } }, body)
+        guard let result else { throw .modulesEnded }
+        return result
+    }
+
+    /// Whether another provider of this process uses the module.
+    var isShared: Bool { users.withLock { $0 > 1 } }
+
+    /// One provider uses the module for as long as its keys, or it, keep this.
+    final class Use: Sendable {
+        let module: Module
+        private let hasLeft = Atomic(false)
+
+        init(_ module: Module) {
+            self.module = module
+            module.users.withLock { $0 += 1 }
+        }
+
+        deinit { _ = isLastToLeave() }
+
+        /// Uses it no more. The last one ends the module, which blocks as ``Module/end(by:)``.
+        func leave(by deadline: ContinuousClock.Instant) { if isLastToLeave() { _ = module.end(by: deadline) } }
+
+        private func isLastToLeave() -> Bool {
+            guard !hasLeft.exchange(true, ordering: .acquiringAndReleasing) else { return false }
+            return module.users.withLock { users in
+                users -= 1
+                return users == 0
+            }
+        }
+    }
+
+    /// Ends the module: lets no operation begin, waits for those that are going on, logs out, closes the sessions and
+    /// finalises the library.
+    ///
+    /// Blocks until `deadline` for the operations, among which a login may be whose answer is worth knowing, and after
+    /// that for as long as the library likes.
+    ///
+    /// - Returns: Whether no thread is inside the library any more. Otherwise nothing is finalised.
+    func end(by deadline: ContinuousClock.Instant) -> Bool {
+        operations.shut()
+        _ = operations.isEmpty(by: deadline - Self.reserve)
+        calls.shut()
+        guard calls.isEmpty(by: deadline) else { return false }
+        // Somebody may be in the middle of starting it again.
+        starting.withLock { _ in
+            guard !hasEnded.exchange(true, ordering: .acquiringAndReleasing) else { return }
+            place.forget(self)
+            library.end(open.withLock { $0 })
+        }
+        return true
+    }
+
+    /// What is left of the time for single calls, after operations were waited for.
+    private static let reserve = Duration.milliseconds(200)
+
+    /// Notes that a session is open, or not any more.
+    func notes(_ session: CK_SESSION_HANDLE, at slot: CK_SLOT_ID, isOpen: Bool) {
+        open.withLock { $0.slots[session] = isOpen ? slot : nil }
+    }
+
+    /// Notes that this process has logged in, or out.
+    func notesLogin(at slot: CK_SLOT_ID, isLoggedIn: Bool) {
+        open.withLock { open in
+            if isLoggedIn { open.loggedIn.insert(slot) } else { open.loggedIn.remove(slot) }
+        }
+    }
+
+    /// Whether this process is logged in, and has but one session with that token.
+    func isLastLogin(at slot: CK_SLOT_ID) -> Bool {
+        open.withLock { open in open.loggedIn.contains(slot) && open.slots.values.count { $0 == slot } == 1 }
     }
 
     /// Somebody is logged in to a token of the module for as long as this is kept.
@@ -176,9 +256,10 @@ final class Module: Sendable {
             if let generation, generation != self.generation {
                 throw CryptokiError(function: name, code: CKR_SESSION_CLOSED, origin: .notMade)
             }
-            return library.call(body)
+            return library.call(body) ?? CKR_FUNCTION_NOT_SUPPORTED
         }
-        guard let result else { throw CryptokiError(function: name, code: CKR_FUNCTION_NOT_SUPPORTED) }
+        guard let result else { throw .ended(name) }
+        if returned.withLock({ $0.insert(name).inserted }) { ModuleEnd.registerAtExit() }
         guard result == CKR_OK else { throw CryptokiError(function: name, code: result) }
     }
 }

@@ -14,6 +14,7 @@ final class ModulePlace: Sendable {
     /// What nobody uses any more and is not finalised yet.
     private struct Remains {
         let library: Library
+        let open: OpenSessions
         /// What the library is valid as long as.
         let owner: ModuleHandles
     }
@@ -25,6 +26,8 @@ final class ModulePlace: Sendable {
     }
 
     private static let all = Mutex<[Name: ModulePlace]>([:])
+    /// Whether the process is ending: no module is started any more.
+    private static let isEnding = Atomic(false)
 
     /// Held for as long as a start takes, or an end.
     private let current = Mutex(Current())
@@ -43,6 +46,7 @@ final class ModulePlace: Sendable {
     func module(start: () throws(CryptokiError) -> Module) throws(CryptokiError) -> Module {
         try current.withLock { current throws(CryptokiError) in
             if let module = current.module { return module }
+            guard !Self.isEnding.load(ordering: .acquiring) else { throw .ended("C_Initialize") }
             // First, since p11-kit then closes what it takes for open, by handles that the next one may get.
             finalizeRemains()
             let module = try start()
@@ -51,9 +55,31 @@ final class ModulePlace: Sendable {
         }
     }
 
+    /// Lets no module of this process start any more.
+    /// - Returns: Those that there are.
+    static func beginEnd() -> [ModulePlace] {
+        isEnding.store(true, ordering: .releasing)
+        let process = getpid()
+        return all.withLock { all in all.filter { $0.key.process == process }.map(\.value) }
+    }
+
+    /// Ends the module, where it runs or is being started. Blocks, as ``Module/end(by:)``, and for the start.
+    ///
+    /// - Returns: Whether no thread is inside the library any more.
+    func end(by deadline: ContinuousClock.Instant) -> Bool {
+        let module = current.withLock { current in
+            finalizeRemains()
+            return current.module
+        }
+        return module?.end(by: deadline) ?? true
+    }
+
+    /// Whoever asks next gets another module.
+    func forget(_ module: Module) { current.withLock { if $0.module === module { $0.module = nil } } }
+
     /// Takes over from a module that nobody uses any more. Does not block.
-    func leave(_ library: Library, _ owner: ModuleHandles) {
-        remains.withLock { $0.append(Remains(library: library, owner: owner)) }
+    func leave(_ library: Library, _ open: OpenSessions, _ owner: ModuleHandles) {
+        remains.withLock { $0.append(Remains(library: library, open: open, owner: owner)) }
         owner.releases.run { [self] in current.withLock { _ in finalizeRemains() } }
     }
 
@@ -62,6 +88,6 @@ final class ModulePlace: Sendable {
             defer { remains = [] }
             return remains
         }
-        for one in all { one.library.finalize() }
+        for one in all { one.library.end(one.open) }
     }
 }

@@ -18,7 +18,7 @@ final class WantedModule: Sendable {
     private let overdue = Mutex<[Visit]>([])
 
     private enum Start {
-        case none, done(Module)
+        case none, done(Module.Use)
         /// The URI does not match it.
         case unwanted
     }
@@ -45,11 +45,11 @@ final class WantedModule: Sendable {
             return try starting.withLock { _ throws(CryptokiError) in
                 switch start.withLock({ $0 }) {
                 case .unwanted: return nil
-                case .done(let module): return module
+                case .done(let use): return use.module
                 case .none:
                     let module = try Module.shared(functions, name: name, owner: owner)
                     let isWanted = uri.matches(module.info)
-                    start.withLock { $0 = isWanted ? .done(module) : .unwanted }
+                    start.withLock { $0 = isWanted ? .done(Module.Use(module)) : .unwanted }
                     return isWanted ? module : nil
                 }
             }
@@ -60,8 +60,24 @@ final class WantedModule: Sendable {
         }
     }
 
-    func isStarted(as module: Module) -> Bool {
-        start.withLock { if case .done(let started) = $0 { started === module } else { false } }
+    /// The provider uses the module no more: it is ended, where no other does.
+    func leave(by deadline: ContinuousClock.Instant) {
+        let use = start.withLock { start -> Module.Use? in
+            defer { start = .unwanted }
+            if case .done(let use) = start { return use }
+            return nil
+        }
+        use?.leave(by: deadline)
+    }
+
+    func isStarted(as module: Module) -> Bool { use(of: module) != nil }
+
+    /// What this provider uses the module by, where it is this one.
+    func use(of module: Module) -> Module.Use? {
+        start.withLock { start in
+            if case .done(let use) = start, use.module === module { return use }
+            return nil
+        }
     }
 
     /// Runs `work` with the module on a thread of the module's own, and calls `completion` once: with what came of it,

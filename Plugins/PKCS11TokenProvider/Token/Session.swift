@@ -11,6 +11,7 @@ import Synchronization
 final class Session: Sendable {
     let module: Module
     let handle: CK_SESSION_HANDLE
+    let slot: CK_SLOT_ID
     private let generation: Int
     private let phase = Atomic(Phase.idle)
     private let left = DispatchSemaphore(value: 0)
@@ -35,8 +36,10 @@ final class Session: Sendable {
         let flags = CK_FLAGS(CKF_SERIAL_SESSION) | (readWrite ? CK_FLAGS(CKF_RW_SESSION) : 0)
         try slot.module.call("C_OpenSession", in: generation) { $0.C_OpenSession?(slot.id, flags, nil, nil, &handle) }
         self.module = slot.module
+        self.slot = slot.id
         self.generation = generation
         self.handle = handle
+        slot.module.notes(handle, at: slot.id, isOpen: true)
     }
 
     /// Takes the handle from the session that had it before: it is gone, whatever its owner knows. Called with the
@@ -80,12 +83,24 @@ final class Session: Sendable {
         close(from: .idle)
     }
 
+    /// As ``close()``. Logs out before, where this is the last session with the token: most modules do so by
+    /// themselves then.
+    func closeLoggingOut() {
+        guard module.isOfThisProcess else { return }
+        if module.isLastLogin(at: slot) {
+            module.notesLogin(at: slot, isLoggedIn: false)
+            try? call("C_Logout") { $0.C_Logout?(handle) }
+        }
+        close(from: .idle)
+    }
+
     /// Nobody gets the handle anew between the look at who has it and the call.
     private func close(from phase: Phase) { module.opening.withLock { _ in closeNow(from: phase) } }
 
     /// Called with the module's `opening` locked.
     private func closeNow(from phase: Phase) {
         guard moves(from: phase, to: .closed) else { return }
+        module.notes(handle, at: slot, isOpen: false)
         try? module.call("C_CloseSession", in: generation) { $0.C_CloseSession?(handle) }
     }
 
@@ -118,7 +133,7 @@ final class Session: Sendable {
     }
 
     /// Leaves the session as it is: it is gone, and its handle may already be another session's.
-    func abandon() { _ = moves(from: .idle, to: .closed) }
+    func abandon() { if moves(from: .idle, to: .closed) { module.notes(handle, at: slot, isOpen: false) } }
 
     /// Lets no further call begin, from whichever thread.
     func retire() {

@@ -32,9 +32,12 @@ final class SessionPool: Sendable {
     }
 
     deinit {
-        let sessions = state.withLock { state in state.isEnded ? [] : state.sessions + [keeper] }
-        guard !sessions.isEmpty else { return }
-        slot.module.releases.run { sessions.forEach { $0.close() } }
+        let sessions = state.withLock { state in state.isEnded ? nil : state.sessions }
+        guard let sessions else { return }
+        slot.module.releases.run { [keeper] in
+            sessions.forEach { $0.close() }
+            keeper.closeLoggingOut()
+        }
     }
 
     /// - Parameter isOnly: Whether the token has no other session: then it is for everything that the token permits.

@@ -11,6 +11,8 @@ final class Token: Sendable {
     let identity: Slot.Identity
     let displayName: String
     let module: Module
+    /// Kept for as long as a key of the token is.
+    private let use: Module.Use?
     /// Where all of this belongs.
     let calls: ModuleCalls
     let pins: PINSupply
@@ -20,13 +22,18 @@ final class Token: Sendable {
     private let connection = Mutex<TokenConnection?>(nil)
     /// One thread at a time connects and logs in.
     private let connecting = Mutex(())
+    private let isShutDown = Atomic(false)
 
     /// - Parameter logsInAlways: Also where the token does not demand it.
-    init(_ slot: Slot, calls: ModuleCalls, pins: PINSupply, pending: PendingKeys, logsInAlways: Bool = false) {
+    init(
+        _ slot: Slot, use: Module.Use? = nil, calls: ModuleCalls, pins: PINSupply, pending: PendingKeys,
+        logsInAlways: Bool = false
+    ) {
         self.logsInAlways = logsInAlways
         self.identity = slot.identity
         self.displayName = slot.displayName
         self.module = slot.module
+        self.use = use
         self.calls = calls
         self.pins = pins
         self.pending = pending
@@ -129,10 +136,26 @@ final class Token: Sendable {
         connection.withLock { if $0 === current { $0 = nil } }
     }
 
+    /// Closes everything for good. Logs out, where no other provider uses the module. A login that is going on comes
+    /// to its end before.
+    func shutDown() {
+        isShutDown.store(true, ordering: .releasing)
+        connecting.withLock { _ in
+            let current = connection.withLock { current in
+                defer { current = nil }
+                return current
+            }
+            if !module.isShared { current?.logout() }
+            current?.end()
+        }
+        pins.forget()
+    }
+
     private func connected() throws(CertificateProviderError) -> TokenConnection {
         if let current = connection.withLock({ $0 }) { return current }
         try bringBack()
         return try connecting.withLock { _ throws(CertificateProviderError) in
+            guard !isShutDown.load(ordering: .acquiring) else { throw .modulesEnded }
             if let current = connection.withLock({ $0 }) { return current }
             for _ in 0..<Self.maximumInterruptions {
                 if let new = try connect() { return new }

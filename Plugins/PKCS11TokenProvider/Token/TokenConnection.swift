@@ -51,6 +51,7 @@ final class TokenConnection: Sendable {
         let isProven = try sessions.withSession { session throws(CryptokiError) in
             try session.login(pin, as: CK_USER_TYPE(CKU_USER))
         }
+        if isProven { slot.module.notesLogin(at: slot.id, isLoggedIn: true) }
         state.withLock { state in
             state.login = state.login ?? Module.Login(slot)
             state.isLoginOwn = state.isLoginOwn || isProven
@@ -113,6 +114,7 @@ final class TokenConnection: Sendable {
         }
         guard isOwn else { return }
         try? sessions.withSession { session throws(CryptokiError) in
+            slot.module.notesLogin(at: slot.id, isLoggedIn: false)
             try session.call("C_Logout") { $0.C_Logout?(session.handle) }
         }
     }

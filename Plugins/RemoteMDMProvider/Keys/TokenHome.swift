@@ -62,6 +62,10 @@ final class TokenHome: Sendable {
     /// Whether a key is in the token that is configured now.
     func isConfigured(forKey uri: String) -> Bool { location?.means(tokenOf: uri) ?? false }
 
+    func shutdown() async {
+        for provider in made.withLock({ $0.values }) { await provider.shutdown() }
+    }
+
     func opened(_ key: any IdentityKey) -> any IdentityKey {
         opened.withLock { $0 = key }
         return key

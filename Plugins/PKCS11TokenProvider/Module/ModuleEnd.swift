@@ -1,0 +1,67 @@
+import CertificateProviding
+import Dispatch
+import Glibc
+import Synchronization
+
+/// The orderly end of all modules of this process, before it exits.
+///
+/// A TPM without a resource manager keeps sessions that nobody has closed, and has three. And a thread that is inside a
+/// library when the process exits crashes: the exit handlers of the library, or of the OpenSSL that it uses, take apart
+/// what that thread is using.
+///
+/// So an exit handler of this room comes before those: it lets no call begin, waits for those that are going on, logs
+/// out, closes and finalises. Where a call does not end, the process exits without the other handlers.
+enum ModuleEnd {
+    /// How long it takes at most.
+    static let limit = Duration.seconds(2)
+
+    private static let outcome = Mutex<Bool?>(nil)
+
+    /// Ends all modules, once. Blocks, for at most ``limit``; whoever calls meanwhile waits for the same.
+    ///
+    /// - Returns: Whether no thread is inside any library any more.
+    @discardableResult
+    static func run() -> Bool {
+        outcome.withLock { outcome in
+            if let outcome { return outcome }
+            let hasEnded = endAll()
+            outcome = hasEnded
+            return hasEnded
+        }
+    }
+
+    private static func endAll() -> Bool {
+        let deadline = ContinuousClock.now + limit
+        let places = ModulePlace.beginEnd()
+        let ended = Mutex(0)
+        let group = DispatchGroup()
+        // A thread for each, since any of them may hang.
+        let executor = BlockingExecutor.threads(maximum: max(1, places.count))
+        for place in places {
+            group.enter()
+            executor.submit {
+                if place.end(by: deadline - reserve) { ended.withLock { $0 += 1 } }
+                group.leave()
+            }
+        }
+        let hasReleased = Releases.end(by: DispatchTime(deadline))
+        return group.wait(timeout: DispatchTime(deadline)) == .success && hasReleased
+            && ended.withLock { $0 } == places.count
+    }
+
+    /// What is left of the time for logging out, closing and finalising.
+    private static let reserve = Duration.milliseconds(300)
+
+    /// Lets the process end its modules when it exits. What is registered last is done first, so this is called
+    /// whenever a library may have registered something itself.
+    static func registerAtExit() {
+        on_exit(
+            { status, process in
+                // A child of this process has none of its threads.
+                guard UInt(bitPattern: process) == UInt(getpid()) else { return }
+                guard !ModuleEnd.run() else { return }
+                fflush(nil)
+                _exit(status)
+            }, UnsafeMutableRawPointer(bitPattern: UInt(getpid())))
+    }
+}

@@ -1,0 +1,67 @@
+import Glibc
+import Synchronization
+
+#if PKCS11
+    import PKCS11TokenProvider
+#endif
+
+/// The end of the command: sessions with tokens are closed before, however it comes.
+enum ProcessEnd {
+    /// Ends the process. Everything has been written by now.
+    static func end(_ status: Int32) -> Never {
+        endModules()
+        // Ending the usual way, OpenSSL would first take its tables apart.
+        _exit(status)
+    }
+
+    /// Lets a signal that ends the process end the use of tokens before. That takes two seconds at most, and a second
+    /// signal does not wait. One that is ignored, such as SIGHUP under nohup, stays ignored.
+    static func catchSignals() {
+        // A semaphore and no pipe: that would get the number of a standard stream that is closed.
+        guard sem_init(SignalWaiting.semaphore, 0, 0) == 0 else { return }
+        var thread = pthread_t()
+        let code = pthread_create(
+            &thread, nil,
+            { _ in
+                while sem_wait(SignalWaiting.semaphore) != 0 {}
+                ProcessEnd.endModules()
+                // The default by now: whoever waits for the process sees what it has died of.
+                kill(getpid(), SignalWaiting.number.load(ordering: .acquiring))
+                return nil
+            }, nil)
+        // Without it, signals end the process at once.
+        guard code == 0 else { return }
+        pthread_detach(thread)
+        // Made before a handler needs it.
+        SignalWaiting.number.store(0, ordering: .releasing)
+        for number in [SIGHUP, SIGINT, SIGTERM] {
+            var former = sigaction()
+            sigaction(number, nil, &former)
+            guard unsafeBitCast(former.__sigaction_handler.sa_handler, to: Int.self) != ignoredHandler else { continue }
+            var action = sigaction()
+            action.__sigaction_handler.sa_handler = { number in
+                // Only what is safe in a handler.
+                signal(number, SIG_DFL)
+                SignalWaiting.number.store(number, ordering: .releasing)
+                sem_post(SignalWaiting.semaphore)
+            }
+            // A vendor's library may not know that a call can be interrupted.
+            action.sa_flags = SA_RESTART
+            sigaction(number, &action, nil)
+        }
+    }
+
+    private static func endModules() {
+        #if PKCS11
+            PKCS11TokenProvider.shutDownAllModules()
+        #endif
+    }
+
+    private static var ignoredHandler: Int { unsafeBitCast(SIG_IGN, to: Int.self) }
+}
+
+/// What the handler tells the thread that waits. Global, since a handler is told nothing but the signal's number.
+private enum SignalWaiting {
+    nonisolated(unsafe) static let semaphore = UnsafeMutablePointer<sem_t>.allocate(capacity: 1)
+    static let number = Atomic<Int32>(0)
+}

@@ -1,0 +1,30 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// A service that signs on many threads, and is stopped in the middle of it.
+///
+/// Libraries take apart at the end of the process what threads inside them are using.
+@Suite(.serialized, .timeLimit(.minutes(5))) struct ServiceEndTests {
+    private static let rounds = ProcessInfo.processInfo.environment["CERTPROV_TEST_ROUNDS"].flatMap(Int.init) ?? 25
+
+    private static var program: String {
+        URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().deletingLastPathComponent()
+            .appending(path: "SigningService").path
+    }
+
+    @Test(.enabled(if: TestModule.installed.contains(.softhsm)), arguments: ["shutdown", "exit"])
+    func aServiceThatIsStoppedEndsInOrder(way: String) throws {
+        let farm = try TokenFarm.shared()
+        let module = TestModule.softhsm
+        let uri = "pkcs11:token=\(module.label(.main));object=p256"
+        for round in 0..<Self.rounds {
+            let service = try SpawnedProcess([Self.program, module.library, uri, farm.file("pin"), way])
+            try #require(service.readLine() == "ready", "round \(round)")
+            service.send(SIGTERM)
+            let status = service.wait(seconds: 10)
+            try #require(status == 0, "round \(round): \(status.map(String.init) ?? "no end"), \(service.readLine() ?? "")")
+        }
+    }
+}

@@ -1,0 +1,55 @@
+import CertificateProviding
+import Dispatch
+import Foundation
+import PKCS11TokenProvider
+import TestSupport
+
+/// A service that signs with a token on eight tasks until it gets SIGTERM, which a test sends it again and again.
+///
+///     SigningService MODULE URI PIN-FILE shutdown|exit
+///
+/// `shutdown` ends as a service should; `exit` as one that knows nothing of that, in the middle of its signatures.
+@main enum SigningService {
+    static func main() async throws {
+        let arguments = CommandLine.arguments
+        guard arguments.count == 5 else { throw CertificateProviderError(.configurationInvalid, "MODULE URI PIN-FILE shutdown|exit") }
+        signal(SIGTERM, SIG_IGN)
+        let source = DispatchSource.makeSignalSource(signal: SIGTERM, queue: DispatchQueue(label: "signals"))
+        let (terminations, continuation) = AsyncStream<Void>.makeStream()
+        let shutsDown = arguments[4] == "shutdown"
+        source.setEventHandler { @Sendable in
+            if !shutsDown { exit(0) }
+            continuation.yield()
+        }
+        source.resume()
+
+        let provider = PKCS11TokenProvider(environment: .testing(storage: InMemoryStorage()))
+        try provider.setParameters(
+            ProviderParameters([
+                "module-path": .init(arguments[1]), "uri": .init(arguments[2]),
+                "pin-source": .init("file:" + arguments[3]),
+            ]))
+        let key = try await provider.getCertificate(NoUserInteraction()).key
+        let scheme = key.signatureSchemes[0]
+        let tasks = (0..<8).map { number in
+            Task.detached { () async -> CertificateProviderError in
+                while true {
+                    do throws(CertificateProviderError) {
+                        _ = try await key.signature(for: [UInt8(number)], using: scheme)
+                    } catch { return error }
+                }
+            }
+        }
+        print("ready")
+        fflush(nil)
+        for await _ in terminations { break }
+        await provider.shutdown()
+        for task in tasks {
+            let error = await task.value
+            guard error.code == .operationNotAllowed else {
+                print("\(error)")
+                exit(1)
+            }
+        }
+    }
+}
