@@ -236,6 +236,7 @@ let package = Package(
             name: "PKCS11FaultTests",
             dependencies: [
                 "CertificateTLS", "FaultyModuleControl", "IdentityStore", "PKCS11TokenProvider", "TestSupport",
+                .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),

@@ -24,9 +24,8 @@ final class Tokens: Sendable {
         self.settings = settings
         self.environment = environment
         self.calls = ModuleCalls(timeout: settings.timeout)
-        // Of what a caller waits for, half is left for the login itself.
         let tried = TriedPINs(
-            storage: environment.storage, patience: settings.timeout / 2, logger: environment.logger)
+            storage: environment.storage, timeout: settings.timeout, now: environment.now, logger: environment.logger)
         self.policy = PINPolicy(tried: tried, logger: environment.logger)
         if settings.uri.pinValue != nil { environment.logger.warning("\(Settings.pinValueIsUnsafe)") }
     }

@@ -119,9 +119,11 @@ final class FaultyModule: Sendable {
 
     /// A provider that uses this module, as after a restart.
     func provider(
-        pin: String? = pin, storage: any IdentityStorage = InMemoryStorage(), _ settings: [String: String] = [:]
+        pin: String? = pin, storage: any IdentityStorage = InMemoryStorage(),
+        now: @escaping @Sendable () -> Date = { Date() }, _ settings: [String: String] = [:]
     ) throws -> PKCS11TokenProvider {
-        let environment = ProviderEnvironment.testing(storage: storage, variables: pin.map { ["PIN": $0] } ?? [:])
+        let environment = ProviderEnvironment.testing(
+            storage: storage, variables: pin.map { ["PIN": $0] } ?? [:], now: now)
         let provider = PKCS11TokenProvider(environment: environment)
         var parameters = ["module-path": path, "timeout": "60"]
         if pin != nil { parameters["pin-source"] = "env:PIN" }

@@ -1,6 +1,7 @@
 import CP11Kit
 import CertificateProviding
 import FaultyModuleControl
+import Foundation
 import PKCS11TokenProvider
 import TestSupport
 import Testing
@@ -32,12 +33,13 @@ import Testing
 
     /// Starts a process that runs to its end.
     private func run(
-        pin: String, on storage: InMemoryStorage, tokenPIN: String = FaultyModule.pin, flags: UInt = 0
+        pin: String, on storage: InMemoryStorage, tokenPIN: String = FaultyModule.pin, flags: UInt = 0,
+        daysLater days: Double = 0
     ) async throws -> (code: CertificateProviderError.Code?, pins: UInt32) {
         let module = try FaultyModule.withIdentity()
         module.control.set_token(0, "alpha", "0001", tokenPIN)
         module.control.set_flags(0, CK_FLAGS(flags), 0)
-        let provider = try module.provider(pin: pin, storage: storage)
+        let provider = try module.provider(pin: pin, storage: storage, now: { Date() + days * 86400 })
         let code = await code { _ = try await provider.getCertificate(NoUserInteraction()) }
         return (code, module.control.pins())
     }
@@ -52,15 +54,37 @@ import Testing
         }
     }
 
-    @Test(arguments: [true, false]) func aWrongPINIsSentTwiceAndNeverAgain(losingPower: Bool) async throws {
+    @Test(arguments: [true, false]) func aPINWithoutAnAnswerIsSentTwiceOnTheFirstDayAndThenOnceADay(
+        losingPower: Bool
+    ) async throws {
         var storage = InMemoryStorage()
         for _ in 0..<2 { storage = try await kill(pin: "9999", on: storage, losingPower: losingPower) }
         for _ in 0..<8 {
-            #expect(try await run(pin: "9999", on: storage) == (.interactionRequired, 0))
+            #expect(try await run(pin: "9999", on: storage) == (.operationNotAllowed, 0))
             storage = storage.afterCrash(losingPower: losingPower)
         }
         // Another PIN is another matter.
         #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
+        #expect(try await run(pin: "9999", on: storage, daysLater: 0.9) == (.operationNotAllowed, 0))
+        #expect(try await run(pin: "9999", on: storage, daysLater: 1.1) == (.pinIncorrect, 1))
+        #expect(try await run(pin: "9999", on: storage, daysLater: 9) == (.pinIncorrect, 0))
+    }
+
+    /// A service comes back by itself.
+    @Test func aRightPINWithoutAnAnswerIsTriedEachDay() async throws {
+        var storage = InMemoryStorage()
+        for _ in 0..<2 { storage = try await kill(pin: FaultyModule.pin, on: storage) }
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (.operationNotAllowed, 0))
+        #expect(try await run(pin: FaultyModule.pin, on: storage, daysLater: 1.1) == (nil, 1))
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
+    }
+
+    /// A battery is empty, and the clock begins anew.
+    @Test func aClockThatIsSetBackKeepsNoPINForEver() async throws {
+        var storage = InMemoryStorage()
+        for _ in 0..<2 { storage = try await kill(pin: FaultyModule.pin, on: storage) }
+        #expect(try await run(pin: FaultyModule.pin, on: storage, daysLater: -9000) == (.operationNotAllowed, 0))
+        #expect(try await run(pin: FaultyModule.pin, on: storage, daysLater: -8998.9) == (nil, 1))
     }
 
     @Test func aWrongPINThatIsAnsweredTheSecondTimeIsRejected() async throws {
@@ -69,34 +93,32 @@ import Testing
         for _ in 0..<8 { #expect(try await run(pin: "9999", on: storage) == (.pinIncorrect, 0)) }
     }
 
-    @Test func aPINThatTheTokenHasSeenAsWrongIsNotSentAgain() async throws {
+    @Test func aPINThatTheTokenHasCountedAsWrongSinceIsNotSentAgain() async throws {
         let storage = try await kill(pin: FaultyModule.pin, on: InMemoryStorage())
         for _ in 0..<3 {
             let result = try await run(pin: FaultyModule.pin, on: storage, flags: CKF_USER_PIN_COUNT_LOW)
-            #expect(result == (.interactionRequired, 0))
+            #expect(result == (.pinIncorrect, 0))
         }
-        // The token has not seen one after all, or has forgotten it.
-        #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
     }
 
     @Test func aPersonSettlesIt() async throws {
         var storage = InMemoryStorage()
         for _ in 0..<2 { storage = try await kill(pin: FaultyModule.pin, on: storage) }
-        #expect(try await run(pin: FaultyModule.pin, on: storage) == (.interactionRequired, 0))
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (.operationNotAllowed, 0))
         let module = try FaultyModule.withIdentity()
         let attended = try module.provider(pin: nil, storage: storage)
         #expect(try await attended.getCertificate(Person(FaultyModule.pin)).key.signsValidly())
         #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
     }
 
-    /// A PIN that was right is sent unwritten; where it is wrong by now, that costs no more than one that never was.
-    @Test func aPINThatWasChangedIsSentTwiceAtMost() async throws {
+    /// A PIN that was right is tried again after each login without an answer, a little later each time.
+    @Test func aPINThatWasChangedIsSentUntilItIsAnswered() async throws {
         var storage = InMemoryStorage()
         #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
         for _ in 0..<2 { storage = try await kill(pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN) }
-        for _ in 0..<8 {
+        for pins: UInt32 in [1, 0, 0, 0] {
             let result = try await run(pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN)
-            #expect(result == (.interactionRequired, 0))
+            #expect(result == (.pinIncorrect, pins))
         }
     }
 

@@ -3,6 +3,7 @@ import CertificateProviding
 import FaultyModuleControl
 import Foundation
 import PKCS11TokenProvider
+import Synchronization
 import TestSupport
 import Testing
 
@@ -34,24 +35,36 @@ import Testing
         #expect(module.control.tries_left(0) == 1)
     }
 
-    /// It was right until somebody changed it on the token.
-    @Test(arguments: [true, false]) func aPINThatWasRightIsSentTwiceAtMost(isSameProcess: Bool) async throws {
+    /// It was right until somebody changed it on the token. It may as well be the device that fails.
+    @Test(arguments: [true, false]) func aPINThatWasRightIsTriedLaterEachTime(isSameProcess: Bool) async throws {
         let module = try FaultyModule.withIdentity()
         let storage = InMemoryStorage()
-        let first = try module.provider(storage: storage)
+        let days = Atomic(0)
+        let start = Date(timeIntervalSince1970: 2_000_000_000)
+        let now = { @Sendable in start + TimeInterval(days.load(ordering: .relaxed)) * 86400 }
+        let hasty = ["timeout": "1"]
+        let first = try module.provider(storage: storage, now: now, hasty)
         let identity = try await first.getCertificate(NoUserInteraction())
         module.control.set_token(0, "alpha", "0001", "5678")
         module.control.set_flags(0, 0, Self.concealed)
         module.control.log_out(0)
         module.control.lose("C_Login", 10, CKR_DEVICE_ERROR)
-        for _ in 0..<5 {
-            if isSameProcess {
-                #expect(await code { _ = try await identity.key.signsValidly() } != nil)
-            } else {
-                let provider = try module.provider(storage: storage)
-                #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
+        func tryFiveTimes() async throws -> [CertificateProviderError.Code?] {
+            try await [0, 1, 2, 3, 4].asyncMap { _ in
+                let key = isSameProcess ? identity.key : nil
+                let provider = try module.provider(storage: storage, now: now, hasty)
+                return await code {
+                    if let key { _ = try await key.signsValidly() } else {
+                        _ = try await provider.getCertificate(NoUserInteraction())
+                    }
+                }
             }
         }
+        let codes = try await tryFiveTimes()
+        #expect(codes.dropFirst().allSatisfy { $0 == .operationNotAllowed }, "\(codes)")
+        #expect(module.control.tries_left(0) == 2)
+        days.store(1, ordering: .relaxed)
+        _ = try await tryFiveTimes()
         #expect(module.control.tries_left(0) == 1)
         // Until a person says what it is.
         module.control.lose("C_Login", 0, CKR_OK)
@@ -59,17 +72,47 @@ import Testing
         #expect(try await attended.getCertificate(Person("5678")).key.signsValidly())
     }
 
+    /// Two faults in a row, and many more, are no reason to need a person.
+    @Test(arguments: [
+        CKR_DEVICE_ERROR, CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_HOST_MEMORY, CKR_DEVICE_REMOVED, 0x8000_0001,
+    ])
+    func aDeviceThatWasBrokenForAWhileIsUsedAgain(answer: CK_RV) async throws {
+        for wasAccepted in [true, false] {
+            let module = try FaultyModule.withIdentity()
+            module.control.set_flags(0, 0, Self.concealed)
+            let storage = InMemoryStorage()
+            if wasAccepted { _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction()) }
+            module.fail("C_Login", answer, times: 1000)
+            for _ in 0..<12 {
+                let provider = try module.provider(storage: storage, ["timeout": "1"])
+                #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
+            }
+            module.fail("C_Login", answer, times: 0)
+            let later = Date() + (wasAccepted ? 10 : 86400)
+            let provider = try module.provider(storage: storage, now: { later })
+            #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+            // And nothing is left of it.
+            module.fail("C_Login", answer)
+            let next = try module.provider(storage: storage, now: { later })
+            _ = await code { _ = try await next.getCertificate(NoUserInteraction()) }
+            #expect(try await next.getCertificate(NoUserInteraction()).key.signsValidly())
+        }
+    }
+
     /// One signature sends the PIN once.
     @Test func oneForASignatureCostsOneTry() async throws {
         let module = try Self.moduleWithKeyThatAsksEachTime()
-        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        let now = Date(timeIntervalSince1970: 2_000_000_000)
+        let identity = try await module.provider(now: { now }, ["timeout": "1"]).getCertificate(NoUserInteraction())
         module.control.set_token(0, "alpha", "0001", "5678")
         module.control.set_flags(0, 0, Self.concealed)
         module.control.lose("C_Login", 10, CKR_DEVICE_ERROR)
         #expect(await code { _ = try await identity.key.signsValidly() } != nil)
         #expect(module.control.tries_left(0) == 2)
-        for _ in 0..<3 { #expect(await code { _ = try await identity.key.signsValidly() } != nil) }
-        #expect(module.control.tries_left(0) == 1)
+        for _ in 0..<3 {
+            #expect(await code { _ = try await identity.key.signsValidly() } == .operationNotAllowed)
+        }
+        #expect(module.control.tries_left(0) == 2)
     }
 
     /// And not the token's last.

@@ -61,7 +61,7 @@ import Testing
                 try await start(pin: "9999", isKilled: true, for: "nothing")
             }
         }
-        for _ in 0..<2 { try await start(pin: "9999", isKilled: true, for: "interactionRequired") }
+        for _ in 0..<2 { try await start(pin: "9999", isKilled: true, for: "operationNotAllowed") }
         #expect(try pins == 2)
     }
 }

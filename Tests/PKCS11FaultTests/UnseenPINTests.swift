@@ -62,20 +62,20 @@ import Testing
         _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
     }
 
-    /// It may be what has locked the token.
-    @Test func anUnknownPINThatMeetsALockIsLeftToAPerson() async throws {
+    /// It may be what has locked the token, and gets one more try then: what meets the lock is not looked at.
+    @Test(arguments: [FaultyModule.pin, "9999"]) func anUnknownPINThatMeetsALockIsTriedOnceMore(pin: String) async throws {
         let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, 0, Self.concealed)
         let storage = InMemoryStorage()
-        module.fail("C_Login", CKR_PIN_LOCKED)
-        let codes = try await [0, 1, 2].asyncMap { _ in
-            let provider = try module.provider(storage: storage)
+        module.fail("C_Login", CKR_PIN_LOCKED, times: 3)
+        let codes = try await [0, 1, 2, 3, 4].asyncMap { _ in
+            let provider = try module.provider(pin: pin, storage: storage)
             return await code { _ = try await provider.getCertificate(NoUserInteraction()) }
         }
-        #expect(codes == [.pinLocked, .interactionRequired, .interactionRequired])
-        #expect(module.calls("C_Login") == 1)
-        _ = try await module.provider(pin: nil, storage: storage).getCertificate(Person(FaultyModule.pin))
-        _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
+        let last: CertificateProviderError.Code? = pin == FaultyModule.pin ? nil : .pinIncorrect
+        #expect(codes == [.pinLocked, .pinLocked, .pinLocked, last, last])
+        // Three of them met the lock.
+        #expect(module.control.pins() == 3 + (pin == FaultyModule.pin ? 2 : 1))
     }
 
     /// The serial number says which card it is, and what it is called does not.

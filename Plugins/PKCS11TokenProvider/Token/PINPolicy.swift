@@ -1,5 +1,6 @@
 import CP11Kit
 import CertificateProviding
+import FoundationEssentials
 import Logging
 
 /// Decides whether a PIN may be sent to a token. A token locks after a few wrong ones, and some can never be unlocked.
@@ -20,58 +21,60 @@ struct PINPolicy: Sendable {
     ///
     /// - Throws: `pinLocked`, and `pinFinalTry` where `isInsisting` is false.
     func check(_ slot: Slot, isInsisting: Bool) throws(CertificateProviderError) {
-        let token = slot.displayName
-        if slot.has(UInt(CKF_USER_PIN_LOCKED)) {
-            throw CertificateProviderError(
-                .pinLocked,
-                "The PIN of the token '\(token)' is locked; unblock it with its PUK or SO PIN, or wait where it unlocks "
-                    + "itself.")
-        }
-        if slot.has(UInt(CKF_USER_PIN_FINAL_TRY)), !isInsisting {
-            throw CertificateProviderError(
-                .pinFinalTry,
-                "One more wrong PIN locks the token '\(token)', so none is sent from a configuration; log in once by hand "
-                    + "with the right one (pin-source=prompt).")
-        }
+        if slot.has(UInt(CKF_USER_PIN_LOCKED)) { throw refusal(.locked, slot.displayName) }
+        if slot.has(UInt(CKF_USER_PIN_FINAL_TRY)), !isInsisting { throw refusal(.finalTry, slot.displayName) }
     }
 
-    /// Permits to send a PIN that nobody has just typed in. It is written down where that has to be, since flags lie.
+    /// Permits to send a PIN that nobody has just typed in, by ``PINRule``. It is written down where that has to be.
+    /// Waits for other processes, and for a time that is near.
     ///
     /// - Parameters:
     ///   - slot: The token as it is now.
     ///   - now: Looks at it again: another process may have tried a PIN meanwhile.
     /// - Throws: As ``check(_:isInsisting:)``; `pinIncorrect` for a PIN that this token has rejected before or that is
-    ///   none of its PINs; `operationNotAllowed` while another one is being tried, and
-    ///   `interactionRequired` for one whose result is not known.
+    ///   none of its PINs; `operationNotAllowed` while another one is being tried, and before the time at which one may
+    ///   be tried again whose result is not known.
     func admit(
         _ remembered: Remembered, to slot: Slot, now: () -> Slot?
     ) throws(CertificateProviderError) -> TriedPINs.Attempt {
         if !remembered.isKnown { try checkLength(of: remembered.pin, for: slot) }
         let token = slot.displayName
-        let outcome = try tried.begin(remembered, for: slot.identity) {
-            hasWaited throws(CertificateProviderError) in
-            let slot = hasWaited ? now() ?? slot : slot
-            try check(slot, isInsisting: false)
-            if slot.has(UInt(CKF_USER_PIN_COUNT_LOW)) {
+        switch try tried.begin(remembered, for: slot, look: now) {
+        case .permitted(let attempt):
+            if slot.hasSeenWrongPIN {
                 logger.warning("the token has seen a wrong PIN", metadata: ["token": "\(token)"])
             }
-            return slot.hasSeenWrongPIN
-        }
-        switch outcome {
-        case .permitted(let attempt): return attempt
-        case .rejected:
-            throw CertificateProviderError(
-                .pinIncorrect,
-                "The token '\(token)' has rejected the configured PIN before, and it is not sent again; correct "
-                    + "'pin-source', or log in once by hand where it is right by now (pin-source=prompt).")
+            return attempt
         case .busy:
             throw CertificateProviderError(
                 .operationNotAllowed, "Another login to the token '\(token)' has not come to its end; try again.")
-        case .interrupted:
-            throw CertificateProviderError(
-                .interactionRequired,
-                "Logins to the token '\(token)' with the configured PIN were interrupted, or met a locked token, and whether "
-                    + "it is right is not known; log in once by hand (pin-source=prompt).")
+        case .refused(let verdict): throw refusal(verdict, token)
+        }
+    }
+
+    private func refusal(_ verdict: PINRule.Verdict, _ token: String) -> CertificateProviderError {
+        switch verdict {
+        case .locked:
+            CertificateProviderError(
+                .pinLocked,
+                "The PIN of the token '\(token)' is locked; unblock it with its PUK or SO PIN, or wait where it unlocks "
+                    + "itself.")
+        case .finalTry:
+            CertificateProviderError(
+                .pinFinalTry,
+                "One more wrong PIN locks the token '\(token)', so none is sent from a configuration; log in once by hand "
+                    + "with the right one (pin-source=prompt).")
+        case .wait(let time):
+            CertificateProviderError(
+                .operationNotAllowed,
+                "The last logins to the token '\(token)' got no answer, so it is not known whether the configured PIN is "
+                    + "right. The next try is permitted at \(time.formatted(.iso8601)); to try before, log in by hand "
+                    + "(pin-source=prompt).")
+        case .rejected, .countedAsWrong, .send:
+            CertificateProviderError(
+                .pinIncorrect,
+                "The token '\(token)' has rejected the configured PIN before, and it is not sent again; correct "
+                    + "'pin-source', or log in once by hand where it is right by now (pin-source=prompt).")
         }
     }
 
@@ -105,6 +108,12 @@ struct PINPolicy: Sendable {
 
 extension Slot {
     private static let counts = UInt(CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY | CKF_USER_PIN_LOCKED)
+
+    func countOfWrongPINs(isShown: Bool) -> PINRule.Count {
+        PINRule.Count(
+            isShown: isShown || hasSeenWrongPIN, isLow: hasSeenWrongPIN, isFinal: has(UInt(CKF_USER_PIN_FINAL_TRY)),
+            isLocked: has(UInt(CKF_USER_PIN_LOCKED)))
+    }
 
     /// Whether the token shows that it has counted a wrong PIN. Not all that count do.
     var hasSeenWrongPIN: Bool { has(Self.counts) }

@@ -2,14 +2,26 @@ import CertificateProviding
 import Crypto
 import Glibc
 
-/// The records of what became of PINs, one for each token, in the identity store.
+/// The records of what became of PINs, one for each serial number, in the identity store.
 struct PINRecords: Sendable {
     let storage: any IdentityStorage
-    /// How long to wait for a claim.
-    let patience: Duration
+    /// How long to wait for a claim, where nothing else limits it.
+    let timeout: Duration
 
     /// In microseconds.
     private static let pause: useconds_t = 2000
+    /// How often those who wait look whether somebody else's login has told what they wait for.
+    private static let pausesPerLook = 16
+    /// What is left of a caller's time for saying that it was in vain.
+    private static let reserve = Duration.milliseconds(250)
+
+    enum Turn {
+        case mine(RecordClaim)
+        /// What was waited for has become known meanwhile.
+        case known
+        /// Another process, or another provider in this one, has it all the time.
+        case busy
+    }
 
     subscript(token: Slot.Identity) -> PINRecord {
         get throws(CertificateProviderError) {
@@ -29,17 +41,27 @@ struct PINRecords: Sendable {
         }
     }
 
-    /// Returns `nil` while another process, or another provider in this one, has it all the time.
-    func claim(
-        of token: Slot.Identity, _ hasWaited: inout Bool
-    ) throws(CertificateProviderError) -> RecordClaim? {
-        let end = ContinuousClock.now + patience
-        while true {
-            if let claim = try storage.claimRecord(named: Self.name(of: token)) { return claim }
-            guard ContinuousClock.now < end else { return nil }
+    /// Waits for a turn at trying PINs on a token, for as long as the caller of this work waits.
+    ///
+    /// - Parameters:
+    ///   - hasWaited: Becomes true where it was not there at once.
+    ///   - isKnown: Whether a record, which has changed since, tells what is waited for.
+    func turn(
+        at token: Slot.Identity, _ hasWaited: inout Bool, unless isKnown: (PINRecord) -> Bool
+    ) throws(CertificateProviderError) -> Turn {
+        let end = (ModuleCalls.deadline ?? .now + timeout) - Self.reserve
+        var logins: UInt32?
+        for round in 0... {
+            if let claim = try storage.claimRecord(named: Self.name(of: token)) { return .mine(claim) }
+            if round % Self.pausesPerLook == 0, let record = try? self[token] {
+                if let logins, logins != record.logins, isKnown(record) { return .known }
+                logins = logins ?? record.logins
+            }
+            guard ContinuousClock.now < end else { break }
             hasWaited = true
             usleep(Self.pause)
         }
+        return .busy
     }
 
     /// By the serial number alone, where the token has one: a card that is given another label, or is seen through

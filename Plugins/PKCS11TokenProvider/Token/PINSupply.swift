@@ -86,12 +86,12 @@ final class PINSupply: Sendable {
             } else if error.code == CKR_PIN_LOCKED {
                 policy.tried.leaveLocked(attempt)
             } else {
-                policy.tried.takeBack(attempt, isSure: error.leavesPINUnseen)
+                if error.leavesPINUnseen { policy.tried.takeBack(attempt) } else { policy.tried.leaveUnanswered(attempt) }
             }
             throw CertificateProviderError(error, token: slot.displayName)
         }
         keep(attempt.pin, isProven: isProven, isPersons: remembered.isPersons)
-        if isProven { policy.tried.accept(attempt) } else { policy.tried.takeBack(attempt, isSure: true) }
+        if isProven { policy.tried.accept(attempt) } else { policy.tried.takeBack(attempt) }
     }
 
     private func insist(
@@ -177,7 +177,7 @@ extension CryptokiError {
         // It did not come to the login.
         guard function == "C_Login" else { return true }
         switch origin {
-        case .notMade: return true
+        case .notMade, .ended: return true
         case .inferred: return false
         default: break
         }

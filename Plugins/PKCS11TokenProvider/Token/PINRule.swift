@@ -1,0 +1,72 @@
+import FoundationEssentials
+
+/// Whether a configured PIN may be sent to a token by itself: the table of the security page.
+///
+/// A PIN that the token has rejected is never sent again by itself. A login whose answer is not known is another thing:
+/// the device failed, the time was over, the process was killed. Then the PIN may be right, and a service that never
+/// sent it again would be down until a person comes. It may also be wrong and counted, so that the tries are limited:
+/// by what the token shows of its count, or else by time.
+enum PINRule {
+    /// What this store knows of a PIN on one token.
+    struct PIN: Equatable {
+        /// By this token, or by another one with its serial number where this one has not accepted the PIN.
+        var isRejected = false
+        /// By exactly this token, as far as one byte shows.
+        var isAccepted = false
+        var unanswered: Unanswered?
+    }
+
+    /// Logins since the last answer.
+    struct Unanswered: Equatable {
+        var count: UInt16
+        /// When the last one was made.
+        var last: Date
+        /// Whether the token showed a wrong PIN (`CKF_USER_PIN_COUNT_LOW`) before the last one.
+        var wasCountLow: Bool
+    }
+
+    /// What is known of a token's count of wrong PINs.
+    struct Count: Equatable {
+        /// Whether this store has ever seen the token set one of the flags. Some never do, and count all the same.
+        var isShown = false
+        /// The flags as they are now: a wrong PIN was counted, one try is left, none is.
+        var isLow = false
+        var isFinal = false
+        var isLocked = false
+    }
+
+    enum Verdict: Equatable {
+        case send
+        /// The last logins had no answer: not before this time.
+        case wait(until: Date)
+        /// The token has rejected the PIN before.
+        case rejected
+        /// The token has counted a wrong PIN since the login that had no answer: that was it.
+        case countedAsWrong
+        /// One try is left, which is a person's.
+        case finalTry
+        case locked
+    }
+
+    /// One row after the other; the first that fits.
+    static func verdict(on pin: PIN, _ count: Count, now: Date) -> Verdict {
+        if count.isLocked { return .locked }
+        if count.isFinal { return .finalTry }
+        if pin.isRejected { return .rejected }
+        guard let unanswered = pin.unanswered else { return .send }
+        if count.isLow, !unanswered.wasCountLow { return .countedAsWrong }
+        if pin.isAccepted || count.isShown && !count.isLow { return wait(backoff(unanswered), now) }
+        // It conceals its count, or shows no more than it did before.
+        if unanswered.count < 2 { return .send }
+        return wait(unanswered.last + day, now)
+    }
+
+    /// From a second to an hour, doubled with each login.
+    private static func backoff(_ unanswered: Unanswered) -> Date {
+        unanswered.last + min(TimeInterval(1 << min(unanswered.count - 1, 12)), 3600)
+    }
+
+    private static let day: TimeInterval = 86400
+
+    private static func wait(_ time: Date, _ now: Date) -> Verdict { time <= now ? .send : .wait(until: time) }
+}
