@@ -2,6 +2,7 @@ import CP11Kit
 import CertificateProviding
 import Dispatch
 import Glibc
+import Logging
 import Synchronization
 
 extension Tokens {
@@ -27,8 +28,16 @@ extension Tokens {
         let silent = failures.count - before
         // Where the token is there that is meant, it does not matter what is in other readers.
         let isFound = settings.uri.namesToken && looks.contains { !$0.0.slots.isEmpty }
-        if !isFound { failures += looks.flatMap(\.1) }
         state.withLock { $0.unmatched = Unmatched(looks.map(\.0), silent: silent) }
+        if isFound {
+            // Nor in other modules, which a host may have for devices that it has not.
+            for failure in failures[before...] {
+                environment.logger.debug("a module was not looked at", metadata: ["reason": "\(failure)"])
+            }
+            failures.removeSubrange(before...)
+        } else {
+            failures += looks.flatMap(\.1)
+        }
         return distinct(looks.flatMap(\.0.slots)).map { slot in
             let token = token(in: slot)
             return (token, token.asUsed(slot))

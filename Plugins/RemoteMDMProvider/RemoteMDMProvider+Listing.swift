@@ -22,9 +22,11 @@ extension RemoteMDMProvider: IdentityListing {
                 }
                 list.remarks += pending.flatMap { Self.remark(on: $0, entry, settings) }.map { [$0] } ?? []
                 if entry == nil, try isServerUnknown(settings) {
-                    list.remarks.append(
-                        "Nothing says yet how to know \(settings.server.authority): the first enrolment needs a person at a terminal "
-                            + "who confirms its authority, or set 'ca-fingerprint' or 'trust-anchors'.")
+                    let remark =
+                        "No trust anchor is configured for \(settings.server.authority): the first enrolment needs a person "
+                        + "at a terminal who confirms its authority. Set 'ca-fingerprint' or 'trust-anchors'."
+                    list.remarks.append(remark)
+                    list.choice = .failure(CertificateProviderError(.interactionRequired, remark, provider: id))
                 }
                 return list
             }

@@ -73,6 +73,10 @@ static void mark(const char *variable) {
 void count_pin(void) {
     state.pins++;
     mark("FAULTY_MODULE_PINS");
+    // How long the token takes for it, as cards do.
+    const char *milliseconds = getenv("FAULTY_MODULE_LOGIN");
+    long time = milliseconds ? atol(milliseconds) : 0;
+    nanosleep(&(struct timespec){.tv_sec = time / 1000, .tv_nsec = time % 1000 * 1000000}, NULL);
 }
 
 void end_slowly(void) {

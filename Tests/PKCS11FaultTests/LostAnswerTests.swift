@@ -54,7 +54,9 @@ import Testing
                 let key = isSameProcess ? identity.key : nil
                 let provider = try module.provider(storage: storage, now: now, hasty)
                 return await code {
-                    if let key { _ = try await key.signsValidly() } else {
+                    if let key {
+                        _ = try await key.signsValidly()
+                    } else {
                         _ = try await provider.getCertificate(NoUserInteraction())
                     }
                 }

@@ -33,7 +33,8 @@ import Testing
         row("locked: not sent", accepted: true, locked: true, then: .locked),
         row("one try left: not sent", accepted: true, shown: true, low: true, final: true, then: .finalTry),
         row("rejected: never again", rejected: true, then: .rejected),
-        row("rejected, and a login without an answer: never again", rejected: true, unanswered(1, 1e9), then: .rejected),
+        row(
+            "rejected, and a login without an answer: never again", rejected: true, unanswered(1, 1e9), then: .rejected),
         row("nothing known: sent", then: .send),
         row("nothing known, count shown: sent", shown: true, low: true, then: .send),
         row("accepted: sent", accepted: true, then: .send),
@@ -41,7 +42,9 @@ import Testing
 
         row("accepted, no answer: after a second", accepted: true, unanswered(1), then: .wait(until: now + 1)),
         row("accepted, no answer, a second later: sent", accepted: true, unanswered(1, 1), then: .send),
-        row("accepted, five without an answer: after 16 seconds", accepted: true, unanswered(5), then: .wait(until: now + 16)),
+        row(
+            "accepted, five without an answer: after 16 seconds", accepted: true, unanswered(5),
+            then: .wait(until: now + 16)),
         row("accepted, counted since: that was it", accepted: true, unanswered(1), low: true, then: .countedAsWrong),
         row(
             "accepted, count low before and after: after a second", accepted: true, unanswered(1, low: true), low: true,
@@ -52,7 +55,8 @@ import Testing
 
         row("no answer, counted since: that was it", unanswered(1), shown: true, low: true, then: .countedAsWrong),
         row("no answer, counted since, days ago: that was it", unanswered(4, 1e6), low: true, then: .countedAsWrong),
-        row("no answer, count shown and clear: after a second", unanswered(1), shown: true, then: .wait(until: now + 1)),
+        row(
+            "no answer, count shown and clear: after a second", unanswered(1), shown: true, then: .wait(until: now + 1)),
         row("no answer, count shown and clear, later: sent", unanswered(1, 1), shown: true, then: .send),
         row("many, count shown and clear: after an hour", unanswered(40), shown: true, then: .wait(until: now + 3600)),
 
@@ -60,7 +64,9 @@ import Testing
         row("two, count concealed: after a day", unanswered(2), then: .wait(until: now + 86400)),
         row("two, count concealed, a day later: sent", unanswered(2, 86400), then: .send),
         row("many, count concealed: after a day", unanswered(.max), then: .wait(until: now + 86400)),
-        row("no answer, count low before and after: once more", unanswered(1, low: true), shown: true, low: true, then: .send),
+        row(
+            "no answer, count low before and after: once more", unanswered(1, low: true), shown: true, low: true,
+            then: .send),
         row(
             "two, count low before and after: after a day", unanswered(2, low: true), shown: true, low: true,
             then: .wait(until: now + 86400)),

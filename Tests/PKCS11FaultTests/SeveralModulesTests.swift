@@ -1,3 +1,4 @@
+import CP11Kit
 import CertificateProviding
 import FaultyModuleControl
 import Foundation
@@ -51,6 +52,17 @@ import Testing
         let values = ["uri": uri, "timeout": "6", "login": "never"]
         try provider.setParameters(ProviderParameters(values.mapValues { .init($0) }))
         return provider
+    }
+
+    /// A host has modules for devices that it has not.
+    @Test func oneThatDoesNotStartIsNoFaultOfATokenThatIsNamed() async throws {
+        first.fail("C_Initialize", CKR_DEVICE_ERROR, times: 4)
+        defer { first.fail("C_Initialize", CKR_OK, times: 0) }
+        let list = try await provider("pkcs11:token=second").listIdentities()
+        #expect(list.failures.isEmpty && list.identities.count == 1, "\(list.failures)")
+        // Of all tokens something is missing.
+        let all = try await provider().listIdentities()
+        #expect(all.failures.map(\.code) == [.unavailable] && all.identities.count == 1, "\(all.failures)")
     }
 
     @Test func oneThatHangsHidesNoOther() async throws {

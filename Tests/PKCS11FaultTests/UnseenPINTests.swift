@@ -63,7 +63,9 @@ import Testing
     }
 
     /// It may be what has locked the token, and gets one more try then: what meets the lock is not looked at.
-    @Test(arguments: [FaultyModule.pin, "9999"]) func anUnknownPINThatMeetsALockIsTriedOnceMore(pin: String) async throws {
+    @Test(arguments: [FaultyModule.pin, "9999"]) func anUnknownPINThatMeetsALockIsTriedOnceMore(pin: String)
+        async throws
+    {
         let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, 0, Self.concealed)
         let storage = InMemoryStorage()

@@ -24,7 +24,8 @@ import Testing
             try #require(service.readLine() == "ready", "round \(round)")
             service.send(SIGTERM)
             let status = service.wait(seconds: 10)
-            try #require(status == 0, "round \(round): \(status.map(String.init) ?? "no end"), \(service.readLine() ?? "")")
+            try #require(
+                status == 0, "round \(round): \(status.map(String.init) ?? "no end"), \(service.readLine() ?? "")")
         }
     }
 }

@@ -12,7 +12,9 @@ import TestSupport
 @main enum SigningService {
     static func main() async throws {
         let arguments = CommandLine.arguments
-        guard arguments.count == 5 else { throw CertificateProviderError(.configurationInvalid, "MODULE URI PIN-FILE shutdown|exit") }
+        guard arguments.count == 5 else {
+            throw CertificateProviderError(.configurationInvalid, "MODULE URI PIN-FILE shutdown|exit")
+        }
         signal(SIGTERM, SIG_IGN)
         let source = DispatchSource.makeSignalSource(signal: SIGTERM, queue: DispatchQueue(label: "signals"))
         let (terminations, continuation) = AsyncStream<Void>.makeStream()

@@ -207,7 +207,8 @@ struct PINRecord {
     private mutating func remove(_ pin: SecretBytes, on token: Slot.Identity, _ standing: Standing? = nil) {
         let (hash, name) = (hash(of: pin), token.recordKey)
         entries.removeAll { entry in
-            hash == entry.hash && [name, Self.anyToken].contains(entry.token) && standing ?? entry.standing == entry.standing
+            hash == entry.hash && [name, Self.anyToken].contains(entry.token)
+                && standing ?? entry.standing == entry.standing
         }
     }
 

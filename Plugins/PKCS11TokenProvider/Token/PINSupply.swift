@@ -86,7 +86,11 @@ final class PINSupply: Sendable {
             } else if error.code == CKR_PIN_LOCKED {
                 policy.tried.leaveLocked(attempt)
             } else {
-                if error.leavesPINUnseen { policy.tried.takeBack(attempt) } else { policy.tried.leaveUnanswered(attempt) }
+                if error.leavesPINUnseen {
+                    policy.tried.takeBack(attempt)
+                } else {
+                    policy.tried.leaveUnanswered(attempt)
+                }
             }
             throw CertificateProviderError(error, token: slot.displayName)
         }

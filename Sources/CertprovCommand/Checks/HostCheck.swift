@@ -62,9 +62,21 @@ struct HostCheck {
             findings.append(.error("configuration", error))
         }
         for configured in configuration.providers { findings += ParameterCheck(context, configured).run() }
+        // What needs a person is an error where 'fetch' would come to it.
+        var isSettled = false
+        var failure: CertificateProviderError?
+        if !manager.providers.isEmpty {
+            do throws(CertificateProviderError) { isSettled = try manager.storedIdentity() != nil } catch {
+                failure = error
+            }
+        }
         for provider in manager.providers {
             let parameters = configuration.providers.first { $0.id == provider.id }?.parameters
-            findings += await check(provider, parameters?.plannedRenewal(provider: provider.id))
+            let plan = parameters?.plannedRenewal(provider: provider.id)
+            findings += await check(provider, plan, isSettled: &isSettled)
+        }
+        if let failure, !findings.contains(where: { $0.severity == .error && $0.code == failure.code }) {
+            findings.append(.error(failure.provider.map { "\($0)" } ?? "stored", failure))
         }
         if let host = configuration.host, let port = configuration.port {
             findings.append(PortCheck(host: host, port: port).run())
@@ -84,7 +96,10 @@ struct HostCheck {
                 .configurationInvalid, "\(shown) can be changed by others; run: chmod go-w \(path.shellQuoted)"))
     }
 
-    private func check(_ provider: any CertificateProvider, _ plan: RenewalPolicy?) async -> [Finding] {
+    /// - Parameter isSettled: Whether 'fetch' takes an identity that is stored, or one of a provider before this one.
+    private func check(
+        _ provider: any CertificateProvider, _ plan: RenewalPolicy?, isSettled: inout Bool
+    ) async -> [Finding] {
         guard let listing = provider as? any IdentityListing else {
             do throws(CertificateProviderError) {
                 guard let identity = try provider.getStoredCertificate() else {
@@ -95,11 +110,14 @@ struct HostCheck {
                 return [.error("\(provider.id)", error)]
             }
         }
-        return findings(await listing.listIdentities(), plan, of: provider.id)
+        let list = await listing.listIdentities()
+        defer { if case .success? = list.choice { isSettled = true } }
+        return findings(list, plan, of: provider.id, isSettled: isSettled)
     }
 
-    private func findings(_ list: IdentityList, _ plan: RenewalPolicy?, of id: ProviderID) -> [Finding] {
-        let stored = list.identities.first { $0.isStored }
+    private func findings(
+        _ list: IdentityList, _ plan: RenewalPolicy?, of id: ProviderID, isSettled: Bool
+    ) -> [Finding] {
         let chosen = try? list.choice?.get()
         var findings = list.identities.map { identity in
             let finding = expiry(identity, plan, "\(id) \(identity.isStored ? "stored" : "available")")
@@ -108,22 +126,23 @@ struct HostCheck {
                 identity.isStored || chosen == nil || identity.certificateChain == chosen?.certificateChain
             return isInUse ? finding : finding.asWarning
         }
-        findings += list.failures.map { failure($0, id) }
+        findings += list.failures.map { failure($0, id, isSettled) }
         if case .failure(let error)? = list.choice,
             !list.failures.contains(where: { $0.code == error.code && $0.message == error.message }),
             !findings.contains(where: { $0.severity == .error && $0.detail == error.message })
         {
-            // The stored one is used until somebody asks for another.
-            let finding = failure(error, id)
-            findings.append(stored == nil ? finding : finding.asWarning)
+            // What is stored is used until somebody asks for another.
+            let finding = failure(error, id, isSettled)
+            findings.append(isSettled ? finding.asWarning : finding)
         }
         if findings.isEmpty, list.remarks.isEmpty { findings.append(.warning("\(id)", "There is no identity yet.")) }
-        return findings + list.remarks.map { .warning("\(id)", $0) }
+        let remarks = list.remarks.filter { remark in !findings.contains { $0.detail == remark } }
+        return findings + remarks.map { .warning("\(id)", $0) }
     }
 
-    private func failure(_ error: CertificateProviderError, _ id: ProviderID) -> Finding {
-        guard error.code == .interactionRequired else { return .error("\(id)", error) }
-        return .warning("\(id)", "A person would be asked, so that nothing can be said beforehand.")
+    private func failure(_ error: CertificateProviderError, _ id: ProviderID, _ isSettled: Bool) -> Finding {
+        let finding = Finding.error("\(id)", error)
+        return error.code == .interactionRequired && isSettled ? finding.asWarning : finding
     }
 
     private func expiry(_ identity: ListedIdentity, _ plan: RenewalPolicy?, _ what: String) -> Finding {

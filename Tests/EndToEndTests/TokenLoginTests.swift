@@ -1,0 +1,125 @@
+import Foundation
+import Glibc
+import Testing
+
+/// The command and a token whose logins take a while, or end with the process. Each process has the token for itself;
+/// what they share is the store.
+@Suite struct TokenLoginTests {
+    private let sandbox: Sandbox
+    private static let library = URL(filePath: BuiltCommand.path).deletingLastPathComponent()
+        .appending(path: "libFaultyModule.so").path
+
+    init() throws {
+        sandbox = try Sandbox()
+        try sandbox.write("1234\n", to: "pin")
+        try sandbox.write("9999\n", to: "wrong-pin")
+        let made = try sandbox.shell(
+            """
+            set -eu
+            openssl pkcs8 -topk8 -nocrypt -in $1/ec.key -outform der -out "$HOME/key"
+            openssl x509 -in $1/ec.pem -outform der -out "$HOME/certificate"
+            """, Fixtures.path(""))
+        try #require(made.status == 0, "\(made)")
+    }
+
+    private func arguments(_ command: String, pin: String? = "pin", module: String = library) -> [String] {
+        [BuiltCommand.path, command, "--uri", "pkcs11:token=remote", "--set", "module-path=\(module)"]
+            + (pin.map { ["--set", "pin-source=file:\(sandbox.path)/\($0)"] } ?? [])
+    }
+
+    private func variables(_ more: [String: String] = [:]) -> [String: String] {
+        ["FAULTY_MODULE_TOKEN": sandbox.path + "/home", "FAULTY_MODULE_PINS": sandbox.path + "/pins"].merging(more) {
+            $1
+        }
+    }
+
+    private func run(_ command: String, pin: String? = "pin", _ more: [String: String] = [:]) throws -> Output {
+        try sandbox.run(arguments(command, pin: pin), with: variables(more))
+    }
+
+    /// How many PINs the token has looked at.
+    private var pins: Int { (try? Data(contentsOf: URL(filePath: sandbox.path + "/pins")).count) ?? 0 }
+
+    /// Whatever makes `fetch` fail without a person.
+    @Test func checkSaysWhatFetchWouldFailFor() throws {
+        #expect(try run("check").status == 0)
+        // No PIN is configured.
+        #expect(try run("fetch", pin: nil).status == 77)
+        let asked = try run("check", pin: nil)
+        #expect(asked.status == 77 && asked.stdout.contains("error"), "\(asked)")
+        // Two logins have had no answer.
+        try FileManager.default.removeItem(atPath: sandbox.store)
+        for _ in 0..<2 {
+            let crashed = try run("fetch", ["FAULTY_MODULE_CRASH": "C_Login"])
+            #expect(crashed.status == 1, "\(crashed)")
+        }
+        let checked = try run("check")
+        #expect(checked.status == 75 && checked.stdout.contains("got no answer"), "\(checked)")
+        let fetched = try run("fetch")
+        #expect(fetched.status == 75 && fetched.stderr.contains("The next try is permitted at"), "\(fetched)")
+        // The one of the first check, and the two whose answers were lost.
+        #expect(pins == 3)
+    }
+
+    /// A token that takes half a second for a login, and a PIN of which nothing is known yet.
+    @Test func fiftyAtOnceHaveTheirIdentity() throws {
+        let processes = try (0..<50).map { _ in
+            try sandbox.start(arguments("fetch"), with: variables(["FAULTY_MODULE_LOGIN": "500"]))
+        }
+        let outputs = processes.map { $0.wait() }
+        let failed = outputs.filter { $0.status != 0 }
+        #expect(failed.isEmpty, "\(failed.count): \(failed.first?.description ?? "")")
+    }
+
+    @Test func fiftyAtOnceSendAWrongPINOnce() throws {
+        let processes = try (0..<50).map { _ in
+            try sandbox.start(arguments("fetch", pin: "wrong-pin"), with: variables(["FAULTY_MODULE_LOGIN": "500"]))
+        }
+        let outputs = processes.map { $0.wait() }
+        let others = outputs.filter { $0.status != 77 || !$0.stderr.contains("[pinIncorrect]") }
+        #expect(others.isEmpty, "\(others.count): \(others.first?.description ?? "")")
+        #expect(pins == 1)
+    }
+
+    /// The answer comes within two seconds, and is known afterwards.
+    @Test(arguments: [SIGTERM, SIGINT, SIGHUP]) func aSignalLeavesALoginItsAnswer(signal: Int32) throws {
+        let process = try sandbox.start(
+            arguments("fetch", pin: "wrong-pin"), with: variables(["FAULTY_MODULE_LOGIN": "1000"]))
+        while pins == 0, !process.hasEnded { usleep(1000) }
+        process.kill(signal)
+        let output = process.wait()
+        #expect(output.signal == signal, "\(output)")
+        let next = try run("fetch", pin: "wrong-pin")
+        #expect(next.status == 77 && next.stderr.contains("[pinIncorrect]"), "\(next)")
+        #expect(pins == 1)
+    }
+
+    /// Nor does the command's own timeout lose it.
+    @Test func aTimeoutLeavesALoginItsAnswer() throws {
+        let output = try sandbox.run(
+            arguments("fetch", pin: "wrong-pin") + ["--set", "timeout=1"],
+            with: variables(["FAULTY_MODULE_LOGIN": "1500"]))
+        #expect(output.status == 75, "\(output)")
+        let next = try run("fetch", pin: "wrong-pin")
+        #expect(next.status == 77 && next.stderr.contains("[pinIncorrect]"), "\(next)")
+        #expect(pins == 1)
+    }
+
+    /// What a module hears at the end, by the notes of OpenSC's module that stands before it.
+    @Test(arguments: [("list", "pin", 0), ("fetch", "pin", 0), ("check", "pin", 0), ("fetch", "wrong-pin", 77)])
+    func whatWasOpenedIsClosed(command: String, pin: String, status: Int32) throws {
+        let notes = sandbox.path + "/notes"
+        let found = try sandbox.shell("find /usr/lib -name pkcs11-spy.so | head -1")
+        let spy = found.stdout.trimmingCharacters(in: .whitespacesAndNewlines)
+        try #require(!spy.isEmpty, "OpenSC's pkcs11-spy is missing")
+        let output = try sandbox.run(
+            arguments(command, pin: pin, module: spy),
+            with: variables(["PKCS11SPY": Self.library, "PKCS11SPY_OUTPUT": notes]))
+        #expect(output.status == status, "\(output)")
+        let text = try String(contentsOfFile: notes, encoding: .utf8)
+        func count(_ function: String) -> Int { text.split(separator: "\n").count { $0.hasSuffix(": \(function)") } }
+        #expect(count("C_OpenSession") > 0 && count("C_OpenSession") == count("C_CloseSession"))
+        #expect(count("C_Login") == 1 && count("C_Logout") == (status == 0 ? 1 : 0))
+        #expect(count("C_Initialize") == 1 && count("C_Finalize") == 1)
+    }
+}
