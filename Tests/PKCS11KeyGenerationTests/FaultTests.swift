@@ -41,7 +41,8 @@ import Testing
         #expect(try tokens.count(.faults) == 0)
     }
 
-    /// Nothing is tried twice with a device that is broken, and the next call finds it mended.
+    /// The next call finds it mended. A device that says of itself that it is broken, or is away, is asked once; one
+    /// that fails for no reason given may have meant the template.
     @Test(arguments: [CKR_DEVICE_ERROR, CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED])
     func aBrokenDeviceIsConnectedToAnew(code: CK_RV) async throws {
         let token = try token()
@@ -55,7 +56,7 @@ import Testing
             await expect(code: isAway ? .tokenNotPresent : .storeWriteFailed) {
                 _ = try token.generateKey()
             }
-            #expect(Faults.plan.withLock { $0.generations } == 1)
+            #expect(Faults.plan.withLock { $0.generations } == (isAway || code == CKR_DEVICE_ERROR ? 1 : 2))
             Faults.plan.withLock { $0 = Faults.Plan() }
             #expect(try token.withConnection { $0 } !== connection)
         }
@@ -94,12 +95,49 @@ import Testing
         try token.discard(key)
     }
 
-    @Test func aModuleThatKnowsFewAttributesIsAskedForLess() async throws {
+    /// Modules refuse a template with codes that the standard has for other things.
+    @Test(arguments: [
+        CKR_ATTRIBUTE_TYPE_INVALID, CKR_TEMPLATE_INCONSISTENT, CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_HOST_MEMORY,
+        CKR_ARGUMENTS_BAD, CKR_FUNCTION_NOT_SUPPORTED, 0x8000_0007,
+    ])
+    func aModuleThatRefusesATemplateIsAskedForLess(code: CK_RV) async throws {
         let token = try token()
-        Faults.plan.withLock { $0.refusesUsage = true }
+        Faults.plan.withLock { $0.forbidding = code }
         let key = try token.generateKey()
         #expect(try tokens.count(.faults) == 2)
         try token.discard(key)
+    }
+
+    /// The first attempt makes the pair, and says that it has failed.
+    @Test(arguments: [CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_ARGUMENTS_BAD])
+    func aFailedAttemptLeavesNothingBesideTheKey(code: CK_RV) async throws {
+        let token = try token()
+        Faults.plan.withLock { $0.lostGeneration = code }
+        let key = try token.generateKey()
+        #expect(Faults.plan.withLock { $0.generations } == 2)
+        #expect(try tokens.count(.faults) == 2)
+        try token.discard(key)
+    }
+
+    /// Whatever the module says of the other template.
+    @Test(arguments: [CKR_GENERAL_ERROR, CKR_TEMPLATE_INCONSISTENT])
+    func aBrokenDeviceIsNotAnUnsupportedKey(first: CK_RV) async throws {
+        let token = try token()
+        Faults.plan.withLock {
+            $0.forbidding = first
+            $0.generation = first == CKR_GENERAL_ERROR ? CKR_TEMPLATE_INCONSISTENT : CKR_GENERAL_ERROR
+        }
+        let error = await expect(code: .storeWriteFailed) { _ = try token.generateKey() }
+        #expect(error?.nativeCode == Int(CKR_GENERAL_ERROR))
+        #expect(try tokens.count(.faults) == 0)
+    }
+
+    @Test(arguments: [CKR_FUNCTION_CANCELED, CKR_FUNCTION_REJECTED])
+    func aPersonWhoCancelsIsNotAskedAgain(code: CK_RV) async throws {
+        let token = try token()
+        Faults.plan.withLock { $0.generation = code }
+        #expect(throws: CertificateProviderError.self) { try token.generateKey() }
+        #expect(Faults.plan.withLock { $0.generations } == 1)
     }
 
     /// The leaf is written, the intermediate not.

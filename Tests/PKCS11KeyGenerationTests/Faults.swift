@@ -13,8 +13,8 @@ import TestSupport
 enum Faults {
     struct Plan {
         var generation: CK_RV?
-        /// Refuses a private key's template that forbids something.
-        var refusesUsage = false
+        /// The answer to a private key's template that forbids something.
+        var forbidding: CK_RV?
         var readingPoints: CK_RV?
         /// After so many that work.
         var creation: (working: Int, code: CK_RV)?
@@ -62,9 +62,9 @@ enum Faults {
                 plan.generations += 1
                 return plan
             }
-            if let code = plan.generation { return code }
             let types = (0..<Int(privateCount)).compactMap { privateKey?[$0].type }
-            if plan.refusesUsage, types.contains(CKA_UNWRAP) { return CKR_ATTRIBUTE_TYPE_INVALID }
+            if let code = plan.forbidding, types.contains(CKA_UNWRAP) { return code }
+            if let code = plan.generation { return code }
             let result =
                 Faults.functions?.C_GenerateKeyPair?(
                     session, mechanism, publicKey, publicCount, privateKey, privateCount, a, b) ?? CKR_GENERAL_ERROR

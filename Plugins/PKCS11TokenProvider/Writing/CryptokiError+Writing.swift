@@ -35,4 +35,13 @@ extension CryptokiError {
         default: false
         }
     }
+
+    /// Whether the session goes on, and a template with fewer attributes may be taken. A person who has cancelled is not
+    /// asked again.
+    var permitsShorterTemplate: Bool {
+        switch code {
+        case CKR_CANCEL, CKR_FUNCTION_CANCELED, CKR_FUNCTION_REJECTED: false
+        default: !endsConnection || isUnspecific
+        }
+    }
 }

@@ -7,7 +7,10 @@ struct KeyPairTemplate {
     let publicKey, privateKey: [Attribute]
 
     /// The ways to ask, the one that says most first: modules refuse attributes that they do not know.
-    static func all(_ type: KeyType, id: [UInt8], label: String, for use: KeyUse) -> [KeyPairTemplate] {
+    /// - Parameter forbidsDecryption: Whether the longer ones forbid it where `use` does not want it.
+    static func all(
+        _ type: KeyType, id: [UInt8], label: String, for use: KeyUse, forbidsDecryption: Bool = true
+    ) -> [KeyPairTemplate] {
         let name = [Attribute(CKA_ID, id), Attribute(CKA_LABEL, Array(label.utf8)), Attribute(CKA_TOKEN, true)]
         let decrypts = use.contains(.decryption)
         let publicKey =
@@ -19,9 +22,8 @@ struct KeyPairTemplate {
                 Attribute(CKA_SIGN, true),
             ] + (decrypts ? [Attribute(CKA_DECRYPT, true)] : [])
         // Some modules let a key do everything that nobody has forbidden.
-        let forbidden = ((decrypts ? [] : [CKA_DECRYPT]) + [CKA_UNWRAP, CKA_DERIVE, CKA_SIGN_RECOVER]).map {
-            Attribute($0, false)
-        }
+        let decryption = decrypts || !forbidsDecryption ? [] : [CKA_DECRYPT]
+        let forbidden = (decryption + [CKA_UNWRAP, CKA_DERIVE, CKA_SIGN_RECOVER]).map { Attribute($0, false) }
         let kind = Kind(type)
         return kind.parameters.flatMap { parameters in
             [privateKey + forbidden, privateKey].map {

@@ -25,7 +25,9 @@ extension Token {
                 mayBeLeft = true
                 var made: [CK_OBJECT_HANDLE] = []
                 do throws(CryptokiError) {
-                    let pair = try session.generate(KeyPairTemplate.all(type, id: id, label: label, for: use))
+                    let templates = KeyPairTemplate.all(
+                        type, id: id, label: label, for: use, forbidsDecryption: !module.losesRefusedKeys)
+                    let pair = try generate(templates, id: id, in: session)
                     made = [pair.privateKey, pair.publicKey]
                     return try key(pair, id: id, connection, session)
                 } catch {
@@ -42,6 +44,28 @@ extension Token {
             if !mayBeLeft { try? entry.end() }
             throw error
         }
+    }
+
+    /// Makes a key pair in the first of the ways that the module takes. Modules refuse a template with any code.
+    ///
+    /// - Throws: The first failure that is not about the template, where there is one: a broken device is not a key
+    ///   that it does not support.
+    private func generate(
+        _ templates: [KeyPairTemplate], id: [UInt8], in session: Session
+    ) throws(CryptokiError) -> (publicKey: CK_OBJECT_HANDLE, privateKey: CK_OBJECT_HANDLE) {
+        var failure: CryptokiError?
+        for template in templates {
+            // A failed attempt may have made objects. Where they cannot be destroyed, there is no next one.
+            if let failure, (try? session.destroyAll(id: id)) == nil { throw failure }
+            do throws(CryptokiError) {
+                return try session.generate(
+                    template.mechanism, publicKey: template.publicKey, privateKey: template.privateKey)
+            } catch {
+                guard specific(error).permitsShorterTemplate else { throw error }
+                if failure?.isAboutTemplate ?? true { failure = error }
+            }
+        }
+        throw failure ?? CryptokiError(function: "C_GenerateKeyPair", code: CKR_MECHANISM_INVALID)
     }
 
     /// Reads back what the module made: some choose the id themselves, make the public key object later, or ignore
@@ -91,21 +115,9 @@ struct MadeKey: Sendable {
     }
 }
 
-extension Session {
-    /// Makes a key pair in the first of the ways that the module takes.
-    fileprivate func generate(
-        _ templates: [KeyPairTemplate]
-    ) throws(CryptokiError) -> (publicKey: CK_OBJECT_HANDLE, privateKey: CK_OBJECT_HANDLE) {
-        var refusal = CryptokiError(function: "C_GenerateKeyPair", code: CKR_MECHANISM_INVALID)
-        for template in templates {
-            do throws(CryptokiError) {
-                return try generate(
-                    template.mechanism, publicKey: template.publicKey, privateKey: template.privateKey)
-            } catch {
-                guard error.isAboutTemplate else { throw error }
-                refusal = error
-            }
-        }
-        throw refusal
-    }
+extension Module {
+    /// Whether a template with `CKA_DECRYPT` false costs memory of the token. tpm2-pkcs11 (seen in 1.9.0) makes the key in
+    /// the TPM, refuses it with `CKR_GENERAL_ERROR`, and leaves it loaded. A TPM without a resource manager has room
+    /// for three objects: the next attempt fails, and so does every login until the TPM is reset.
+    fileprivate var losesRefusedKeys: Bool { text(info.manufacturerID) == "tpm2-software.github.io" }
 }
