@@ -12,7 +12,8 @@ TOOLCHAIN_PACKAGES := git ca-certificates libcurl4 libncurses6 libsqlite3-0 libx
 BUILD_PACKAGES := $(TOOLCHAIN_PACKAGES) libp11-kit-dev libssl-dev pkg-config g++ zlib1g-dev
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 # PKCS#11 modules that the tests use, and the tools that fill their tokens.
-TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtpm2-pkcs11-1 libtss2-tcti-swtpm0 swtpm
+TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtpm2-pkcs11-1 libtss2-tcti-swtpm0 swtpm \
+    tpm2-abrmd libtss2-tcti-tabrmd0 dbus-daemon tpm2-tools opencryptoki
 # Enrolment servers, and a client that shows that the tests' own server is one.
 ENROLMENT_PACKAGES := scep python3-openssl python3-oauthlib strongswan-pki libstrongswan-standard-plugins libstrongswan-extra-plugins
 TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 strace systemd util-linux $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)

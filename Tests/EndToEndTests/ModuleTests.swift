@@ -1,0 +1,170 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// The command with every PKCS#11 module that the README names: a key from its making to its end.
+@Suite(.timeLimit(.minutes(5))) struct ModuleTests {
+    @Test(arguments: TokenHost.Case.all) func aKeyIsMadeUsedAndDestroyedByHand(_ test: TokenHost.Case) throws {
+        try liveByHand(test)
+    }
+
+    @Test(.enabled(if: TokenHost.runsOpencryptoki, TokenHost.whyNoOpencryptoki))
+    func aKeyIsMadeUsedAndDestroyedByHandOnOpencryptoki() throws { try liveByHand(.opencryptoki) }
+
+    @Test(arguments: TokenHost.Case.all)
+    func anIdentityIsEnrolledRenewedAndDestroyed(_ test: TokenHost.Case) async throws { try await enrol(test) }
+
+    @Test(.enabled(if: TokenHost.runsOpencryptoki, TokenHost.whyNoOpencryptoki))
+    func anIdentityIsEnrolledRenewedAndDestroyedOnOpencryptoki() async throws { try await enrol(.opencryptoki) }
+
+    /// Key, request, certificate beside the key, mutual TLS, deletion.
+    private func liveByHand(_ test: TokenHost.Case) throws {
+        let host = try TokenHost(test.module)
+        let (options, request) = (host.options(pin: host.pin), host.sandbox.path + "/client.csr")
+        let made = try host.certprov(
+            ["keygen", "--subject", "CN=client,O=Example", "--key-type", test.keyType, "--out", request] + options)
+        try #require(made.status == 0 && made.stderr.isEmpty, "\(made)")
+        let verified = try host.sandbox.run(["openssl", "req", "-verify", "-noout", "-in", request])
+        #expect(verified.status == 0, "\(verified)")
+        let fresh = try host.contents()
+        #expect(fresh.kinds == ["private-key", "public-key"] && fresh.ids.count == 1, "\(fresh)")
+        let abilities = try #require(fresh.privateKeys.first).dropFirst(2)
+        // tpm2-pkcs11 makes no key that may not decrypt.
+        let isTPM = [.tpm, .tabrmd].contains(test.module)
+        #expect(Set(abilities) == Set(["sign", "sensitive"] + (isTPM ? ["decrypt"] : [])), "\(fresh)")
+
+        let chain = try issue(request, in: host.sandbox)
+        let stored = try host.certprov(["store-certificate", chain] + options)
+        #expect(stored.status == 0 && stored.stdout.contains("CN=client,O=Example"), "\(stored)")
+        #expect(try host.contents().kinds == ["certificate", "certificate", "private-key", "public-key"])
+        try connect(host, trustedBy: Fixtures.path("ca.pem"), options)
+
+        let deleted = try host.certprov(["delete", "--yes", "--set", "delete-objects=true"] + options)
+        #expect(deleted.status == 0, "\(deleted)")
+        // The issuer's certificate may be others' issuer too.
+        #expect(try host.contents().kinds == ["certificate"])
+    }
+
+    /// Enrolment, mutual TLS, a renewal that fails, one that does not, deletion.
+    private func enrol(_ test: TokenHost.Case) async throws {
+        let host = try TokenHost(test.module)
+        let server = try await ESTServer.start("--auth", "basic")
+        let configuration = try configure(host, server, test.keyType)
+        let authority = server.directory["ca.pem"]
+        let fetched = try host.certprov(["fetch"] + configuration)
+        try #require(fetched.status == 0 && fetched.stdout.contains(" token "), "\(fetched)")
+        let first = try host.contents()
+        #expect(first.kinds == ["certificate", "certificate", "private-key", "public-key"], "\(first)")
+        try connect(host, trustedBy: authority, configuration)
+
+        // What the server issues is for another key: the new one goes, and the old one is used.
+        let failing = try configure(host, server, test.keyType, label: "/fault-other-key")
+        let failed = try host.certprov(["fetch", "--force"] + failing)
+        #expect(failed.status != 0, "\(failed)")
+        #expect(try host.contents().ids == first.ids)
+        try connect(host, trustedBy: authority, configuration)
+
+        let renewed = try host.certprov(["fetch", "--force"] + configuration)
+        #expect(renewed.status == 0, "\(renewed)")
+        // The server knows the client by the old key, which is there until the new certificate is.
+        #expect(try server.requests().last?["operation"] as? String == "simplereenroll")
+        let second = try host.contents()
+        #expect(second.kinds == first.kinds && second.privateKeys != first.privateKeys, "\(second)")
+        try connect(host, trustedBy: authority, configuration)
+
+        let deleted = try host.certprov(["delete", "--yes"] + configuration)
+        #expect(deleted.status == 0, "\(deleted)")
+        #expect(try host.contents().kinds == ["certificate"])
+    }
+
+    private func configure(
+        _ host: TokenHost, _ server: ESTServer, _ keyType: String, label: String = ""
+    ) throws -> [String] {
+        try host.sandbox.write(ESTServer.password, to: "password")
+        let file = try host.sandbox.write(
+            """
+            CertificateProvider = mdm
+            CertificateProvider.mdm.protocol = est
+            CertificateProvider.mdm.url = https://localhost:\(server.port)\(label)
+            CertificateProvider.mdm.trust-anchors = \(server.directory["ca.pem"])
+            CertificateProvider.mdm.username = \(ESTServer.user)
+            CertificateProvider.mdm.password-source = file:\(host.sandbox.path)/password
+            CertificateProvider.mdm.subject = CN=client,O=Example
+            CertificateProvider.mdm.key = pkcs11:token=host?module-name=token
+            CertificateProvider.mdm.key-type = \(keyType)
+            CertificateProvider.mdm.key-pin-source = file:\(host.pin)
+
+            """, to: "client\(label.isEmpty ? "" : "-failing").properties")
+        return ["--config", file]
+    }
+
+    /// Has the fixtures' authority issue a certificate for a request, and returns the chain's file.
+    private func issue(_ request: String, in sandbox: Sandbox) throws -> String {
+        let chain = sandbox.path + "/client.pem"
+        let output = try sandbox.shell(
+            #"""
+            printf 'keyUsage=critical,digitalSignature\nextendedKeyUsage=clientAuth\n' >"$2.ext" &&
+            openssl x509 -req -in "$1" -CA "$3" -CAkey "$4" -set_serial 91 -days 30 -extfile "$2.ext" -out "$2" &&
+            cat "$3" >>"$2"
+            """#, request, chain, Fixtures.path("intermediate.pem"), Fixtures.path("intermediate.key"))
+        try #require(output.status == 0, "\(output)")
+        return chain
+    }
+
+    /// Makes a handshake in each version of TLS with a server that demands a certificate.
+    private func connect(_ host: TokenHost, trustedBy authority: String, _ options: [String]) throws {
+        for (version, name) in [("-tls1_2", "TLS 1.2"), ("-tls1_3", "TLS 1.3")] {
+            let server = try TLSServer(in: host.sandbox, ["-Verify", "3", "-CAfile", authority, version])
+            let output = try host.certprov(
+                ["connect", "localhost:\(server.port)", "--trust-anchors", server.certificate, "--json"] + options)
+            #expect(output.status == 0, "\(output)")
+            let document = try output.document("Connection")
+            #expect(document["tlsVersion"].string == name)
+            #expect(document["identity"]["key"]["location"].string == "token")
+            #expect(["accepted", "unopposed"].contains(document["clientAuthentication"].string))
+        }
+    }
+}
+
+/// OpenSSL's server on a free port, for as long as this object lives.
+final class TLSServer: Sendable {
+    let port: String
+    /// The file with its certificate, for localhost.
+    let certificate: String
+    private let process: Subprocess
+
+    init(in sandbox: Sandbox, _ options: [String]) throws {
+        certificate = sandbox.path + "/server.pem"
+        let log = sandbox.path + "/server.log"
+        // That of a server before this one names another port.
+        unlink(log)
+        let process = try sandbox.start(
+            [
+                "/bin/sh", "-c",
+                """
+                cd "$1" && shift || exit
+                [ -f server.pem ] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc \\
+                    -keyout server.key -out server.pem -days 2 -subj /CN=localhost \\
+                    -addext subjectAltName=DNS:localhost 2>errors || exit
+                exec openssl s_server -accept 127.0.0.1:0 -cert server.pem -key server.key -www \\
+                    -verify_return_error "$@" >server.log 2>&1
+                """, "sh", sandbox.path,
+            ] + options)
+        self.process = process
+        var port: Substring?
+        while port == nil, !process.hasEnded {
+            usleep(2000)
+            let text = (try? String(contentsOfFile: log, encoding: .utf8)) ?? ""
+            let lines = text.split(separator: "\n", omittingEmptySubsequences: false).dropLast()
+            port = lines.first { $0.hasPrefix("ACCEPT") }?.split(separator: ":").last
+        }
+        guard let port else { throw RunnerError(description: "openssl s_server does not start: \(process.wait())") }
+        self.port = String(port)
+    }
+
+    deinit {
+        process.kill()
+        _ = process.wait()
+    }
+}

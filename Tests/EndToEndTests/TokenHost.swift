@@ -1,0 +1,150 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// A token of one PKCS#11 module, as `Tests/TokenHosts/token-host` keeps it, and a sandbox for the command that uses it.
+/// Both go with this object.
+final class TokenHost: Sendable {
+    enum Module: String, Sendable {
+        case softhsm, nss
+        /// SoftHSM in a process of its own, which p11-kit starts and speaks to.
+        case remote
+        /// tpm2-pkcs11 on a software TPM, straight.
+        case tpm
+        /// The same through the resource manager tpm2-abrmd.
+        case tabrmd
+        case opencryptoki
+    }
+
+    /// A module and a type of key that is made with it.
+    struct Case: Sendable, CustomTestStringConvertible {
+        let module: Module
+        let keyType: String
+        var testDescription: String { "\(module.rawValue), \(keyType)" }
+
+        /// What every user can run.
+        static let all = [
+            Case(module: .softhsm, keyType: "p256"), Case(module: .softhsm, keyType: "rsa2048"),
+            Case(module: .nss, keyType: "p256"), Case(module: .nss, keyType: "rsa2048"),
+            Case(module: .remote, keyType: "p256"), Case(module: .tpm, keyType: "p256"),
+            Case(module: .tpm, keyType: "rsa2048"), Case(module: .tabrmd, keyType: "p256"),
+        ]
+        /// Its token has no other keys.
+        static let opencryptoki = Case(module: .opencryptoki, keyType: "rsa2048")
+    }
+
+    /// Whether opencryptoki can have the namespaces that its daemon needs.
+    static let runsOpencryptoki =
+        geteuid() == 0
+        && (try? TestSupport.Subprocess.run(["unshare", "--mount", "--ipc", "--pid", "--fork", "true"])) != nil
+    static let whyNoOpencryptoki: Comment =
+        "opencryptoki was not run: its daemon belongs to the whole host, and only root can give it namespaces of its own"
+
+    let sandbox: Sandbox
+    private let module: Module
+    private let process: SpawnedProcess
+    private let variables: [String: String]
+    /// What a program is started by.
+    private let entrance: [String]
+
+    /// - Parameter isSpied: Whether ``calls(of:)`` are counted.
+    init(_ module: Module, isSpied: Bool = false) throws {
+        self.module = module
+        sandbox = try Sandbox()
+        try #require(mkdir(sandbox.path + "/token", 0o700) == 0)
+        let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .appending(path: "TokenHosts/token-host").path
+        process = try SpawnedProcess(
+            [script] + (isSpied ? ["--spied"] : []) + [module.rawValue, sandbox.path + "/token"])
+        var (variables, entrance): ([String: String], [String]) = ([:], [])
+        var isReady = false
+        while !isReady {
+            guard let line = process.readLine() else {
+                throw RunnerError(description: "token-host \(module) does not start")
+            }
+            let words = line.split(separator: " ", maxSplits: 1).map(String.init)
+            switch words.first {
+            case "variable":
+                let parts = words[1].split(separator: "=", maxSplits: 1).map(String.init)
+                variables[parts[0]] = parts[1]
+            case "enter": entrance = words[1].split(separator: " ").map(String.init)
+            default: isReady = line == "ready"
+            }
+        }
+        (self.variables, self.entrance) = (variables, entrance)
+    }
+
+    deinit {
+        process.closeInput()
+        _ = process.wait(seconds: 10)
+        process.stop()
+    }
+
+    var pin: String { sandbox.path + "/token/pin" }
+    var wrongPIN: String { sandbox.path + "/token/wrong-pin" }
+
+    /// The options that name the token.
+    func options(pin: String) -> [String] {
+        ["--uri", "pkcs11:token=host?module-name=token", "--set", "pin-source=file:\(pin)"]
+    }
+
+    /// Runs the command to its end.
+    func certprov(_ arguments: [String]) throws -> Output { try certprov(arguments, times: 1)[0] }
+
+    /// Runs the command several times at once.
+    func certprov(_ arguments: [String], times: Int) throws -> [Output] {
+        try clearTPM()
+        let command = entrance + [BuiltCommand.path] + arguments
+        let processes = try (0..<times).map { _ in try sandbox.start(command, with: variables) }
+        return processes.map { $0.wait() }
+    }
+
+    /// What is on the token, as a program sees it that is not this one.
+    struct Contents: CustomStringConvertible {
+        let lines: [[String]]
+        /// Of the token, about its PIN.
+        var flags: [String] { Array(lines.first?.dropFirst() ?? []) }
+        /// Classes of its objects: private-key, public-key, certificate.
+        var kinds: [String] { lines.dropFirst().compactMap(\.first).sorted() }
+        var privateKeys: [[String]] { lines.filter { $0.first == "private-key" } }
+        var ids: Set<String> { Set(lines.dropFirst().map { $0[1] }) }
+        var description: String { lines.map { $0.joined(separator: " ") }.joined(separator: "\n") }
+    }
+
+    /// - Parameter logsIn: Whether the objects are wanted, and not the flags alone.
+    func contents(logsIn: Bool = true) throws -> Contents {
+        try clearTPM()
+        let pin = try String(contentsOfFile: pin, encoding: .utf8).trimmingCharacters(in: .newlines)
+        let program = sandbox.path + "/token/token-contents"
+        let output = try sandbox.run(entrance + [program] + (logsIn ? [pin] : []), with: variables)
+        try #require(output.status == 0, "\(output)")
+        return Contents(lines: output.stdout.split(separator: "\n").map { $0.split(separator: " ").map(String.init) })
+    }
+
+    /// How often the module was asked for a function.
+    func calls(of function: String) throws -> Int {
+        try String(contentsOfFile: sandbox.path + "/token/calls", encoding: .utf8).split(separator: "\n").count {
+            $0.split(separator: " ").last.map(String.init) == function
+        }
+    }
+
+    /// The wrong PINs that the TPM counts; `nil` for other tokens.
+    func lockoutCounter() throws -> Int? {
+        guard let tpm = variables["TPM"] else { return nil }
+        let output = try sandbox.run(["tpm2_getcap", "-T", tpm, "properties-variable"])
+        let line = output.stdout.split(separator: "\n").first { $0.contains("TPM2_PT_LOCKOUT_COUNTER") }
+        let number = try #require(line?.split(separator: "x").last, "\(output)")
+        return Int(number, radix: 16)
+    }
+
+    /// Has the TPM forget what processes have left in it that ended without `C_Finalize`: it has room for three keys
+    /// and three sessions. With a resource manager, that does it.
+    private func clearTPM() throws {
+        guard module == .tpm, let tpm = variables["TPM"] else { return }
+        for kind in ["--transient-object", "--loaded-session"] {
+            let output = try sandbox.run(["tpm2_flushcontext", "-T", tpm, kind])
+            try #require(output.status == 0, "\(output)")
+        }
+    }
+}
