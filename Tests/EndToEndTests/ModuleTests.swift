@@ -31,8 +31,7 @@ import Testing
         #expect(fresh.kinds == ["private-key", "public-key"] && fresh.ids.count == 1, "\(fresh)")
         let abilities = try #require(fresh.privateKeys.first).dropFirst(2)
         // tpm2-pkcs11 makes no key that may not decrypt.
-        let isTPM = [.tpm, .tabrmd].contains(test.module)
-        #expect(Set(abilities) == Set(["sign", "sensitive"] + (isTPM ? ["decrypt"] : [])), "\(fresh)")
+        #expect(Set(abilities) == Set(["sign", "sensitive"] + (test.module.isTPM ? ["decrypt"] : [])), "\(fresh)")
 
         let chain = try issue(request, in: host.sandbox)
         let stored = try host.certprov(["store-certificate", chain] + options)

@@ -14,7 +14,11 @@ final class TokenHost: Sendable {
         case tpm
         /// The same through the resource manager tpm2-abrmd.
         case tabrmd
+        /// And that in a process of its own.
+        case remoteTabrmd = "remote-tabrmd"
         case opencryptoki
+
+        var isTPM: Bool { [.tpm, .tabrmd, .remoteTabrmd].contains(self) }
     }
 
     /// A module and a type of key that is made with it.
@@ -29,6 +33,7 @@ final class TokenHost: Sendable {
             Case(module: .nss, keyType: "p256"), Case(module: .nss, keyType: "rsa2048"),
             Case(module: .remote, keyType: "p256"), Case(module: .tpm, keyType: "p256"),
             Case(module: .tpm, keyType: "rsa2048"), Case(module: .tabrmd, keyType: "p256"),
+            Case(module: .remoteTabrmd, keyType: "p256"),
         ]
         /// Its token has no other keys.
         static let opencryptoki = Case(module: .opencryptoki, keyType: "rsa2048")

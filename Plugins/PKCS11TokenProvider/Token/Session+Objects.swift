@@ -34,39 +34,57 @@ extension Session {
 
     /// Reads one attribute; `nil` when the object has none or it may not be seen.
     ///
+    /// - Parameter room: How many bytes are probably enough. Without it the module is asked for the length before.
     /// - Throws: Also when the module reports a length and then returns another, larger one.
-    func attribute(_ type: CK_ATTRIBUTE_TYPE, of object: CK_OBJECT_HANDLE) throws(CryptokiError) -> [UInt8]? {
+    func attribute(
+        _ type: CK_ATTRIBUTE_TYPE, of object: CK_OBJECT_HANDLE, room: Int? = nil
+    ) throws(CryptokiError) -> [UInt8]? {
+        var room = room
         // It may have grown meanwhile: asked for again, once.
         for _ in 0..<2 {
-            var template = CK_ATTRIBUTE(type: type, pValue: nil, ulValueLen: 0)
-            do throws(CryptokiError) {
-                try call("C_GetAttributeValue") { $0.C_GetAttributeValue?(handle, object, &template, 1) }
-            } catch {
-                if error.code == CKR_ATTRIBUTE_TYPE_INVALID || error.code == CKR_ATTRIBUTE_SENSITIVE { return nil }
-                throw error
+            let size: Int
+            if let room { size = room } else { size = try length(of: type, of: object) ?? -1 }
+            guard size > 0 else { return size == 0 ? [] : nil }
+            do throws(CryptokiError) { return try read(type, of: object, size: size) } catch {
+                guard error.code == CKR_BUFFER_TOO_SMALL else { throw error }
+                room = nil
             }
-            guard template.ulValueLen != Self.unavailable else { return nil }
-            let size = Int(clamping: template.ulValueLen)
-            guard size > 0 else { return [] }
-            guard size <= Self.maximumAttributeSize else {
-                throw CryptokiError(function: "C_GetAttributeValue", code: CKR_ATTRIBUTE_VALUE_INVALID)
-            }
-            let value = UnsafeMutableRawBufferPointer.allocate(byteCount: size, alignment: 1)
-            defer { value.deallocate() }
-            template.pValue = value.baseAddress
-            do throws(CryptokiError) {
-                try call("C_GetAttributeValue") { $0.C_GetAttributeValue?(handle, object, &template, 1) }
-            } catch {
-                if error.code == CKR_BUFFER_TOO_SMALL { continue }
-                throw error
-            }
-            guard template.ulValueLen != Self.unavailable else { return nil }
-            guard template.ulValueLen <= CK_ULONG(size) else {
-                throw CryptokiError(function: "C_GetAttributeValue", code: CKR_ATTRIBUTE_VALUE_INVALID)
-            }
-            return Array(value.prefix(Int(template.ulValueLen)))
         }
         throw CryptokiError(function: "C_GetAttributeValue", code: CKR_BUFFER_TOO_SMALL)
+    }
+
+    private func length(of type: CK_ATTRIBUTE_TYPE, of object: CK_OBJECT_HANDLE) throws(CryptokiError) -> Int? {
+        var template = CK_ATTRIBUTE(type: type, pValue: nil, ulValueLen: 0)
+        guard try get(&template, of: object) else { return nil }
+        let size = Int(clamping: template.ulValueLen)
+        guard size <= Self.maximumAttributeSize else {
+            throw CryptokiError(function: "C_GetAttributeValue", code: CKR_ATTRIBUTE_VALUE_INVALID)
+        }
+        return size
+    }
+
+    private func read(
+        _ type: CK_ATTRIBUTE_TYPE, of object: CK_OBJECT_HANDLE, size: Int
+    ) throws(CryptokiError) -> [UInt8]? {
+        let value = UnsafeMutableRawBufferPointer.allocate(byteCount: size, alignment: 1)
+        defer { value.deallocate() }
+        var template = CK_ATTRIBUTE(type: type, pValue: value.baseAddress, ulValueLen: CK_ULONG(size))
+        guard try get(&template, of: object) else { return nil }
+        guard template.ulValueLen <= CK_ULONG(size) else {
+            throw CryptokiError(function: "C_GetAttributeValue", code: CKR_ATTRIBUTE_VALUE_INVALID)
+        }
+        return Array(value.prefix(Int(template.ulValueLen)))
+    }
+
+    /// - Returns: Whether the object has the attribute, and it may be seen.
+    private func get(_ template: inout CK_ATTRIBUTE, of object: CK_OBJECT_HANDLE) throws(CryptokiError) -> Bool {
+        do throws(CryptokiError) {
+            try call("C_GetAttributeValue") { $0.C_GetAttributeValue?(handle, object, &template, 1) }
+        } catch {
+            if error.code == CKR_ATTRIBUTE_TYPE_INVALID || error.code == CKR_ATTRIBUTE_SENSITIVE { return false }
+            throw error
+        }
+        return template.ulValueLen != Self.unavailable
     }
 
     /// Reads a number, such as `CKA_KEY_TYPE`; `nil` when there is none or it is no number.

@@ -76,7 +76,8 @@ struct TokenReader {
     private func readPrivateKey(_ handle: CK_OBJECT_HANDLE) throws(CryptokiError) -> PrivateKey? {
         // Asked of the object and not of the search: some modules do not search for it.
         guard try session.flag(CKA_SIGN, of: handle) ?? false else { return nil }
-        let mechanisms = try session.attribute(CKA_ALLOWED_MECHANISMS, of: handle)
+        // p11-kit's remoting (0.24) answers the question for the length of this list with CKR_DEVICE_ERROR.
+        let mechanisms = try session.attribute(CKA_ALLOWED_MECHANISMS, of: handle, room: 1024)
         let type = try session.number(CKA_KEY_TYPE, of: handle)
         let modulus = type == CKK_RSA ? try session.attribute(CKA_MODULUS, of: handle) : nil
         return PrivateKey(
