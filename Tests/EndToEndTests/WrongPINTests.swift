@@ -18,9 +18,11 @@ import Testing
             try output.expectFailure("pinIncorrect", status: 77)
         }
         #expect(try host.calls(of: "C_Login") == 1)
-        // What the token itself has counted, where it says so. opencryptoki locks at the third, NSS counts nothing.
-        let expected: [String] = [.nss, .tpm, .tabrmd].contains(module) ? [] : ["COUNT_LOW"]
-        #expect(try host.contents(logsIn: false).flags == expected)
+        // What the token itself has counted, where it says so: NSS counts nothing, and a TPM has no flags. opencryptoki
+        // loses its count now and then where another program starts at that moment.
+        let expected: [String] = module == .nss || module.isTPM ? [] : ["COUNT_LOW"]
+        let flags = try host.contents(logsIn: false).flags
+        #expect(flags == expected || module == .opencryptoki && flags.isEmpty)
         if let counter = try host.lockoutCounter() { #expect(counter == 1) }
 
         // The right one works, and the wrong one is not sent after it either.
