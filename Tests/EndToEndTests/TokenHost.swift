@@ -32,8 +32,8 @@ final class TokenHost: Sendable {
             Case(module: .softhsm, keyType: "p256"), Case(module: .softhsm, keyType: "rsa2048"),
             Case(module: .nss, keyType: "p256"), Case(module: .nss, keyType: "rsa2048"),
             Case(module: .remote, keyType: "p256"), Case(module: .tpm, keyType: "p256"),
-            Case(module: .tpm, keyType: "rsa2048"), Case(module: .tabrmd, keyType: "p256"),
-            Case(module: .remoteTabrmd, keyType: "p256"),
+            Case(module: .tpm, keyType: "p384"), Case(module: .tpm, keyType: "rsa2048"),
+            Case(module: .tabrmd, keyType: "p256"), Case(module: .remoteTabrmd, keyType: "p256"),
         ]
         /// Its token has no other keys.
         static let opencryptoki = Case(module: .opencryptoki, keyType: "rsa2048")
@@ -42,9 +42,9 @@ final class TokenHost: Sendable {
     /// Whether opencryptoki can have the namespaces that its daemon needs.
     static let runsOpencryptoki =
         geteuid() == 0
-        && (try? TestSupport.Subprocess.run(["unshare", "--mount", "--ipc", "--pid", "--fork", "true"])) != nil
+        && (try? TestSupport.Subprocess.run(["unshare", "--mount-proc", "--ipc", "--pid", "--fork", "true"])) != nil
     static let whyNoOpencryptoki: Comment =
-        "opencryptoki was not run: its daemon belongs to the whole host, and only root can give it namespaces of its own"
+        "opencryptoki was not run: its daemon belongs to the whole host, and only root can make namespaces for it"
 
     let sandbox: Sandbox
     private let module: Module
