@@ -50,7 +50,7 @@ public struct ConnectionProbe: Sendable {
     /// - Throws: `unavailable` when the host has no address or nobody listens there; `timedOut`; `protocolError` for a
     ///   peer that does not speak TLS or fails in it, and for a server whose certificate is not trusted or is for
     ///   another name; `rejected` for a refused client certificate, with the alert's number as `nativeCode`, and
-    ///   without one when the server asked for a certificate and then just closed the connection;
+    ///   without one when the server asked for a certificate and then closed the connection without close_notify;
     ///   `configurationInvalid` for a bad port, name or protocol; what the trust anchors or the key report.
     public func run(
         on group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton

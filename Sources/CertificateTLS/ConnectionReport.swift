@@ -13,8 +13,8 @@ public struct ConnectionReport: Sendable {
     public let serverCertificate: X509Certificate
     public let clientAuthentication: ClientAuthentication
 
-    /// What the server made of the client's certificate. A refusal is not among these but a thrown error, and so is the
-    /// end of the connection right after the handshake.
+    /// What the server made of the client's certificate. A refusal is not among these but a thrown error, and so is a
+    /// connection that ends right after the handshake without the alert close_notify.
     public struct ClientAuthentication: RawRepresentable, Hashable, Sendable {
         public let rawValue: String
         public init(rawValue: String) { self.rawValue = rawValue }
@@ -24,7 +24,8 @@ public struct ConnectionReport: Sendable {
         /// The server asked, and went on after it had the answer.
         public static let accepted = Self(rawValue: "accepted")
         /// The server asked, and raised no objection for as long as the probe listened, which is at least the round
-        /// trip that a refusal takes. A TLS 1.3 server that waits for the client's first message looks like this.
+        /// trip that a refusal takes, or until the server closed the connection with close_notify. A TLS 1.3 server that
+        /// waits for the client's first message looks like this.
         public static let unopposed = Self(rawValue: "unopposed")
     }
 }

@@ -94,7 +94,8 @@ final class HandshakeObserver: ChannelInboundHandler {
 
     func channelInactive(context: ChannelHandlerContext) {
         if session != nil {
-            result.fail(ClosedWithoutReason())
+            // An end without close_notify has come to errorCaught before.
+            succeed(.unopposed)
         } else if connectedAt != nil {
             result.fail(ChannelError.eof)
         }
@@ -120,5 +121,6 @@ final class RequestTime: Sendable {
 /// After the handshake, the deadline was too near for the server's verdict to arrive.
 struct VerdictOutstanding: Error {}
 
-/// The server asked for a certificate, and ended the connection after the handshake, without data and without an alert.
+/// The server asked for a certificate, and ended the connection after the handshake, without data and without an alert,
+/// not even close_notify.
 struct ClosedWithoutReason: Error {}

@@ -14,7 +14,7 @@ import Testing
     private func run(
         _ configuration: TLSConfiguration? = nil, before: @escaping @Sendable () -> [any ChannelHandler] = { [] },
         after: @escaping @Sendable () -> [any ChannelHandler] = { [] }, settlingTime: Duration = .milliseconds(50),
-        deadline: Duration = .seconds(60)
+        deadline: Duration = .seconds(60), presentsIdentity: Bool = true
     ) async throws -> ConnectionReport {
         let authority = try authority.get()
         let context = try NIOSSLContext(configuration: configuration ?? authority.serverConfiguration())
@@ -23,7 +23,7 @@ import Testing
                 let sync = channel.pipeline.syncOperations
                 try sync.addHandlers(before() + [NIOSSLServerHandler(context: context)] + after())
             } body: { port in
-                var probe = try makeProbe(port: port, presenting: authority.issue("client"))
+                var probe = try makeProbe(port: port, presenting: presentsIdentity ? authority.issue("client") : nil)
                 probe.settlingTime = settlingTime
                 probe.deadline = deadline
                 return try await probe.run(on: group)
@@ -56,18 +56,48 @@ import Testing
         }
     }
 
-    @Test func anEndWithoutAReasonIsNoConsent() async throws {
+    /// The server takes clients without a certificate as well.
+    @Test(arguments: [true, false]) func aCloseNotifyIsNoRefusal(presentsIdentity: Bool) async throws {
+        var configuration = try authority.get().serverConfiguration()
+        configuration.certificateVerification = .optionalVerification
+        let report = try await run(
+            configuration, after: { [Closer(isOrderly: true)] }, settlingTime: .seconds(60),
+            presentsIdentity: presentsIdentity)
+        #expect(report.clientAuthentication == .unopposed)
+    }
+
+    @Test func anEndWithoutCloseNotifyIsNoConsent() async throws {
         await expect(.rejected, "closed the connection without a reason") {
-            try await run(after: { [Closer()] }, settlingTime: .seconds(60))
+            try await run(
+                before: { [Cutter()] }, after: { [Closer(isOrderly: false)] }, settlingTime: .seconds(60))
         }
     }
 }
 
-/// Closes the connection when the handshake is complete.
+/// Closes the connection when the handshake is complete, by itself or by a ``Cutter``.
 private final class Closer: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
+    private let isOrderly: Bool
+
+    init(isOrderly: Bool) { self.isOrderly = isOrderly }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        if case .some(.handshakeCompleted) = event as? TLSUserEvent { context.close(promise: nil) }
+        guard case .some(.handshakeCompleted) = event as? TLSUserEvent else { return }
+        if isOrderly {
+            context.close(promise: nil)
+        } else {
+            context.triggerUserOutboundEvent(Cutter.CutOff(), promise: nil)
+        }
+    }
+}
+
+/// Closes the connection below TLS, which sends nothing then.
+private final class Cutter: ChannelOutboundHandler {
+    struct CutOff: Sendable {}
+    typealias OutboundIn = ByteBuffer
+
+    func triggerUserOutboundEvent(context: ChannelHandlerContext, event: Any, promise: EventLoopPromise<Void>?) {
+        if event is CutOff { context.close(promise: nil) }
+        promise?.succeed()
     }
 }

@@ -20,15 +20,18 @@ import Testing
 
     /// Runs `body` with the port of a server that has `options`, and ends the server.
     private func withServer<T>(_ options: String..., body: (String) throws -> T) throws -> T {
+        try withServer(
+            command: [
+                "openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", "server.pem", "-key", "server.key", "-www",
+            ] + options, body: body)
+    }
+
+    /// Runs `body` with the port that a server says it accepts connections at, and ends the server.
+    private func withServer<T>(command: [String], body: (String) throws -> T) throws -> T {
         let log = sandbox.path + "/server.log"
         let server = try sandbox.start(
-            [
-                "/bin/sh", "-c",
-                """
-                cd "$1" && log=$2 && shift 2 && exec openssl s_server -accept 127.0.0.1:0 -cert server.pem \
-                    -key server.key -www "$@" >"$log" 2>&1
-                """, "sh", sandbox.path, log,
-            ] + options)
+            ["/bin/sh", "-c", #"cd "$1" && log=$2 && shift 2 && exec "$@" >"$log" 2>&1"#, "sh", sandbox.path, log]
+                + command)
         defer {
             kill(server.pid, SIGKILL)
             _ = server.wait()
@@ -40,6 +43,50 @@ import Testing
             port = text.split(separator: "\n").first { $0.hasPrefix("ACCEPT") }?.split(separator: ":").last
         }
         return try body(String(try #require(port)))
+    }
+
+    /// How a server ends a connection, and how many session tickets it has sent by then (RFC 8446, section 4.6.1).
+    struct Ending: Sendable, CustomTestStringConvertible {
+        var testDescription: String { "\(end) after \(tickets) tickets, \(version)" }
+        var end: String
+        var tickets = 0
+        var version = "TLSv1_3"
+        var acceptance: String?
+    }
+
+    /// Python's `ssl` is OpenSSL, which can be told when to close.
+    @Test(arguments: [
+        Ending(end: "close_notify", acceptance: "unopposed"),
+        Ending(end: "close_notify", tickets: 2, acceptance: "unopposed"),
+        Ending(end: "close_notify", version: "TLSv1_2", acceptance: "accepted"),
+        Ending(end: "close", version: "TLSv1_2", acceptance: "accepted"), Ending(end: "close"),
+        Ending(end: "close", tickets: 2),
+    ])
+    func onlyAnOrderlyEndIsNoRefusal(ending: Ending) throws {
+        let script = """
+            import socket, ssl, sys
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = context.maximum_version = ssl.TLSVersion[sys.argv[4]]
+            context.load_cert_chain("server.pem", "server.key")
+            context.load_verify_locations(sys.argv[1])
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.num_tickets = int(sys.argv[3])
+            listener = socket.create_server(("127.0.0.1", 0))
+            print(f"ACCEPT 127.0.0.1:{listener.getsockname()[1]}", flush=True)
+            connection = context.wrap_socket(listener.accept()[0], server_side=True)
+            connection.unwrap() if sys.argv[2] == "close_notify" else connection.close()
+            """
+        let output = try withServer(command: [
+            "/usr/bin/python3", "-c", script, Fixtures.path("ca.pem"), ending.end, String(ending.tickets),
+            ending.version,
+        ]) { try connect($0, "--json") }
+        if let acceptance = ending.acceptance {
+            #expect(output.status == 0, "\(output)")
+            #expect(try output.document("Connection")["clientAuthentication"].string == acceptance)
+        } else {
+            let message = try output.expectFailure("rejected", status: 77)
+            #expect(message.contains("closed the connection without a reason"))
+        }
     }
 
     private func connect(_ port: String, _ more: String..., anchors: String? = nil) throws -> Output {
