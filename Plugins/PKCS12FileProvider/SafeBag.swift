@@ -42,11 +42,13 @@ struct SafeBag {
         }
     }
 
-    /// A BMPString, read as UTF-16, which is what everybody writes into one.
+    /// A BMPString, read as UTF-16, which is what everybody writes into one. Some tools write a terminating NUL, which
+    /// no command line or property file can have.
     private static func text(_ node: ASN1Node) -> String? {
-        guard node.identifier == .bmpString, case .primitive(let bytes) = node.content, !bytes.isEmpty else {
-            return nil
-        }
-        return String(bytes: bytes, encoding: .utf16BigEndian)
+        guard node.identifier == .bmpString, case .primitive(let bytes) = node.content,
+            var text = String(bytes: bytes, encoding: .utf16BigEndian)
+        else { return nil }
+        while text.unicodeScalars.last == "\0" { text.unicodeScalars.removeLast() }
+        return text.isEmpty ? nil : text
     }
 }

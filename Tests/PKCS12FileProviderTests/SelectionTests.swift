@@ -44,6 +44,21 @@ import Testing
         }
     }
 
+    /// Some tools count the end of a C string as part of the name.
+    @Test(arguments: [1, 2]) func anAliasHasNoTrailingNULs(count: Int) async throws {
+        let (identities, bags) = try two("alpha" + String(repeating: "\0", count: count), "beta")
+        let (provider, _file) = try provider(bags, alias: "alpha")
+        #expect(try await provider.fetch().certificateChain == identities[0].certificateChain)
+        #expect(await provider.listIdentities().identities.map(\.alias) == ["alpha", "beta"])
+        withExtendedLifetime(_file) {}
+    }
+
+    @Test func aNameOfNULsAloneIsNone() async throws {
+        let (provider, _file) = try provider(builder.bags(of: Samples.identity("first"), name: "\0"))
+        #expect(await provider.listIdentities().identities.map(\.alias) == ["identity"])
+        withExtendedLifetime(_file) {}
+    }
+
     @Test func choosesByFingerprint() async throws {
         let (identities, bags) = try two("same", "same")
         let hex = identities[1].certificate.sha256Fingerprint.hexEncoded
