@@ -42,9 +42,10 @@ public final class IdentityStore: Sendable {
     /// The store of this user on this host: in ``StateDirectory/path()``, sealed with the
     /// credential ``SystemdCredentialKey/credentialName`` where there is one.
     ///
-    /// - Throws: `configurationInvalid` when the credential is there and is no key.
+    /// - Throws: `configurationInvalid` when the credential is there and is no key, or when the environment names no
+    ///   usable directory.
     public static func standard(secrets: SecretReader) throws(CertificateProviderError) -> IdentityStore {
-        IdentityStore(path: StateDirectory.path(), keySource: try SystemdCredentialKey(secrets: secrets))
+        IdentityStore(path: try StateDirectory.path(), keySource: try SystemdCredentialKey(secrets: secrets))
     }
 
     /// Returns the part of the store that belongs to one provider.

@@ -28,13 +28,21 @@ import Testing
         Row(["XDG_STATE_HOME": "", "HOME": "/home/u"], 1000, "/home/u/.local/state/certprov"),
         Row(["STATE_DIRECTORY": "/s", "XDG_STATE_HOME": "/x", "HOME": "/home/u"], 1000, "/s"),
         Row(["STATE_DIRECTORY": "/s:/t"], 0, "/s"),
-        Row(["STATE_DIRECTORY": "s", "XDG_STATE_HOME": "/x"], 0, "/x/certprov"),
         Row(["STATE_DIRECTORY": ""], 0, "/var/lib/certprov"),
         Row(["STATE_DIRECTORY": ":"], 0, "/var/lib/certprov"),
     ]
 
-    @Test(arguments: rows) func hasItsPrecedence(row: Row) {
-        #expect(StateDirectory.path(environment: { row.variables[$0] }, effectiveUser: row.user) == row.path)
+    @Test(arguments: rows) func hasItsPrecedence(row: Row) throws {
+        let path = try StateDirectory.path(environment: { row.variables[$0] }, effectiveUser: row.user)
+        #expect(path == row.path)
+    }
+
+    @Test(arguments: ["s", "./s", "s:/t"]) func aRelativeStateDirectoryIsRefused(value: String) {
+        let error = #expect(throws: CertificateProviderError.self) {
+            try StateDirectory.path(
+                environment: { ["STATE_DIRECTORY": value, "XDG_STATE_HOME": "/x"][$0] }, effectiveUser: 0)
+        }
+        #expect(error?.code == .configurationInvalid && error?.message.contains("STATE_DIRECTORY") == true)
     }
 
     /// What systemd makes for a service with `DynamicUser=` and `StateDirectory=`.
@@ -42,7 +50,7 @@ import Testing
         let directory = try TemporaryDirectory()
         for name in ["private", "private/service"] { mkdir(directory[name], 0o700) }
         symlink("private/service", directory["service"])
-        let path = StateDirectory.path(
+        let path = try StateDirectory.path(
             environment: { ["STATE_DIRECTORY": directory["service"] + ":/other"][$0] }, effectiveUser: 0)
         let identity = try Samples.stored("x")
         let storage = IdentityStore(path: path).storage(for: ProviderID("test"))
