@@ -51,6 +51,14 @@ public enum RootCommand {
             CommandContext.report(CertificateProviderError(.usage, root.message(for: error)), json: true)
             exit(ExitStatus.usage.rawValue)
         }
+        // Help, version and completion scripts: ArgumentParser ignores errors of stdout.
+        if let error, root.exitCode(for: error) == .success {
+            do throws(CertificateProviderError) { try Console.print(root.fullMessage(for: error) + "\n") } catch {
+                CommandContext.report(error, json: isJSON)
+                exit(ExitStatus(error.code).rawValue)
+            }
+            exit(ExitStatus.done.rawValue)
+        }
         root.exit(withError: error)
     }
 

@@ -32,6 +32,17 @@ import Testing
         }
     }
 
+    @Test(
+        arguments: [
+            [], ["--help"], ["--version"], ["help", "list"], ["fetch", "--help"], ["connect", "--help"],
+            ["--generate-completion-script", "bash"],
+        ], [">/dev/full", ">&-"])
+    func helpThatCannotBeWrittenIsAnError(command: [String], redirections: String) throws {
+        let script = "exec \"$CERTPROV\" \"$@\" \(redirections)"
+        let output = try sandbox.run(["/bin/sh", "-c", script, "sh"] + command)
+        #expect(output.status == 73 && output.stderr.hasSuffix("[storeWriteFailed]\n"), "\(output)")
+    }
+
     @Test(arguments: commands) func aReaderThatHasGoneIsAnErrorAndNotADeath(command: [String]) throws {
         // The pipe's only reader is closed before the command starts.
         let output = try sandbox.run(
