@@ -13,16 +13,25 @@ import Testing
     private func atTerminal(
         _ command: String, answering question: String, with answer: String
     ) throws -> (status: Int32?, screen: String)? {
-        try atTerminal(command, asked: question) { keyboard in
-            let line = Array((answer + "\n").utf8)
-            try #require(write(keyboard, line, line.count) == line.count)
+        try atTerminal(command, asked: question) { try $0.type(answer + "\n") }
+    }
+
+    /// What a test does at a terminal.
+    private struct Person {
+        let keyboard: Int32
+        /// Waits until a text is on the screen so many times.
+        let sees: (_ text: String, _ times: Int) -> Void
+
+        func type(_ text: String) throws {
+            let bytes = Array(text.utf8)
+            try #require(write(keyboard, bytes, bytes.count) == bytes.count)
         }
     }
 
     /// Runs a command at a terminal and lets `body` react once `question` is on it.
     /// - Returns: The status, and all that was on the terminal; `nil`, said aloud, where there is no `script`.
     private func atTerminal(
-        _ command: String, asked question: String, body: (_ keyboard: Int32) throws -> Void
+        _ command: String, asked question: String, body: (Person) throws -> Void
     ) throws -> (status: Int32?, screen: String)? {
         guard try sandbox.shell("command -v script").status == 0 else {
             print("TerminalTests: there is no 'script', so questions at a terminal are NOT TESTED.")
@@ -56,8 +65,13 @@ import Testing
                 seen += buffer.prefix(max(0, count))
             }
         }
-        read { String(decoding: seen, as: UTF8.self).contains(question) }
-        try body(input)
+        let person = Person(keyboard: input) { text, times in
+            func isThere() -> Bool { String(decoding: seen, as: UTF8.self).components(separatedBy: text).count > times }
+            read(until: isThere)
+            #expect(isThere(), "'\(text)' is not there \(times) times: \(String(decoding: seen, as: UTF8.self))")
+        }
+        person.sees(question, 1)
+        try body(person)
         read { process.hasEnded }
         let result = process.wait()
         read {
@@ -112,18 +126,83 @@ import Testing
             echo "status $?"
             stty -a
             """#
-        let result = try atTerminal(script, asked: "Password for") { keyboard in
-            if let typed = ending.typed.map({ Array($0.utf8) }) {
-                try #require(write(keyboard, typed, typed.count) == typed.count)
-            } else {
-                let pid = String(decoding: try contents(sandbox.path + "/home/pid"), as: UTF8.self).dropLast()
-                try #require(kill(try #require(pid_t(pid)), ending.number) == 0)
-            }
+        let result = try atTerminal(script, asked: "Password for") { person in
+            if let typed = ending.typed { try person.type(typed) } else { try send(ending.number) }
         }
         guard let (_, screen) = result else { return }
         #expect(screen.contains("status \(128 + ending.number)"), "\(screen)")
         #expect(screen.contains(" echo ") && screen.contains(" -echonl "), "\(screen)")
         #expect(!screen.contains("half"), "\(screen)")
+    }
+
+    /// Sends a signal to the command, which has written down its process id.
+    private func send(_ signal: Int32) throws {
+        let pid = String(decoding: try contents(sandbox.path + "/home/pid"), as: UTF8.self).dropLast()
+        try #require(kill(try #require(pid_t(pid)), signal) == 0)
+    }
+
+    /// What stops a command at a question, and what the shell does before it continues it.
+    struct Stop: Sendable, CustomTestStringConvertible {
+        var testDescription: String
+        /// Sent where nothing is typed.
+        var number = SIGTSTP
+        var typed: String?
+        var before = ":"
+        /// Whether the command could restore the terminal before it stopped.
+        var isNoticed = true
+    }
+
+    @Test(arguments: [
+        Stop(testDescription: "^Z", typed: "half\u{1a}"),
+        Stop(testDescription: "TSTP"), Stop(testDescription: "STOP", number: SIGSTOP, isNoticed: false),
+        Stop(testDescription: "^Z, bg", typed: "half\u{1a}", before: "bg"),
+    ])
+    func aQuestionIsAskedAgainAfterFg(stop: Stop) throws {
+        // A shell with job control. Interactive ones restore the terminal themselves.
+        let script = #"""
+            set -m
+            sh -c 'echo $$ >"$HOME/pid"; exec "$0" "$@"' \#(command("fetch"))
+            echo "stopped $?"; stty -a; stty echo -echonl; \#(stop.before); fg
+            echo "stopped $?"; stty -a; stty echo -echonl; \#(stop.before); fg
+            echo "status $?"; stty -a
+            """#
+        let result = try atTerminal(script, asked: "Password for") { person in
+            for times in 1...2 {
+                if let typed = stop.typed { try person.type(typed) } else { try send(stop.number) }
+                person.sees("stopped ", times)
+                person.sees("Password for", times + 1)
+            }
+            try person.type(Fixtures.password + "\n")
+        }
+        guard let (status, screen) = result else { return }
+        #expect(status == 0 && screen.contains("status 0"), "\(screen)")
+        #expect(screen.components(separatedBy: "Password for").count == 4, "\(screen)")
+        #expect(!screen.contains("Tr0ub4dor") && !screen.contains("half"), "\(screen)")
+        let shown = screen.components(separatedBy: " echo ").count - 1
+        #expect(shown == (stop.isNoticed ? 3 : 1), "\(screen)")
+    }
+
+    /// The kernel does not stop a process that no shell could continue (POSIX, orphaned process group).
+    @Test func aStopThatDoesNotComeAboutShowsNothing() throws {
+        let result = try atTerminal("exec " + command("fetch"), asked: "Password for") { person in
+            try person.type("half\u{1a}")
+            person.sees("Password for", 2)
+            try person.type(Fixtures.password + "\n")
+        }
+        guard let (status, screen) = result else { return }
+        #expect(status == 0 && !screen.contains("Tr0ub4dor") && !screen.contains("half"), "\(screen)")
+    }
+
+    @Test func aConfirmationIsAskedForAgainAfterFg() throws {
+        #expect(try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12"))).status == 0)
+        let script = "set -m; \(command("delete")); echo stopped; fg"
+        let result = try atTerminal(script, asked: "[y/N]") { person in
+            try person.type("\u{1a}")
+            person.sees("[y/N]", 2)
+            try person.type("y\n")
+        }
+        guard let (status, screen) = result else { return }
+        #expect(status == 0 && screen.contains("stopped"), "\(screen)")
     }
 
     @Test func aFetchThatCannotAskNamesNoOptionItDoesNotHave() throws {

@@ -39,27 +39,53 @@ public struct TerminalInteraction: UserInteraction {
                 "There is no terminal to ask \"\(prompt.withVisibleControls)\" on; \(advice).")
         }
         defer { close(terminal) }
-        func question() throws(CertificateProviderError) -> SecretBytes {
-            let text = Array(prompt.withVisibleControls.utf8)
-            _ = write(terminal, text, text.count)
-            return try Self.readLine(from: terminal)
+        var text = Array(prompt.withVisibleControls.utf8)
+        while true {
+            // Stops the process here while it is in the background (SIGTTOU), so that it asks once, after fg.
+            var settings = termios()
+            if tcgetattr(terminal, &settings) == 0 { tcsetattr(terminal, TCSANOW, &settings) }
+            let (line, signals) = try HeldSignals.during { arrival throws(CertificateProviderError) in
+                func question() throws(CertificateProviderError) -> SecretBytes? {
+                    _ = write(terminal, text, text.count)
+                    return try Self.readLine(from: terminal, unlessReadable: arrival)
+                }
+                return try hidden ? SilentTerminal.whileSilent(terminal, question) : question()
+            }
+            if let line { return line }
+            guard signals.isSubset(of: HeldSignals.stopping) else { throw Self.noAnswer }
+            // After fg, or at once: the kernel does not stop an orphaned process group. The cursor may still be on the
+            // prompt's line.
+            if text.first != 0x0d { text.insert(0x0d, at: 0) }
         }
-        return try hidden ? SilentTerminal.whileSilent(terminal, question) : question()
     }
 
-    private static func readLine(from terminal: Int32) throws(CertificateProviderError) -> SecretBytes {
+    /// Returns `nil` when `arrival` becomes readable before there is a whole line.
+    private static func readLine(
+        from terminal: Int32, unlessReadable arrival: Int32
+    ) throws(CertificateProviderError) -> SecretBytes? {
         var used = 0
+        var isInterrupted = false
         let line = try SecretBytes(count: 4096) { buffer throws(CertificateProviderError) in
             while used < buffer.count {
+                var waiting = [terminal, arrival].map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+                guard poll(&waiting, 2, -1) > 0 else {
+                    if errno == EINTR { continue }
+                    throw noAnswer
+                }
+                isInterrupted = waiting[1].revents != 0
+                if isInterrupted { return }
                 let count = read(terminal, buffer.baseAddress?.advanced(by: used), buffer.count - used)
                 if count < 0 && errno == EINTR { continue }
-                guard count > 0 else {
-                    throw CertificateProviderError(.userCancelled, "The question was not answered.")
-                }
+                guard count > 0 else { throw noAnswer }
                 used += count
                 if buffer[used - 1] == 0x0a { return }
             }
         }
+        guard !isInterrupted else { return nil }
         return line.withUnsafeBytes { SecretBytes(copying: $0[0..<used]) }.trimmingLineEnding()
+    }
+
+    private static var noAnswer: CertificateProviderError {
+        CertificateProviderError(.userCancelled, "The question was not answered.")
     }
 }
