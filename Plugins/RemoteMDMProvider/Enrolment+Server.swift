@@ -7,22 +7,58 @@ import ServerTransport
 
 /// How the server is found, and what it knows us by.
 extension Enrolment {
+    /// How the server is reached, and which authorities it is known by.
+    func trust() async throws(CertificateProviderError) -> AuthorityTrust {
+        let proxies = try await settings.proxy.choice(environment, interaction)
+        let access = try ServerAccess(settings, environment, pace, through: proxies)
+        return try await blocking { () throws(CertificateProviderError) in
+            try AuthorityTrust(settings, environment, interaction, access)
+        }
+    }
+
+    /// Whether a password, a token or a challenge is configured.
+    var hasSecret: Bool {
+        settings.username != nil || settings.bearerSource != nil || settings.oauth != nil
+            || settings.challengeSource != nil
+    }
+
+    /// Finds the server, and asks it for its authorities, after it has refused the certificate that is to be renewed.
+    ///
+    /// - Parameters:
+    ///   - refusal: How the server has refused.
+    ///   - refused: That certificate.
+    ///   - known: What the server knew this host by before.
+    /// - Throws: `refusal` where the secret for a first enrolment is missing.
+    func connect(
+        after refusal: CertificateProviderError, of refused: X509Certificate, presenting known: Identity?,
+        _ trust: AuthorityTrust
+    ) async throws(CertificateProviderError) -> (client: any EnrolmentProtocol, authorities: [X509Certificate]) {
+        environment.logger.warning(
+            "the server has closed the connection on which the current certificate was shown; enrolling without it",
+            metadata: ["reason": "\(refusal.message)"])
+        do throws(CertificateProviderError) {
+            // Otherwise read only when the request is made.
+            _ = try await challenge(isRenewal: false)
+            return try await connect(presenting: known, isRenewal: false, trust)
+        } catch {
+            guard error.isMissingSecret else {
+                throw known.map { error.naming($0.certificate, isOwn: false) } ?? error
+            }
+            var refusal = refusal.naming(refused, isOwn: true)
+            refusal.message += " It cannot be renewed without it either: \(error.message)"
+            throw refusal
+        }
+    }
+
     /// Finds the server, and asks it for its authorities.
     ///
     /// - Parameters:
     ///   - known: What the server knows this host by.
     ///   - isRenewal: Whether that is the identity that is to be renewed.
-    /// - Returns: Also the configured trust anchors, one of which may be an authority that the server does not name.
     func connect(
-        presenting known: Identity?, isRenewal: Bool
-    ) async throws(CertificateProviderError) -> (
-        client: any EnrolmentProtocol, authorities: [X509Certificate], configured: [X509Certificate]
-    ) {
-        let proxies = try await settings.proxy.choice(environment, interaction)
-        let access = try ServerAccess(settings, environment, pace, through: proxies)
-        let trust = try await blocking { () throws(CertificateProviderError) in
-            try AuthorityTrust(settings, environment, interaction, access)
-        }
+        presenting known: Identity?, isRenewal: Bool, _ trust: AuthorityTrust
+    ) async throws(CertificateProviderError) -> (client: any EnrolmentProtocol, authorities: [X509Certificate]) {
+        let access = trust.access
         interaction.report("Asking \(settings.server.authority) for its authorities")
         let first = try await trust.serverTrust(presenting: known)
         let credentials = try await credentials(first, access, isRenewal: isRenewal)
@@ -37,7 +73,7 @@ extension Enrolment {
         }
         let authorities = try await client.authorities()
         try await trust.remember(try await client.lastingAuthorities(among: authorities), of: authorities)
-        return (client, authorities, trust.anchors)
+        return (client, authorities)
     }
 
     private func makeClient(
@@ -69,11 +105,14 @@ extension Enrolment {
         return SCEPClient(
             configuration,
             challenge: { request async throws(CertificateProviderError) in
-                guard let source = settings.challengeSource else { return nil }
-                return try await secret(
-                    from: source, "Challenge for \(settings.server.authority)", isRenewal: request.current != nil)
+                try await challenge(isRenewal: request.current != nil)
             }, now: environment.now, logger: environment.logger
         ) { request async throws(CertificateProviderError) in try await session.response(to: request) }
+    }
+
+    private func challenge(isRenewal: Bool) async throws(CertificateProviderError) -> SecretBytes? {
+        guard let source = settings.challengeSource else { return nil }
+        return try await secret(from: source, "Challenge for \(settings.server.authority)", isRenewal: isRenewal)
     }
 
     private func credentials(
@@ -110,11 +149,11 @@ extension Enrolment {
         from source: SecretSource, _ prompt: String, isRenewal: Bool
     ) async throws(CertificateProviderError) -> SecretBytes? {
         do throws(CertificateProviderError) {
-            return try await environment.secret(from: source, prompt: prompt, interaction: interaction)
+            return try await secretsInHand.secret(prompt) { () async throws(CertificateProviderError) in
+                try await environment.secret(from: source, prompt: prompt, interaction: interaction)
+            }
         } catch {
-            // What is there and unsafe is nothing to go on without.
-            let isGone = [.fileNotFound, .interactionRequired].contains(error.code) || error.nativeCode == Int(ENOENT)
-            guard isRenewal, isGone else { throw error }
+            guard isRenewal, error.isMissingSecret else { throw error }
             environment.logger.warning(
                 "renewing with the current certificate alone", metadata: ["reason": "\(error.message)"])
             return nil
@@ -143,5 +182,12 @@ extension Enrolment {
             grant = .legacyPassword(user: user, password: password)
         }
         return try AccessTokenSource(endpoint, client: client, grant: grant, scopes: oauth.scopes)
+    }
+}
+
+extension CertificateProviderError {
+    /// Whether a secret is not there, or not without a person. One that is there and unsafe is not missing.
+    fileprivate var isMissingSecret: Bool {
+        [.fileNotFound, .interactionRequired].contains(code) || nativeCode == Int(ENOENT)
     }
 }

@@ -14,6 +14,7 @@ struct Enrolment {
     let storage: any IdentityStorage
     let keys: IdentityKeys
     let pace: Pace
+    let secretsInHand = SecretsInHand()
 
     init(
         _ settings: Settings, _ keys: IdentityKeys, _ environment: ProviderEnvironment,
@@ -38,7 +39,7 @@ struct Enrolment {
         }
         defer { claim.isInterrupted = false }
         let current = try await currentIdentity()
-        let renewed = current?.identity.flatMap { $0.certificate.status(at: environment.now()) == .valid ? $0 : nil }
+        var renewed = current?.identity.flatMap { $0.certificate.status(at: environment.now()) == .valid ? $0 : nil }
         var content = RequestContent(names: names(renewing: renewed), wishes: SCEPClient.attributes)
         // Whether a token makes keys for SCEP has to be known before the server hears anything.
         let early =
@@ -47,8 +48,21 @@ struct Enrolment {
         var stage = Stage.before(early?.new)
         var known = renewed
         do throws(CertificateProviderError) {
-            if known == nil { known = try await clientIdentity() }
-            let (client, authorities, configured) = try await connect(presenting: known, isRenewal: renewed != nil)
+            if known == nil { known = try await clientIdentity(isRenewal: false) }
+            let trust = try await trust()
+            var (client, authorities): (any EnrolmentProtocol, [X509Certificate])
+            do throws(CertificateProviderError) {
+                (client, authorities) = try await connect(presenting: known, isRenewal: renewed != nil, trust)
+            } catch {
+                guard let refused = renewed, error.isEndAfterCertificate, hasSecret else { throw error }
+                // From here on as if there were no identity yet.
+                (renewed, known) = (nil, nil)
+                content = RequestContent(names: settings.names, wishes: content.wishes)
+                let first = try await clientIdentity(isRenewal: true)
+                (client, authorities) = try await connect(
+                    after: error, of: refused.certificate, presenting: first, trust)
+                known = first
+            }
             content.wishes = try await client.attributes()
             let begun =
                 if let early { early } else { try await pendingEnrolment(after: current?.key, content) }
@@ -89,7 +103,7 @@ struct Enrolment {
                 }
                 stage = .answered(pending)
                 let issued = try await IssuedCertificate(
-                    certificates, for: request, from: authorities, through: configured, at: environment.now())
+                    certificates, for: request, from: authorities, through: trust.anchors, at: environment.now())
                 stage = .done
                 return try await store(issued, key, pending, replacing: current?.key)
             }
@@ -120,9 +134,18 @@ struct Enrolment {
     }
 
     /// What the server knows this host by as long as it has issued nothing itself.
-    private func clientIdentity() async throws(CertificateProviderError) -> Identity? {
+    ///
+    /// - Parameter isRenewal: Whether it may be gone by now.
+    private func clientIdentity(isRenewal: Bool) async throws(CertificateProviderError) -> Identity? {
         guard let certificate = settings.clientCertificate else { return nil }
-        return try await certificate.identity(environment, interaction)
+        do throws(CertificateProviderError) {
+            return try await certificate.identity(environment, interaction)
+        } catch {
+            guard isRenewal, error.code != .userCancelled else { throw error }
+            environment.logger.warning(
+                "enrolling without 'client-certificate'", metadata: ["reason": "\(error.message)"])
+            return nil
+        }
     }
 
     /// Those of the certificate that is renewed, as servers demand (RFC 7030, section 4.2.2), as long as it has what is

@@ -18,12 +18,18 @@ package final class ServerConnection: Sendable {
     /// Passes plain requests on; `nil` where they get to the server as they are, if only through a tunnel.
     private let gateway: HTTPProxy?
     private let channel: any Channel
-    /// Whether the server has said that this was the last answer.
-    private let hasEnded = Mutex(false)
+    private let presentation: CertificatePresentation?
+    private struct State {
+        var hasAnswered = false
+        /// Whether the server has said that this was the last answer.
+        var hasEnded = false
+    }
+    private let state = Mutex(State())
 
-    private init(server: ServerURL, binding: ChannelBinding?, gateway: HTTPProxy?, channel: any Channel) {
+    private init(server: ServerURL, tls: TLSHandshake?, gateway: HTTPProxy?, channel: any Channel) {
         self.server = server
-        self.binding = binding
+        self.binding = tls?.binding
+        self.presentation = tls?.presentation
         self.gateway = gateway
         self.channel = channel
     }
@@ -75,7 +81,7 @@ package final class ServerConnection: Sendable {
                 attempt.cancel()
             }
             return ServerConnection(
-                server: server, binding: tls?.binding, gateway: tls == nil ? proxy : nil, channel: channel)
+                server: server, tls: tls, gateway: tls == nil ? proxy : nil, channel: channel)
         } catch {
             tls?.abandon()
             if Task.isCancelled {
@@ -88,6 +94,7 @@ package final class ServerConnection: Sendable {
                 throw CertificateProviderError(demandedCertificate: alert, by: server.authority, underlying: error)
             }
             throw Self.failure(error, server, isConnecting: true)
+                .marked(asEndBy: error, after: tls?.presentation)
         }
     }
 
@@ -160,7 +167,7 @@ package final class ServerConnection: Sendable {
         try pipeline.addHandler(ExchangeHandler())
     }
 
-    package var isOpen: Bool { channel.isActive && !hasEnded.withLock { $0 } }
+    package var isOpen: Bool { channel.isActive && !state.withLock(\.hasEnded) }
 
     package func close() { channel.close(promise: nil) }
 
@@ -190,7 +197,7 @@ package final class ServerConnection: Sendable {
             return try await withTaskCancellationHandler {
                 channel.writeAndFlush(exchange).cascadeFailure(to: exchange.answer)
                 let answer = try await exchange.answer.futureResult.get()
-                if answer.isLast { hasEnded.withLock { $0 = true } }
+                state.withLock { $0 = State(hasAnswered: true, hasEnded: answer.isLast) }
                 return answer.response
             } onCancel: {
                 channel.close(promise: nil)
@@ -200,7 +207,9 @@ package final class ServerConnection: Sendable {
             if Task.isCancelled {
                 throw CertificateProviderError(.userCancelled, "The request to \(server.authority) was cancelled.")
             }
-            throw Self.failure(error, server, isConnecting: false)
+            let failure = Self.failure(error, server, isConnecting: false)
+            throw state.withLock(\.hasAnswered)
+                ? failure : failure.marked(asEndBy: error, after: presentation)
         }
     }
 }

@@ -10,6 +10,7 @@ import Synchronization
 final class TLSHandshake: Sendable {
     let eventLoop: any EventLoop
     let binding = ChannelBinding()
+    let presentation = CertificatePresentation()
     private let server: ServerURL
     private let security: ServerConnection.Security
     private let context: NIOSSLContext
@@ -25,7 +26,16 @@ final class TLSHandshake: Sendable {
         self.security = security
         self.eventLoop = eventLoop
         var configuration = try TLSConfiguration.makeClientConfiguration(trusting: security.trust.trustAnchors)
-        security.credentials?.present(in: &configuration)
+        if let credentials = security.credentials {
+            credentials.present(in: &configuration)
+            let present = configuration.sslContextCallback
+            // BoringSSL calls back when, and only when, the server asks for a certificate, after it has verified the
+            // server's.
+            configuration.sslContextCallback = { [presentation] values, promise in
+                presentation.request()
+                if let present { present(values, promise) } else { promise.succeed(.noChanges) }
+            }
+        }
         configuration.applicationProtocols = ["http/1.1"]
         configuration.keyLogCallback = binding.secretsCallback
         do { context = try NIOSSLContext(configuration: configuration) } catch {
@@ -47,6 +57,7 @@ final class TLSHandshake: Sendable {
                 verification.withLock { $0 = task }
             })
         try pipeline.addHandler(binding.makeRecorder())
+        try pipeline.addHandler(presentation.makeRecorder())
         try pipeline.addHandler(handler)
         try pipeline.addHandler(HandshakeWaiter(completed))
     }

@@ -71,6 +71,20 @@ import Testing
         #expect(!refused.stderr.contains("another"))
     }
 
+    @Test func aRenewalWithoutARefusedCertificateIsSaid() async throws {
+        let server = try await ESTServer.start(
+            "--auth", "basic", "--refuse-clients", "unknown-ca", "--tls", "1.2")
+        let configuration = try configure(server)
+        #expect(try sandbox.certprov(["fetch"] + configuration).status == 0)
+        let text = "the current certificate was shown"
+        let fetched = try sandbox.certprov(["fetch", "--force"] + configuration)
+        #expect(fetched.status == 0 && fetched.stderr.contains(text), "\(fetched)")
+        #expect(fetched.stderr.contains("alert unknown_ca"), "\(fetched)")
+        let document = try sandbox.certprov(["fetch", "--force", "--json"] + configuration)
+        #expect(document.status == 0 && document.stdout.contains(text) && document.stderr.isEmpty, "\(document)")
+        #expect(server.issued == 3)
+    }
+
     @Test func eachTroubleHasItsStatus() async throws {
         let server = try await ESTServer.start("--auth", "basic", "--pending", "9", "--retry-after", "3600")
         let configuration = try configure(server)

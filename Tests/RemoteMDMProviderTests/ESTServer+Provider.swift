@@ -11,13 +11,15 @@ extension ESTServer {
     /// Makes a provider that trusts the server and has the password.
     func provider(
         storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:],
-        clock: TurnedClock = TurnedClock(), pace: Pace? = nil, variables: [String: String] = [:]
+        clock: TurnedClock = TurnedClock(), pace: Pace? = nil, variables: [String: String] = [:],
+        log: WarningLog = WarningLog()
     ) throws -> RemoteMDMProvider {
         var environment = ProviderEnvironment.testing(
             storage: storage,
             variables: ["PASSWORD": Self.password, "TOKEN": "esttoken", "SECRET": "estsecret"].merging(variables) { $1 }
         )
         environment.executor = executor
+        environment.logger = log.logger
         let provider = RemoteMDMProvider(environment: environment, pace: pace ?? clock.pace)
         var parameters = [
             "protocol": "est", "url": "https://localhost:\(port)/\(label)", "trust-anchors": directory["ca.pem"],

@@ -20,6 +20,7 @@ struct AuthorityTrust: Sendable {
     /// `nil` where nothing is to be learnt: a pin and the host's list of authorities are configured. With SCEP these
     /// speak for the connection only, and not for the CA.
     private let basis: [UInt8]?
+    private let first = Once<ServerTrust>()
 
     /// Blocks on the trust anchors' file and the store.
     init(
@@ -60,6 +61,10 @@ struct AuthorityTrust: Sendable {
     /// - Throws: `configurationInvalid` where nothing is configured and nobody can be asked, `userCancelled` where the
     ///   person says no, `protocolError` for an authority that is not the configured one.
     func serverTrust(presenting identity: Identity?) async throws(CertificateProviderError) -> ServerTrust {
+        try await first { () async throws(CertificateProviderError) in try await findTrust(presenting: identity) }
+    }
+
+    private func findTrust(presenting identity: Identity?) async throws(CertificateProviderError) -> ServerTrust {
         guard settings.enrolmentProtocol == .est else { return try await blocking(settings.trust) }
         let isToBeFound = anchors.isEmpty && known.isEmpty && (fingerprint != nil || !settings.configuredTrust.hasPins)
         if fingerprint != nil, !anchors.isEmpty, known.isEmpty {

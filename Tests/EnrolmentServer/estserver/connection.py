@@ -1,5 +1,6 @@
 """One connection from its handshake to its end, on a thread of its own."""
 
+import contextlib
 import itertools
 import re
 import socket
@@ -25,6 +26,11 @@ def serve(server, plain):
     except (SSL.Error, OSError) as error:
         server.log({"event": "handshake-failed", "connection": number, "error": repr(error)})
         plain.close()
+        return
+    if server.options.refuse_clients == "close-notify" and tls.client_certificate(connection):
+        server.log({"event": "handshake-failed", "connection": number, "error": "refused"})
+        with contextlib.suppress(Closed):
+            Wire(connection, plain).close()
         return
     Conversation(server, connection, plain, number).run()
 

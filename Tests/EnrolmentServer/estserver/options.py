@@ -59,6 +59,8 @@ def parser():
     add("--serverkeygen", choices=("pkcs8", "pkcs1", "off"), default="pkcs8", help="pkcs1 is labelled PKCS#8 too")
 
     add("--auth", type=auth, default="none", help=f"none, or {', '.join(SCHEMES)}; several with +")
+    add("--refuse-clients", choices=("unknown-ca", "close", "close-notify"),
+        help="in the handshake, where they show a certificate of this server's authorities")  # fmt: skip
     add("--user", default="estuser")
     add("--password", default="estpwd")
     add("--token", default="esttoken", help="for bearer")

@@ -63,10 +63,19 @@ class Server:
             chain = [leaf, *authority.intermediates]
         successors = self._successor.certificates if self._successor else []
         trusted = [*self.authority.certificates, *successors, self.manufacturer.root]
-        self.context = tls.server_context(self.options.tls, chain, key, trusted)
+        if self.options.refuse_clients == "unknown-ca":
+            trusted = [self.manufacturer.root]
+        self.context = tls.server_context(self.options.tls, chain, key, trusted, self.verified)
         self.write("server.pem", b"".join(map(ca.pem, chain)))
         public_key = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         self.write("server.pin", b"sha256/" + base64.b64encode(hashlib.sha256(public_key).digest()) + b"\n")
+
+    def verified(self, connection):
+        """Whether a client with a valid certificate may go on; where not, the connection ends here, without an alert."""
+        if self.options.refuse_clients != "close":
+            return True
+        connection.sock_shutdown(socket.SHUT_RDWR)
+        return False
 
     def roll_over(self):
         """From now on the new root's authority issues, the server's own certificate too."""

@@ -14,8 +14,9 @@ VERSIONS = {
 }
 
 
-def server_context(versions, chain, key, trusted):
+def server_context(versions, chain, key, trusted, verified=lambda connection: True):
     """Asks for a client certificate without requiring one: which operation needs one is decided with the request.
+    `verified` has the last word on one that is valid.
 
     No session is resumed and nothing renegotiated, so that there is one handshake and tls-unique is the client's
     Finished of it: RFC 7030, section 3.5, wants that of the first handshake.
@@ -34,7 +35,7 @@ def server_context(versions, chain, key, trusted):
     for certificate in trusted:
         context.get_cert_store().add_cert(crypto.X509.from_cryptography(certificate))
         context.add_client_ca(crypto.X509.from_cryptography(certificate))
-    context.set_verify(SSL.VERIFY_PEER, lambda connection, certificate, error, depth, ok: bool(ok))
+    context.set_verify(SSL.VERIFY_PEER, lambda connection, certificate, error, depth, ok: bool(ok) and (depth > 0 or verified(connection)))
     return context
 
 

@@ -36,16 +36,21 @@ final class SCEPHTTPServer: Sendable {
     /// Responders take their time, and nobody else is to wait for that.
     private static let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
 
-    convenience init(_ responder: SCEPResponder, showing identity: Identity? = nil) async throws {
-        try await self.init(showing: identity) { try responder.answer($0) }
+    convenience init(
+        _ responder: SCEPResponder, showing identity: Identity? = nil, accepting clients: X509Certificate? = nil
+    ) async throws {
+        try await self.init(showing: identity, accepting: clients) { try responder.answer($0) }
     }
 
     /// - Parameters:
     ///   - identity: What it shows over TLS; without one it speaks plain HTTP.
+    ///   - clients: The only authority of certificates that clients may show. None is asked for without.
     ///   - answer: One of status 0 is never sent.
-    init(showing identity: Identity?, _ answer: @escaping Answer) async throws {
+    init(
+        showing identity: Identity?, accepting clients: X509Certificate? = nil, _ answer: @escaping Answer
+    ) async throws {
         isSecure = identity != nil
-        let tls = try identity.map { try NIOSSLContext(configuration: .testServer(showing: $0)) }
+        let tls = try identity.map { try NIOSSLContext(configuration: .testServer(showing: $0, accepting: clients)) }
         let desk = Desk(answer)
         self.desk = desk
         channel = try await ServerBootstrap(group: Self.group)
@@ -74,13 +79,22 @@ final class SCEPHTTPServer: Sendable {
 }
 
 extension TLSConfiguration {
-    fileprivate static func testServer(showing identity: Identity) throws -> TLSConfiguration {
+    fileprivate static func testServer(
+        showing identity: Identity, accepting clients: X509Certificate?
+    ) throws -> TLSConfiguration {
         guard let key = identity.key as? any ExportableIdentityKey else { throw EnrolmentAnswer.NotIssued() }
         let der = try key.pkcs8Representation().withUnsafeBytes { Array($0) }
-        return .makeServerConfiguration(
+        var configuration = TLSConfiguration.makeServerConfiguration(
             certificateChain: try identity.certificateChain.map {
                 .certificate(try NIOSSLCertificate(bytes: $0.derRepresentation, format: .der))
             }, privateKey: .privateKey(try NIOSSLPrivateKey(bytes: der, format: .der)))
+        if let clients {
+            configuration.certificateVerification = .optionalVerification
+            configuration.trustRoots = .certificates([
+                try NIOSSLCertificate(bytes: clients.derRepresentation, format: .der)
+            ])
+        }
+        return configuration
     }
 }
 

@@ -1,0 +1,62 @@
+package import CertificateProviding
+import CertificateTLSCore
+import NIOCore
+import NIOSSL
+import Synchronization
+
+/// Whether our certificate was sent over a connection.
+final class CertificatePresentation: Sendable {
+    private enum Stage { case none, requested, sent }
+    private let stage = Mutex(Stage.none)
+
+    var isSent: Bool { stage.withLock { $0 == .sent } }
+
+    /// The server, which is verified, has asked for a certificate. A token may take its time to sign.
+    func request() { stage.withLock { $0 = .requested } }
+
+    /// Returns a handler that sees what TLS writes. After the request, the certificate comes first.
+    func makeRecorder() -> some ChannelHandler { Recorder(self) }
+
+    private func noteWrite() { stage.withLock { if $0 == .requested { $0 = .sent } } }
+
+    private final class Recorder: ChannelOutboundHandler {
+        typealias OutboundIn = ByteBuffer
+        private let presentation: CertificatePresentation
+
+        init(_ presentation: CertificatePresentation) { self.presentation = presentation }
+
+        func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+            presentation.noteWrite()
+            context.write(data, promise: promise)
+        }
+    }
+}
+
+/// The server ended the connection, with or without an alert, after our certificate was sent and before any answer. It
+/// probably refuses the certificate: not every server says so, and in TLS 1.3 it can do so only after the handshake.
+struct EndAfterCertificate: Error {
+    let cause: any Error
+
+    /// `nil` for what the server did not do, such as a deadline.
+    init?(_ cause: any Error) {
+        switch cause {
+        case ExchangeFailure.unanswered, ChannelError.eof, ChannelError.ioOnClosedChannel, ChannelError.alreadyClosed,
+            NIOSSLError.uncleanShutdown, NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])):
+            break
+        default: guard cause is IOError || TLSAlert(receivedIn: cause) != nil else { return nil }
+        }
+        self.cause = cause
+    }
+}
+
+extension CertificateProviderError {
+    /// Whether a trusted server ended the connection after our certificate was sent and before it answered.
+    package var isEndAfterCertificate: Bool { underlying is EndAfterCertificate }
+
+    func marked(asEndBy cause: any Error, after presentation: CertificatePresentation?) -> Self {
+        guard presentation?.isSent == true, let end = EndAfterCertificate(cause) else { return self }
+        var copy = self
+        copy.underlying = end
+        return copy
+    }
+}

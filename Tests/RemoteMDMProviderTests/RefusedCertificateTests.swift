@@ -1,0 +1,258 @@
+import CertificateProviding
+import CertificateTLS
+import Foundation
+import NIOCore
+import ServerTransport
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import RemoteMDMProvider
+
+/// A renewal whose certificate the server refuses in the TLS handshake. In TLS 1.3 that shows after the handshake.
+@Suite(.timeLimit(.minutes(5))) struct RefusedCertificateTests {
+    private static let refusals = ["unknown-ca", "close", "close-notify"]
+
+    /// Requests that the server has issued for.
+    private func enrolments(_ server: ESTServer) throws -> [[String: Any]] {
+        try server.requests().filter { $0["status"] as? Int == 200 && $0["serial"] is String }
+    }
+
+    @Test(arguments: refusals, ["1.2", "1.3"])
+    func thePasswordRenewsInstead(refusal: String, version: String) async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", refusal, "--tls", version)
+        let (storage, log) = (InMemoryStorage(), WarningLog())
+        let provider = try server.provider(storage: storage, log: log)
+        let first = try await provider.getCertificate(NoUserInteraction())
+        #expect(log.warnings.isEmpty)
+        let second = try await provider.getCertificate(NoUserInteraction())
+        #expect(first.certificate != second.certificate)
+        #expect(try provider.getStoredCertificate()?.certificate == second.certificate)
+        let enrolments = try enrolments(server)
+        #expect(enrolments.map { $0["operation"] as? String } == ["simpleenroll", "simpleenroll"])
+        #expect(enrolments.allSatisfy { $0["client_certificate"] is NSNull && $0["user"] as? String == ESTServer.user })
+        #expect(log.warnings.count == 1 && log.warnings[0].contains("current certificate was shown"))
+        // Until the server takes it, each renewal goes this way.
+        _ = try await provider.getCertificate(NoUserInteraction())
+        #expect(server.issued == 3)
+    }
+
+    @Test(arguments: [
+        ("digest", [:]), ("bearer", ["username": "", "password-source": "", "bearer-source": "env:TOKEN"]),
+        (
+            "oauth",
+            ["username": "", "password-source": "", "client-id": "estclient", "client-secret-source": "env:SECRET"]
+        ),
+    ])
+    func soDoOtherCredentials(scheme: String, settings: [String: String]) async throws {
+        let server = try await ESTServer.start("--auth", scheme, "--refuse-clients", "unknown-ca")
+        var settings = settings
+        if scheme == "oauth" { settings["token-url"] = "https://localhost:\(server.port)/token" }
+        let provider = try server.provider(storage: InMemoryStorage(), settings)
+        _ = try await provider.getCertificate(NoUserInteraction())
+        _ = try await provider.getCertificate(NoUserInteraction())
+        #expect(try enrolments(server).map { $0["operation"] as? String } == ["simpleenroll", "simpleenroll"])
+    }
+
+    /// As for the first enrolment, where that was made with both.
+    @Test func theClientCertificateGoesAlong() async throws {
+        let server = try await ESTServer.start("--auth", "certificate+basic", "--refuse-clients", "unknown-ca")
+        let (certificate, key) = (server.directory["manufacturer.pem"], server.directory["manufacturer.key"])
+        chmod(key, 0o600)
+        let provider = try server.provider(
+            storage: InMemoryStorage(), ["client-certificate": certificate, "client-key-source": "file:\(key)"])
+        _ = try await provider.getCertificate(NoUserInteraction())
+        _ = try await provider.getCertificate(NoUserInteraction())
+        let subjects = try enrolments(server).map {
+            ($0["client_certificate"] as? [String: Any])?["subject"] as? String ?? ""
+        }
+        #expect(subjects.count == 2 && subjects.allSatisfy { $0.contains("Device") }, "\(subjects)")
+    }
+
+    /// A password may be enough.
+    @Test(arguments: ["nothing", "expired"])
+    func aClientCertificateThatCannotBeUsedIsLeftOut(name: String) async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", "unknown-ca")
+        let (storage, log) = (InMemoryStorage(), WarningLog())
+        _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
+        let expired = try CertifiedKey(
+            "expired", key: .generate(.p256, location: .file), notAfter: Date(timeIntervalSinceNow: -60))
+        try OpenSSLCommand.write(expired, "expired", to: server.directory)
+        chmod(server.directory["expired.key"], 0o600)
+        let provider = try server.provider(
+            storage: storage,
+            [
+                "client-certificate": server.directory["\(name).pem"],
+                "client-key-source": "file:\(server.directory["\(name).key"])",
+            ], log: log)
+        _ = try await provider.getCertificate(NoUserInteraction())
+        #expect(server.issued == 2)
+        #expect(log.warnings.contains { $0.contains("client-certificate") }, "\(log.warnings)")
+    }
+
+    /// What ends before the certificate was sent is no refusal of it: a server may not wait for a slow token.
+    @Test(arguments: ["-tls1_2", "-tls1_3"]) func anEndDuringOurSignatureIsNoRefusal(version: String) async throws {
+        let authority = try TestAuthority()
+        let (shown, own) = (try authority.issue("server"), try authority.issue("client"))
+        let directory = try TemporaryDirectory()
+        try directory.write(Array(shown.certificate.pemRepresentation.utf8), to: "server.pem")
+        let key = try #require(shown.key as? any ExportableIdentityKey)
+        try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "server.key")
+        let server = try SpawnedProcess([
+            "openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", directory["server.pem"], "-key",
+            directory["server.key"], "-keyform", "DER", "-Verify", "1", version,
+        ])
+        var line = ""
+        while !line.hasPrefix("ACCEPT ") { line = try #require(server.readLine()) }
+        let port = try #require(line.split(separator: ":").last)
+        let slow = try Identity(
+            certificateChain: own.certificateChain, key: EndlessKey(publicKey: own.key.publicKey) { server.stop() },
+            provenance: own.provenance)
+        let security = ServerConnection.Security(
+            trust: ServerTrust(
+                trustAnchors: .system, pins: [CertificatePin(shown.certificate)], isPinEnough: true),
+            credentials: try TLSCredentials(slow), now: { Date() })
+        let session = ServerSession(try #require(ServerURL("https://localhost:\(port)")), security, .none)
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await session.connect(before: .now() + .seconds(60))
+        }
+        #expect(error?.code == .unavailable && error?.isEndAfterCertificate == false, "\(String(describing: error))")
+    }
+
+    @Test func aPersonTypesThePasswordOnce() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", "unknown-ca")
+        let provider = try server.provider(storage: InMemoryStorage(), ["password-source": "prompt"])
+        let person = Typist(ESTServer.password)
+        _ = try await provider.getCertificate(person)
+        _ = try await provider.getCertificate(person)
+        #expect(person.prompts.count == 2 && server.issued == 2)
+    }
+
+    /// Other than with TLS 1.3, the alert always arrives.
+    @Test(arguments: ["none", "file", "prompt"]) func withoutAPasswordItStaysRefused(source: String) async throws {
+        let server = try await ESTServer.start("--auth", "none", "--refuse-clients", "unknown-ca", "--tls", "1.2")
+        let storage = InMemoryStorage()
+        let password = server.directory["password"]
+        let settings = ["username": "", "password-source": ""]
+        let first = try await server.provider(storage: storage, settings).getCertificate(NoUserInteraction())
+        let gone = ["password-source": source == "file" ? "file:\(password)" : "prompt"]
+        let provider = try server.provider(storage: storage, source == "none" ? settings : gone)
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await provider.getCertificate(NoUserInteraction())
+        }
+        #expect(error?.code == .rejected && error?.nativeCode == 48, "\(String(describing: error))")
+        #expect(error?.message.contains("'CN=client,O=Example'") == true, "\(String(describing: error))")
+        if source == "file" { #expect(error?.message.contains(password) == true, "\(String(describing: error))") }
+        #expect(try provider.getStoredCertificate()?.certificate == first.certificate)
+        #expect(server.issued == 1)
+    }
+
+    @Test func aWrongPasswordIsSentOnce() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", "unknown-ca")
+        let storage = InMemoryStorage()
+        let first = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
+        let before = try server.requests().count
+        let provider = try server.provider(storage: storage, variables: ["PASSWORD": "wrong"])
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await provider.getCertificate(NoUserInteraction())
+        }
+        #expect(error?.code == .rejected && error?.nativeCode == 401, "\(String(describing: error))")
+        let sent = try server.requests().dropFirst(before).filter { $0["authorization"] as? String == "Basic" }
+        #expect(sent.count == 1)
+        #expect(try provider.getStoredCertificate()?.certificate == first.certificate)
+    }
+
+    @Test(arguments: ["1.2", "1.3"]) func aServerThatIsNotTrustedGetsNothing(version: String) async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let stranger = try await ESTServer.start(
+            "--auth", "basic", "--refuse-clients", "unknown-ca", "--tls", version)
+        let (storage, log) = (OneIdentity(), WarningLog())
+        _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
+        let anchors = ["trust-anchors": server.directory["ca.pem"]]
+        let provider = try stranger.provider(storage: storage, anchors, log: log)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(try !stranger.requests().contains { $0["event"] as? String == "request" })
+        #expect(log.warnings.isEmpty)
+    }
+
+    /// The certificate was taken in the handshake: what HTTP says then is about something else.
+    @Test(arguments: ["status-401", "status-403", "close-after-request"])
+    func anAnswerOfHTTPIsNoRefusalOfTheCertificate(fault: String) async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let (storage, log) = (OneIdentity(), WarningLog())
+        _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
+        let before = try server.requests().count
+        let provider = try server.provider(storage: storage, label: "fault-\(fault)", log: log)
+        let code = await code { _ = try await provider.getCertificate(NoUserInteraction()) }
+        #expect(code == (fault == "close-after-request" ? .unavailable : .rejected))
+        #expect(try !server.requests().dropFirst(before).contains { $0["operation"] as? String == "simpleenroll" })
+        #expect(log.warnings.isEmpty)
+    }
+
+    @Test(arguments: [true, false]) func aChallengeIsForSCEP(isThere: Bool) async throws {
+        let web = try TestAuthority("Web")
+        let folder = try TemporaryDirectory()
+        let authority = try CertifiedKey.authority.get().certificate
+        try folder.write((web.root.pemRepresentation + authority.pemRepresentation).utf8, to: "both.pem")
+        try folder.write(SCEPServer.challenge.utf8, to: "challenge")
+        let responder = try SCEPResponder()
+        let server = try await SCEPHTTPServer(responder, showing: web.issue("web"), accepting: web.root)
+        let provider = RemoteMDMProvider(environment: .testing(), pace: TurnedClock().pace)
+        let parameters = [
+            "protocol": "scep", "url": server.url, "challenge-source": "file:\(folder["challenge"])",
+            "trust-anchors": folder["both.pem"], "subject": "CN=client,O=Example", "timeout": "20",
+        ]
+        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        let first = try await provider.getCertificate(NoUserInteraction())
+        guard isThere else {
+            try FileManager.default.removeItem(atPath: folder["challenge"])
+            let code = await code { _ = try await provider.getCertificate(NoUserInteraction()) }
+            #expect(code == .rejected || code == .unavailable)
+            #expect(responder.received.count == 1)
+            #expect(try provider.getStoredCertificate()?.certificate == first.certificate)
+            return
+        }
+        _ = try await provider.getCertificate(NoUserInteraction())
+        // First enrolments both, the second not signed by the certificate that was refused.
+        #expect(responder.received.map(\.type) == ["19", "19"])
+        #expect(responder.received.last?.certificate != first.certificate.derRepresentation)
+    }
+}
+
+/// Never comes to the end of a signature.
+private struct EndlessKey: IdentityKey {
+    let publicKey: PublicKeyInfo
+    let signatureSchemes = [SignatureScheme.ecdsaP256SHA256]
+    let location = KeyLocation.token
+    let hasBegun: @Sendable () -> Void
+
+    init(publicKey: PublicKeyInfo, hasBegun: @escaping @Sendable () -> Void) {
+        (self.publicKey, self.hasBegun) = (publicKey, hasBegun)
+    }
+
+    func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        hasBegun()
+        // Until the task is cancelled.
+        for await _ in AsyncStream<Never>.makeStream().stream {}
+        throw CertificateProviderError(.userCancelled, "cancelled")
+    }
+}
+
+/// Types the same secret each time.
+private final class Typist: UserInteraction {
+    private let secret: String
+    private let heard = Mutex([String]())
+
+    init(_ secret: String) { self.secret = secret }
+
+    var prompts: [String] { heard.withLock(\.self) }
+
+    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+        heard.withLock { $0.append(prompt) }
+        return SecretBytes(utf8: secret)
+    }
+
+    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { false }
+}
