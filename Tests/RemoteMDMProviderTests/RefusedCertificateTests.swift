@@ -54,6 +54,25 @@ import Testing
         #expect(try enrolments(server).map { $0["operation"] as? String } == ["simpleenroll", "simpleenroll"])
     }
 
+    /// The usual reason: clients of the old root are not known any more.
+    @Test(arguments: ["1.2", "1.3"]) func theServerMayHaveAnotherRootByThen(version: String) async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", "unknown-ca", "--tls", version)
+        let provider = try server.provider(storage: InMemoryStorage())
+        try server.verify(try await provider.getCertificate(NoUserInteraction()))
+        try server.rollOver()
+        try server.verify(try await provider.getCertificate(NoUserInteraction()), by: "new-ca.pem")
+        #expect(try enrolments(server).map { $0["operation"] as? String } == ["simpleenroll", "simpleenroll"])
+    }
+
+    @Test func aDecisionIsWaitedFor() async throws {
+        let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", "close-notify", "--pending", "2")
+        let provider = try server.provider(storage: InMemoryStorage())
+        _ = try await provider.getCertificate(NoUserInteraction())
+        _ = try await provider.getCertificate(NoUserInteraction())
+        let keys = try server.requests().compactMap { $0["csr_key_sha256"] as? String }
+        #expect(server.issued == 2 && Set(keys).count == 2)
+    }
+
     /// As for the first enrolment, where that was made with both.
     @Test func theClientCertificateGoesAlong() async throws {
         let server = try await ESTServer.start("--auth", "certificate+basic", "--refuse-clients", "unknown-ca")
