@@ -9,6 +9,7 @@ import Synchronization
 enum ProcessEnd {
     /// Ends the process. Everything has been written by now.
     static func end(_ status: Int32) -> Never {
+        leaveToSignal()
         endModules()
         // Ending the usual way, OpenSSL would first take its tables apart.
         _exit(status)
@@ -50,6 +51,9 @@ enum ProcessEnd {
             sigaction(number, &action, nil)
         }
     }
+
+    /// Where a signal is ending the process, waits for that: the process is to die of it, and say nothing more.
+    static func leaveToSignal() { while SignalWaiting.number.load(ordering: .acquiring) != 0 { pause() } }
 
     private static func endModules() {
         #if PKCS11

@@ -43,6 +43,7 @@ enum HeldSignals {
             if number == SIGQUIT { signal(number, SIG_DFL) }
             raise(number)
         }
+        ProcessEnd.leaveToSignal()
         return (try result.get(), signals)
     }
 
