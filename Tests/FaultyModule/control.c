@@ -8,6 +8,7 @@
 
 void set_failure(const char *function, unsigned skip, unsigned count, CK_RV result);
 void set_loss(const char *function, unsigned count, CK_RV result);
+void slow_down(const char *function, unsigned milliseconds);
 void hold(const char *function);
 void hold_answer(const char *function);
 void release(void);
@@ -131,6 +132,14 @@ static void set_visibility(unsigned token, int shows_certificates, int shows_key
            state.tokens[token].shows_keys = shows_keys);
 }
 
+static void publish_keys(unsigned token, int demands_login) {
+    LOCKED(state.tokens[token].has_public_keys = 1; state.tokens[token].demands_login = demands_login);
+}
+
+static void refuse_signatures(unsigned token, int refuses) {
+    LOCKED(state.tokens[token].refuses_signatures = refuses);
+}
+
 static void add_public_key(unsigned token, unsigned id, const void *point, unsigned long count) {
     struct object object = {
         .class = CKO_PUBLIC_KEY, .id = id_of(id), .value_count = count, .value = malloc(count)};
@@ -205,6 +214,7 @@ static const struct faulty_control control = {
     .set_mechanisms = set_mechanisms, .add_key = add_key, .add_certificate = add_certificate, .add_again = add_again,
     .clear = clear, .repeat_objects = repeat_objects, .set_visibility = set_visibility,
     .add_public_key = add_public_key, .set_mechanism_info = set_mechanism_info, .insert = insert,
+    .publish_keys = publish_keys, .refuse_signatures = refuse_signatures, .slow_down = slow_down,
     .grow_lists = grow_lists, .log_out = log_out, .number_slots = number_slots, .fail = set_failure, .lose = set_loss,
     .hold = hold, .hold_answer = hold_answer, .release = release, .wait_held = wait_held, .distort = distort,
     .calls = calls, .pins = pins, .tries_left = tries_left, .confirmations = confirmations,

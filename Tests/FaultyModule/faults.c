@@ -16,6 +16,7 @@ static struct function {
     unsigned calls;
     struct fault failure, loss;
     int is_held, is_answer_held;
+    unsigned milliseconds;
 } functions[FUNCTIONS];
 
 static unsigned held, releases;
@@ -51,6 +52,12 @@ CK_RV enter(const char *name) {
     const char *fatal = getenv("FAULTY_MODULE_CRASH");
     if (fatal && strcmp(fatal, name) == 0) _exit(1);
     if (function->is_held) wait_for_release();
+    if (function->milliseconds > 0) {
+        unsigned milliseconds = function->milliseconds;
+        pthread_mutex_unlock(&state.lock);
+        nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000 * 1000}, NULL);
+        pthread_mutex_lock(&state.lock);
+    }
     struct fault *fault = &function->failure;
     if (fault->count > 0 && fault->skip > 0) {
         fault->skip--;
@@ -103,6 +110,12 @@ void set_failure(const char *name, unsigned skip, unsigned count, CK_RV result) 
 void set_loss(const char *name, unsigned count, CK_RV result) {
     pthread_mutex_lock(&state.lock);
     function_named(name)->loss = (struct fault){0, count, result};
+    pthread_mutex_unlock(&state.lock);
+}
+
+void slow_down(const char *name, unsigned milliseconds) {
+    pthread_mutex_lock(&state.lock);
+    function_named(name)->milliseconds = milliseconds;
     pthread_mutex_unlock(&state.lock);
 }
 

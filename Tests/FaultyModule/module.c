@@ -1,3 +1,4 @@
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,11 @@ static CK_RV get_info(CK_INFO *info) {
     END;
 }
 
+/// Whether this is a module for PC/SC readers, by a variable: it loads the PC/SC library then, and has no readers.
+static int is_for_readers(void) {
+    return getenv("FAULTY_MODULE_PCSC") != NULL && dlopen("libpcsclite.so.1", RTLD_LAZY) != NULL;
+}
+
 static CK_RV get_slot_list(CK_BBOOL only_with_token, CK_SLOT_ID *slots, CK_ULONG *count) {
     BEGIN("C_GetSlotList");
     if (!state.is_initialized) {
@@ -55,7 +61,7 @@ static CK_RV get_slot_list(CK_BBOOL only_with_token, CK_SLOT_ID *slots, CK_ULONG
         goto end;
     }
     CK_ULONG needed = 0;
-    for (unsigned slot = 0; slot < SLOTS; slot++) {
+    for (unsigned slot = is_for_readers() ? SLOTS : 0; slot < SLOTS; slot++) {
         if (only_with_token && state.slots[slot] < 0) continue;
         if (slots && needed < *count) slots[needed] = state.first_slot + slot;
         needed++;

@@ -6,14 +6,14 @@
 int is_visible(const struct token *token, const struct object *object) {
     if (object->is_gone) return 0;
     if (token->is_logged_in || (token->concealed & CKF_LOGIN_REQUIRED)) return 1;
-    if (object->class == CKO_PRIVATE_KEY) return token->shows_keys;
+    if (object->class == CKO_PRIVATE_KEY) return token->shows_keys || token->has_public_keys;
     return object->class != CKO_CERTIFICATE || !token->hides_certificates;
 }
 
 /// Where an attribute's value is; NULL when the object has none.
 static const void *value_of(
-    const struct object *object, CK_ATTRIBUTE_TYPE type, CK_ULONG *scratch, unsigned long *count) {
-    static const CK_BBOOL yes = CK_TRUE;
+    const struct token *token, const struct object *object, CK_ATTRIBUTE_TYPE type, CK_ULONG *scratch, unsigned long *count) {
+    static const CK_BBOOL yes = CK_TRUE, no = CK_FALSE;
     int is_key = object->class == CKO_PRIVATE_KEY;
     *count = sizeof(CK_ULONG);
     switch (type) {
@@ -28,6 +28,7 @@ static const void *value_of(
     switch (type) {
     case CKA_ID: *count = object->id.count; return object->id.bytes;
     case CKA_TOKEN: return &yes;
+    case CKA_PRIVATE: return is_key && !token->has_public_keys ? &yes : &no;
     case CKA_SIGN: return is_key ? &yes : NULL;
     case CKA_ALWAYS_AUTHENTICATE: return is_key ? &object->asks_each_time : NULL;
     case CKA_LABEL: *count = 8; return "identity";
@@ -39,10 +40,10 @@ static const void *value_of(
     }
 }
 
-static CK_RV read_attribute(const struct object *object, CK_ATTRIBUTE *attribute) {
+static CK_RV read_attribute(const struct token *token, const struct object *object, CK_ATTRIBUTE *attribute) {
     CK_ULONG scratch;
     unsigned long count;
-    const void *value = value_of(object, attribute->type, &scratch, &count);
+    const void *value = value_of(token, object, attribute->type, &scratch, &count);
     if (value == NULL) {
         attribute->ulValueLen = CK_UNAVAILABLE_INFORMATION;
         return CKR_ATTRIBUTE_TYPE_INVALID;
@@ -63,11 +64,12 @@ static CK_RV read_attribute(const struct object *object, CK_ATTRIBUTE *attribute
     return result;
 }
 
-static int matches(const struct object *object, const CK_ATTRIBUTE *attributes, CK_ULONG attribute_count) {
+static int matches(
+    const struct token *token, const struct object *object, const CK_ATTRIBUTE *attributes, CK_ULONG attribute_count) {
     for (CK_ULONG index = 0; index < attribute_count; index++) {
         CK_ULONG scratch;
         unsigned long count;
-        const void *value = value_of(object, attributes[index].type, &scratch, &count);
+        const void *value = value_of(token, object, attributes[index].type, &scratch, &count);
         if (value == NULL || count != attributes[index].ulValueLen) return 0;
         if (memcmp(value, attributes[index].pValue, count) != 0) return 0;
     }
@@ -84,7 +86,7 @@ static CK_RV find_init(CK_SESSION_HANDLE handle, CK_ATTRIBUTE *attributes, CK_UL
     session->found_count = session->found_next = 0;
     for (unsigned long index = 0; index < token->object_count; index++) {
         const struct object *object = &token->objects[index];
-        if (!is_visible(token, object) || !matches(object, attributes, count)) continue;
+        if (!is_visible(token, object) || !matches(token, object, attributes, count)) continue;
         session->found[session->found_count++] = index + 1;
     }
     give_back(session);
@@ -120,7 +122,7 @@ static CK_RV get_attributes(
         result = CKR_OBJECT_HANDLE_INVALID;
     } else {
         for (CK_ULONG index = 0; index < count; index++) {
-            CK_RV one = read_attribute(&token->objects[number - 1], &attributes[index]);
+            CK_RV one = read_attribute(token, &token->objects[number - 1], &attributes[index]);
             if (one != CKR_OK) result = one;
         }
     }

@@ -34,6 +34,9 @@ struct token {
     CK_MECHANISM_INFO mechanism_infos[16];
     unsigned mechanism_count;
     int hides_certificates, shows_keys, repeats_objects;
+    /// Its private keys are public objects, and whether they sign only after a login all the same.
+    int has_public_keys, demands_login;
+    int refuses_signatures;
     unsigned tries;
     int is_logged_in;
     struct object *objects;

@@ -89,14 +89,10 @@ final class Token: Sendable {
             guard failure.isRepeatable else { throw describe(failure) }
             if isInterrupted { interruptions += 1 } else { failures += 1 }
             guard failures < 2, interruptions < Self.maximumInterruptions else {
-                if failure.code == CKR_USER_NOT_LOGGED_IN, hadLogin, !isInterrupted, !isLost,
+                if failure.code == CKR_USER_NOT_LOGGED_IN, !isInterrupted,
                     connection.slot.has(UInt(CKF_LOGIN_REQUIRED))
                 {
-                    throw CertificateProviderError(
-                        .rejected,
-                        "The token '\(displayName)' does not permit this to its user, who is logged in; it may want its SO PIN "
-                            + "or management key: use the token's own tool (\(failure)).",
-                        nativeCode: Int(clamping: failure.code), underlying: failure)
+                    if hadLogin { throw refused(failure) }
                 }
                 // Not what the module calls it: that it wants a login, or is broken, is over with that connection.
                 if isInterrupted || isLost {
@@ -105,6 +101,19 @@ final class Token: Sendable {
                 throw describe(failure)
             }
         }
+    }
+
+    /// The token does not do what its user wants, right after the login. OpenSC says this of a key that a card does not
+    /// let sign (6982), and takes the login for lost then.
+    private func refused(_ failure: CryptokiError) -> CertificateProviderError {
+        CertificateProviderError(
+            .rejected,
+            ["C_Sign", "C_Decrypt"].contains { failure.function.hasPrefix($0) }
+                ? "The token '\(displayName)' refuses to use the key, although its user was logged in just before; see with "
+                    + "the token's own tool whether it may be used (\(failure))."
+                : "The token '\(displayName)' does not permit this to its user, who is logged in; it may want its SO PIN or "
+                    + "management key: use the token's own tool (\(failure)).",
+            nativeCode: Int(clamping: failure.code), underlying: failure)
     }
 
     private static let maximumInterruptions = 4

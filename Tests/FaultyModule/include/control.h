@@ -24,6 +24,10 @@ struct faulty_control {
     void (*repeat_objects)(unsigned token);
     /// Whether a token shows its certificates, and its private keys, before login.
     void (*set_visibility)(unsigned token, int shows_certificates, int shows_keys);
+    /// Makes the private keys of a token public objects (`CKA_PRIVATE` is false), which sign with or only after a login.
+    void (*publish_keys)(unsigned token, int demands_login);
+    /// Answers each signature with `CKR_USER_NOT_LOGGED_IN` and forgets the login, as OpenSC does when a card says 6982.
+    void (*refuse_signatures)(unsigned token, int refuses);
     /// A public key on a curve, with the bytes of its `CKA_EC_POINT`.
     void (*add_public_key)(unsigned token, unsigned id, const void *point, unsigned long count);
     /// What `C_GetMechanismInfo` says of a mechanism; otherwise it says nothing, with zeros.
@@ -42,6 +46,8 @@ struct faulty_control {
     void (*fail)(const char *function, unsigned skip, unsigned count, CK_RV result);
     /// Does the work, and then reports `result` for the next `count` calls: an answer that got lost.
     void (*lose)(const char *function, unsigned count, CK_RV result);
+    /// Lets every call of a function take so long.
+    void (*slow_down)(const char *function, unsigned milliseconds);
     /// Holds every call of a function until `release`.
     void (*hold)(const char *function);
     /// Lets calls of a function do their work, and holds their answers.
