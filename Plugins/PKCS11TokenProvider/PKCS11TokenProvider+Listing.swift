@@ -80,7 +80,7 @@ extension Tokens {
     /// - Returns: Also `nil` where nothing says which of several tokens the PIN is for: no fault of a listing.
     private func loginForListing(_ present: [(Token, Slot)]) throws(CertificateProviderError) -> Login? {
         do throws(CertificateProviderError) {
-            guard let login = try tokenToOpen(of: present), login.isUnattended else { return nil }
+            guard let login = try loginToUse(present, lettingSign: false), login.isUnattended else { return nil }
             try check(login, nil)
             return login
         } catch {
@@ -94,7 +94,7 @@ extension Tokens {
     ) -> Result<Found, CertificateProviderError> {
         Result { () throws(CertificateProviderError) in
             guard !present.isEmpty else { throw noToken(failures) }
-            if let login = try tokenToOpen(of: present) {
+            if let login = try loginToUse(present, lettingSign: false) {
                 try check(login, nil)
                 throw CertificateProviderError(
                     .interactionRequired, "The token '\(login.token.displayName)' wants its PIN first.")

@@ -19,7 +19,8 @@ extension Tokens {
     }
 
     /// As ``identity(pin:)``, where that takes nobody; `nil` where somebody would have to be asked. The identity is used
-    /// as it is: where nothing but a `CKA_ID` says that the key is the certificate's, the key signs a probe before.
+    /// as it is: where nothing but a `CKA_ID` says that the key is the certificate's, or a login is not permitted that the
+    /// key may want, the key signs a probe before.
     func identityAtHand() throws(CertificateProviderError) -> Identity? {
         let found = try find { login, _ throws(CertificateProviderError) in
             guard login.isUnattended else { return false }
@@ -28,8 +29,9 @@ extension Tokens {
         }
         guard let found else { return nil }
         let key = try key(of: found)
-        if let privateKey = found.candidate.key, !privateKey.showsPublicKey {
-            try found.token.prove(key, asksEachTime: privateKey.needsPINEachTime)
+        let isPermitted = settings.login != .never
+        if let privateKey = found.candidate.key, !privateKey.showsPublicKey || !isPermitted {
+            try found.token.prove(key, asksEachTime: privateKey.needsPINEachTime && isPermitted)
         }
         return try identity(of: found, with: key)
     }
@@ -43,7 +45,7 @@ extension Tokens {
         guard !present.isEmpty else { throw noToken(failures) }
         var candidates: [Found] = []
         for isFirst in [true, false] {
-            if let login = try tokenToOpen(of: present) {
+            if let login = try loginToUse(present) {
                 guard try open(login, isFirst) else { return nil }
             }
             let taken = present.filter { $0.0.isOpen }
@@ -63,7 +65,10 @@ extension Tokens {
     ) throws(CertificateProviderError) -> Found {
         // A token that is closed by now is not the one that the PIN was for: to sign there would send it.
         let closed = candidates.first
-        var candidates = candidates.filter { settings.login == .never || $0.token.isOpen }
+        var candidates = candidates.filter {
+            settings.login == .never || $0.token.isOpen
+                || $0.token.needsNoLogin(for: $0.candidate.certificate.publicKey)
+        }
         let fits: [(X509Certificate) -> Bool] = [
             { $0.permitsClientAuthentication }, { SigningMechanism.isPossible(for: $0.publicKey) },
         ]
@@ -93,6 +98,8 @@ extension Tokens {
                     .joined(separator: ", ")
                     + (named.count < candidates.count ? ", or to another that 'certprov list' shows." : "."))
         }
+        // One that only a login shows.
+        if found.candidate.key == nil { try found.token.pins.requirePermission(for: found.token) }
         return found
     }
 
@@ -110,7 +117,7 @@ extension Tokens {
         return Remembered(leaf: leaf, uri: entry.attributes["uri"].flatMap { try? TokenURI($0) })
     }
 
-    private func key(of found: Found) throws(CertificateProviderError) -> TokenKey {
+    func key(of found: Found) throws(CertificateProviderError) -> TokenKey {
         let (candidate, token) = (found.candidate, found.token)
         let publicKey = candidate.certificate.publicKey
         let ways = try token.withConnection { connection throws(CryptokiError) in

@@ -24,6 +24,40 @@ extension Tokens {
         var isUnattended: Bool { !hasPad && token.isPINAtHand }
     }
 
+    /// The token to log in to before its identity is used; `nil` when none has to be.
+    ///
+    /// - Parameter lettingSign: Whether a key that seems to need no login signs a probe.
+    /// - Throws: `configurationInvalid` where several tokens may hold the identity.
+    func loginToUse(
+        _ present: [(Token, Slot)], lettingSign: Bool = true
+    ) throws(CertificateProviderError) -> Login? {
+        guard let login = try tokenToOpen(of: present), !needsNoLogin(login, lettingSign) else { return nil }
+        return login
+    }
+
+    /// Whether all that the URI may mean on a token is in sight, and its key signs without a login, as the one in slot
+    /// 9e of a PIV card does.
+    private func needsNoLogin(_ login: Login, _ lettingSign: Bool) -> Bool {
+        guard settings.login == .auto, settings.uri.namesObject, !login.token.isOpen else { return false }
+        var failures: [CertificateProviderError] = []
+        let keys = read(login.token, login.slot, &failures) { reader, contents throws(CryptokiError) in
+            try contents.candidates.map { candidate throws(CryptokiError) -> Found? in
+                guard let key = candidate.key, !key.needsPINEachTime,
+                    try reader.session.flag(CKA_PRIVATE, of: key.handle) == false
+                else { return nil }
+                return Found(candidate: candidate, token: login.token)
+            }
+        }
+        guard let keys, !keys.isEmpty, failures.isEmpty else { return false }
+        return keys.allSatisfy { found in
+            guard let found, login.token.expectsNoLogin(for: found.candidate.certificate.publicKey) else {
+                return false
+            }
+            guard lettingSign else { return true }
+            return (try? key(of: found)).map(login.token.signsWithoutLogin) ?? false
+        }
+    }
+
     /// The token to log in to; `nil` when none has to be.
     ///
     /// - Throws: `configurationInvalid` where several tokens may hold the identity.
@@ -93,7 +127,7 @@ extension Tokens {
     /// The login that has to be made; `nil` where none has to be.
     func loginToMake() throws(CertificateProviderError) -> Login? {
         var failures: [CertificateProviderError] = []
-        return try tokenToOpen(of: try present(&failures))
+        return try loginToUse(try present(&failures))
     }
 
     /// Those of the tokens that the identity was on which is remembered.

@@ -113,6 +113,9 @@ final class TokenURI: Sendable {
     /// `CKA_LABEL` of the object that is meant, where the URI names one.
     var objectLabel: [UInt8]? { attribute(CKA_LABEL) }
 
+    /// Whether it says which object on a token is meant.
+    var namesObject: Bool { objectID != nil || objectLabel != nil }
+
     private func attribute(_ type: CK_ATTRIBUTE_TYPE) -> [UInt8]? {
         guard let attribute = p11_kit_uri_get_attribute(uri, type)?.pointee else { return nil }
         return Array(UnsafeRawBufferPointer(start: attribute.pValue, count: Int(attribute.ulValueLen)))

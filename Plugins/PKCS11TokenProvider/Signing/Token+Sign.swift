@@ -1,6 +1,7 @@
 import CP11Kit
 import CertificateProviding
 import Crypto
+import Synchronization
 
 extension Token {
     /// Makes sure that a key is that of its public key, by a signature where there was none on this connection.
@@ -16,6 +17,38 @@ extension Token {
         _ = try sign(Self.probe(), with: key, by: key.ways.filter { $0.scheme == scheme })
     }
 
+    /// Whether a public object is a key that signs without a login. It signs a probe where there was no signature on
+    /// this connection.
+    func signsWithoutLogin(_ key: TokenKey) -> Bool {
+        guard let scheme = key.signatureSchemes.first else { return false }
+        do throws(CertificateProviderError) {
+            let isProven = try withConnection { connection throws(CryptokiError) in
+                connection.hasProvenKey(of: key.publicKey)
+            }
+            if isProven { return true }
+            _ = try sign(Self.probe(), with: key, by: key.ways.filter { $0.scheme == scheme }, opening: false)
+            return true
+        } catch {
+            // What else fails may work the next time.
+            if error.isOfNoLogin { noteLogin(isNeededFor: key.publicKey) }
+            return false
+        }
+    }
+
+    /// Takes the key of a public object for one that needs no login, unless it has shown that it does.
+    func expectsNoLogin(for publicKey: PublicKeyInfo) -> Bool {
+        withoutLogin.withLock { keys in
+            let isExpected = keys[publicKey] ?? true
+            keys[publicKey] = isExpected
+            return isExpected
+        }
+    }
+
+    /// Whether a key is taken for one that needs no login.
+    func needsNoLogin(for publicKey: PublicKeyInfo) -> Bool { withoutLogin.withLock { $0[publicKey] } ?? false }
+
+    private func noteLogin(isNeededFor publicKey: PublicKeyInfo) { withoutLogin.withLock { $0[publicKey] = false } }
+
     /// A message that can never be mistaken for one that means something, by what it begins with.
     static func probe() -> [UInt8] {
         let nonce = SymmetricKey(size: .bits256).withUnsafeBytes { Array($0) }
@@ -26,8 +59,23 @@ extension Token {
     func sign(
         _ message: [UInt8], with key: TokenKey, by ways: [SigningMechanism]
     ) throws(CertificateProviderError) -> [UInt8] {
+        if needsNoLogin(for: key.publicKey) {
+            do throws(CertificateProviderError) {
+                return try sign(message, with: key, by: ways, opening: false)
+            } catch {
+                guard error.isOfNoLogin else { throw error }
+                noteLogin(isNeededFor: key.publicKey)
+            }
+        }
+        return try sign(message, with: key, by: ways, opening: true)
+    }
+
+    /// - Parameter opening: Whether to log in before.
+    private func sign(
+        _ message: [UInt8], with key: TokenKey, by ways: [SigningMechanism], opening: Bool
+    ) throws(CertificateProviderError) -> [UInt8] {
         while true {
-            guard let result = try attempt(message, with: key, by: ways) else {
+            guard let result = try attempt(message, with: key, by: ways, opening: opening) else {
                 try pins.requirePermission(for: self)
                 throw CertificateProviderError(
                     .notFound, "The token '\(displayName)' no longer has the private key of the certificate.")
@@ -65,11 +113,11 @@ extension Token {
 
     /// Signs with what is taken for the key; `nil` when there is none.
     private func attempt(
-        _ message: [UInt8], with key: TokenKey, by ways: [SigningMechanism]
+        _ message: [UInt8], with key: TokenKey, by ways: [SigningMechanism], opening: Bool
     ) throws(CertificateProviderError)
         -> (outcome: Result<TokenSignature, CryptokiError>, key: TokenConnection.Key, connection: TokenConnection)?
     {
-        try withOpenConnection { connection throws(CryptokiError) in
+        try withConnection(opening: opening) { connection throws(CryptokiError) in
             guard let known = try connection.key(for: key.publicKey, id: key.id) else { return nil }
             do throws(CryptokiError) {
                 let signature = try connection.sessions.withSession { session throws(CryptokiError) in
@@ -84,5 +132,12 @@ extension Token {
                 return (.failure(error), known, connection)
             }
         }
+    }
+}
+
+extension CertificateProviderError {
+    /// Whether a token did not do something since nobody was logged in.
+    fileprivate var isOfNoLogin: Bool {
+        code == .interactionRequired && (underlying as? CryptokiError)?.code == CKR_USER_NOT_LOGGED_IN
     }
 }

@@ -18,6 +18,8 @@ final class Token: Sendable {
     let pins: PINSupply
     let pending: PendingKeys
     let pace = SigningPace()
+    /// Whether the keys of public objects sign without a login, as far as that was needed.
+    let withoutLogin = Mutex<[PublicKeyInfo: Bool]>([:])
     private let logsInAlways: Bool
     private let connection = Mutex<TokenConnection?>(nil)
     /// One thread at a time connects and logs in.
@@ -41,11 +43,12 @@ final class Token: Sendable {
 
     /// Lends the connection to `body`. Where the token was removed or reset, connects again and calls `body` once more.
     ///
+    /// - Parameter opening: Whether to log in before, as ``withOpenConnection(_:)`` does.
     /// - Throws: What the token says, `tokenNotPresent` while it is away.
     func withConnection<T>(
-        _ body: (TokenConnection) throws(CryptokiError) -> T
+        opening: Bool = false, _ body: (TokenConnection) throws(CryptokiError) -> T
     ) throws(CertificateProviderError) -> T {
-        try connecting(opening: false, body)
+        try connecting(opening: opening, body)
     }
 
     /// Lends a connection on which the user is logged in, where the token has a login.
@@ -93,6 +96,7 @@ final class Token: Sendable {
                     connection.slot.has(UInt(CKF_LOGIN_REQUIRED))
                 {
                     if hadLogin { throw refused(failure) }
+                    if opening { try pins.requirePermission(for: self) }
                 }
                 // Not what the module calls it: that it wants a login, or is broken, is over with that connection.
                 if isInterrupted || isLost {
