@@ -24,7 +24,13 @@ extension Tokens {
         var list = IdentityList()
         if settings.uri.pinValue != nil { list.remarks.append(Settings.pinValueIsUnsafe) }
         let present = try present(&list.failures)
-        if present.isEmpty, list.failures.isEmpty { list.remarks.append(remarkOnNoToken) }
+        if present.isEmpty, list.failures.isEmpty {
+            if lacksReaderService {
+                list.failures.append(tokenNotPresent())
+            } else {
+                list.remarks.append(remarkOnNoToken)
+            }
+        }
         open(present, &list)
         let listing = self.list(present)
         list.failures += listing.failures

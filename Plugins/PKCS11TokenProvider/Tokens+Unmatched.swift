@@ -13,11 +13,14 @@ extension Tokens {
         let hasLooked: Bool
         /// How many of those modules have not.
         let silent: Int
+        /// The service for smart card readers, where a module needs it and it does not run.
+        let missingService: String?
 
         /// - Parameter silent: How many modules could not be looked at.
         init(_ looks: [Slot.Look], silent: Int) {
             hasLooked = !looks.isEmpty
             self.silent = silent
+            missingService = looks.lazy.compactMap(\.missingService).first
             var seen = Set<String>()
             uris = looks.flatMap(\.others).compactMap {
                 TokenURI.text(of: $0.token, class: nil, id: [], label: [])
@@ -38,6 +41,9 @@ extension Tokens {
             + (all.isEmpty ? "There is no other." : "There are: \(named.joined(separator: ", "))\(rest).")
     }
 
+    /// Whether a token may be missing since no service for smart card readers runs.
+    var lacksReaderService: Bool { state.withLock { $0.unmatched.missingService != nil } }
+
     /// What it means that no token that the URI matches was found.
     ///
     /// - Parameter failures: What kept modules and readers from being looked at. Of the modules that a host has, some are
@@ -57,6 +63,13 @@ extension Tokens {
     func tokenNotPresent() -> CertificateProviderError {
         let modules = state.withLock { state in state.tokens.values.map(\.module) }
         let others = modules.first.flatMap { module in (try? Slot.all(of: module)).map(module.tokensInUse) } ?? []
+        if let missing = state.withLock(\.unmatched.missingService) {
+            return CertificateProviderError(
+                .tokenNotPresent,
+                "No token matches '\(settings.uri.text.withVisibleControls)', and no service for smart card readers runs "
+                    + "(\(missing)); start pcscd."
+            ).naming(others)
+        }
         // Some modules always have such a one.
         let readers = state.withLock(\.unmatched.uninitialised).prefix(TokenReader.maximumRemarks)
         let rest =

@@ -14,6 +14,8 @@ extension Slot {
         var failures: [Failure] = []
         /// Whether there are tokens, and none that could be taken out.
         var isFixed = false
+        /// What does not run of that which a module for smart card readers needs: it has no slot at all then.
+        var missingService: String?
     }
 
     /// A reader that cannot be looked at.
@@ -35,6 +37,7 @@ extension Slot {
         }
         var look = Look()
         look.isFixed = !ids.isEmpty
+        if ids.isEmpty, try allSlots(of: module).isEmpty { look.missingService = ReaderService.missing }
         for id in ids {
             var info = CK_SLOT_INFO()
             var token = CK_TOKEN_INFO()
@@ -68,6 +71,11 @@ extension Slot {
             throw failure.cause
         }
         return look.slots
+    }
+
+    /// Also those without a token.
+    private static func allSlots(of module: Module) throws(CryptokiError) -> [CK_SLOT_ID] {
+        try module.list("C_GetSlotList", maximum: 1024) { $0.C_GetSlotList?(CK_BBOOL(CK_FALSE), $1, $2) }
     }
 
     private static func presentSlots(of module: Module) throws(CryptokiError) -> [CK_SLOT_ID] {
