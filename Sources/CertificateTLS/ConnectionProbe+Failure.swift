@@ -15,6 +15,22 @@ extension ConnectionProbe {
         case ChannelError.connectTimeout:
             return CertificateProviderError(
                 .timedOut, "\(peer) did not complete a TLS handshake within \(deadline).", underlying: error)
+        case is SignatureOutstanding:
+            return CertificateProviderError(
+                .timedOut,
+                """
+                The key of \(presented) did not sign within \(deadline) for the TLS handshake with \(peer); see whether its \
+                token or service hangs, or allow more time.
+                """,
+                provider: credentials?.identity.provenance.provider)
+        case let error as ClosedWhileSigning:
+            let seconds = max(1, error.time.nanoseconds / 1_000_000_000)
+            return CertificateProviderError(
+                .protocolError,
+                """
+                \(peer) closed the connection during the TLS handshake, while the key of \(presented) signed or after that, \
+                which took \(seconds) s; see how long the server waits.
+                """)
         case is VerdictOutstanding:
             return CertificateProviderError(
                 .timedOut,

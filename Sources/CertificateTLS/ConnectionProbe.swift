@@ -21,7 +21,9 @@ public struct ConnectionProbe: Sendable {
     public var trustAnchors: TrustAnchors
     /// Offered through ALPN, most preferred first.
     public var applicationProtocols: [String] = []
-    /// How long all of it may take, from the name's resolution to the end of listening.
+    /// How long all of it may take, from the name's resolution to the end of listening. The time in which the client's key
+    /// signs does not count, where the key has a limit of its own
+    /// (``CertificateProviding/IdentityKey/signatureTimeout``).
     public var deadline: Duration = .seconds(10)
     /// How long to listen, at least, after a TLS 1.3 handshake for an alert, data or the connection's end. On a slow
     /// network, three times as long as the server took to answer.
@@ -44,7 +46,8 @@ public struct ConnectionProbe: Sendable {
     /// Connects, reports and closes the connection. Nothing blocks `group` or the caller's executor; the trust anchors
     /// are read on a thread of NIO's pool.
     ///
-    /// Suspends until there is an outcome, for at most ``deadline`` after the trust anchors were read. Cancelling the
+    /// Suspends until there is an outcome, for at most ``deadline`` after the trust anchors were read, and as long as the key
+    /// may take to sign. Cancelling the
     /// task does not end it sooner. The connection is closed, but not awaited, when it returns.
     ///
     /// - Throws: `unavailable` when the host has no address or nobody listens there; `timedOut`; `protocolError` for a
@@ -72,7 +75,9 @@ public struct ConnectionProbe: Sendable {
     ) -> EventLoopFuture<ConnectionReport> {
         let limit = NIODeadline.now() + TimeAmount(deadline)
         let observed = eventLoop.makePromise(of: ConnectionReport.self)
-        let timer = eventLoop.scheduleTask(deadline: limit) { observed.fail(ChannelError.connectTimeout(.zero)) }
+        let deadline = HandshakeDeadline(
+            limit, signatureTimeout: credentials?.identity.key.signatureTimeout.map { TimeAmount($0) }, on: eventLoop
+        ) { observed.fail($0) }
         let connected = ClientBootstrap(group: eventLoop)
             .connectTimeout(limit - .now())
             .channelInitializer { [settlingTime] channel in
@@ -83,14 +88,13 @@ public struct ConnectionProbe: Sendable {
                         HandshakeObserver(
                             observed, request: request,
                             expecting: .init(
-                                serverName: sni, settlingTime: TimeAmount(settlingTime), deadline: limit,
-                                handshakeTimer: timer)))
+                                serverName: sni, settlingTime: TimeAmount(settlingTime), deadline: deadline)))
                 }
             }
             .connect(host: host, port: port)
         connected.whenFailure { observed.fail(NotConnected(reason: $0)) }
         observed.futureResult.whenComplete { _ in
-            timer.cancel()
+            deadline.cancel()
             connected.whenSuccess { $0.close(promise: nil) }
         }
         return observed.futureResult

@@ -18,9 +18,8 @@ final class HandshakeObserver: ChannelInboundHandler {
         /// What the server's certificate must name; nil for an address, which NIOSSL has then compared itself.
         var serverName: String?
         var settlingTime: TimeAmount
-        var deadline: NIODeadline
-        /// Fails the result at the deadline. Ends with the handshake.
-        var handshakeTimer: Scheduled<Void>
+        /// Fails the result. Ends with the handshake.
+        var deadline: HandshakeDeadline
     }
 
     private struct Session {
@@ -42,6 +41,11 @@ final class HandshakeObserver: ChannelInboundHandler {
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        switch event as? SignatureEvent {
+        case .begun: expectation.deadline.signatureBegins()
+        case .ended: expectation.deadline.signatureEnds()
+        case nil: break
+        }
         if case .some(.handshakeCompleted(let applicationProtocol)) = event as? TLSUserEvent {
             do {
                 try handshakeCompleted(context: context, applicationProtocol)
@@ -53,7 +57,7 @@ final class HandshakeObserver: ChannelInboundHandler {
     }
 
     private func handshakeCompleted(context: ChannelHandlerContext, _ applicationProtocol: String?) throws {
-        expectation.handshakeTimer.cancel()
+        expectation.deadline.cancel()
         let sync = context.pipeline.syncOperations
         guard let version = try sync.nioSSL_tlsVersion(), let leaf = try sync.tlsPeerCertificate() else {
             throw NIOSSLError.noCertificateToValidate
@@ -73,7 +77,7 @@ final class HandshakeObserver: ChannelInboundHandler {
     /// networks are not even.
     private func settle(context: ChannelHandlerContext, roundTrip: TimeAmount) {
         let begin = NIODeadline.now()
-        let end = min(begin + max(expectation.settlingTime, roundTrip * 3), expectation.deadline)
+        let end = min(begin + max(expectation.settlingTime, roundTrip * 3), expectation.deadline.limit)
         context.eventLoop.assumeIsolated().scheduleTask(deadline: end) { [self] in
             // A refusal may still be on its way, and must not be taken for consent.
             if end - begin < roundTrip { result.fail(VerdictOutstanding()) }
@@ -87,6 +91,8 @@ final class HandshakeObserver: ChannelInboundHandler {
         guard connectedAt != nil else { return }  // the attempt to connect reports it
         if session != nil && TLSAlert(receivedIn: error) == nil {
             result.fail(ClosedWithoutReason())  // reset, or the end without close_notify
+        } else if let closed = closedWhileSigning, error is IOError || error.isEndOfConnection {
+            result.fail(closed)
         } else {
             result.fail(error)
         }
@@ -97,9 +103,15 @@ final class HandshakeObserver: ChannelInboundHandler {
             // An end without close_notify has come to errorCaught before.
             succeed(.unopposed)
         } else if connectedAt != nil {
-            result.fail(ChannelError.eof)
+            result.fail(closedWhileSigning ?? ChannelError.eof)
         }
         context.fireChannelInactive()
+    }
+
+    /// Where the server may not have waited for the key.
+    private var closedWhileSigning: (any Error)? {
+        let time = expectation.deadline.timeOfSignatures
+        return expectation.deadline.isSigning || time >= .seconds(1) ? ClosedWhileSigning(time: time) : nil
     }
 
     private func succeed(_ clientAuthentication: ConnectionReport.ClientAuthentication) {
@@ -124,3 +136,13 @@ struct VerdictOutstanding: Error {}
 /// The server asked for a certificate, and ended the connection after the handshake, without data and without an alert,
 /// not even close_notify.
 struct ClosedWithoutReason: Error {}
+
+extension Error {
+    /// Whether the peer closed the connection in the middle of the handshake, without a word of TLS.
+    fileprivate var isEndOfConnection: Bool {
+        switch self as any Error {
+        case NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])), NIOSSLError.uncleanShutdown: true
+        default: false
+        }
+    }
+}

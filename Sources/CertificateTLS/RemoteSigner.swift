@@ -20,6 +20,10 @@ final class RemoteSigner: NIOSSLCustomPrivateKey {
         channel: any Channel, algorithm: SignatureAlgorithm, data: ByteBuffer
     ) -> EventLoopFuture<ByteBuffer> {
         let promise = channel.eventLoop.makePromise(of: ByteBuffer.self)
+        channel.pipeline.fireUserInboundEventTriggered(SignatureEvent.begun)
+        promise.futureResult.whenComplete { _ in
+            channel.pipeline.fireUserInboundEventTriggered(SignatureEvent.ended)
+        }
         let message = Array(buffer: data)
         if let key = key as? any CallbackIdentityKey {
             key.sign(message, using: algorithm.scheme) { result in
@@ -54,3 +58,6 @@ extension RemoteSigner: Hashable {
     static func == (left: RemoteSigner, right: RemoteSigner) -> Bool { left === right }
     func hash(into hasher: inout Hasher) { hasher.combine(ObjectIdentifier(self)) }
 }
+
+/// What the pipeline of a connection hears of the signature that its handshake waits for.
+enum SignatureEvent: Sendable { case begun, ended }

@@ -32,7 +32,8 @@ struct Connect: AsyncParsableCommand {
 
     @Option(
         help: ArgumentHelp(
-            "How long the connection may take, in seconds, once the identity is there.", valueName: "seconds"))
+            "How long the connection may take, in seconds, once the identity is there; without the time that its key takes to sign.",
+            valueName: "seconds"))
     var timeout: UInt16 = 10
 
     func run() async throws {

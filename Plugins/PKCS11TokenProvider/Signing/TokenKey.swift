@@ -15,6 +15,7 @@ struct TokenKey: CallbackIdentityKey {
     var label: String?
 
     var location: KeyLocation { .token }
+    var signatureTimeout: Duration? { token.calls.timeout }
     var signatureSchemes: [SignatureScheme] {
         var seen = Set<SignatureScheme>()
         return ways.map(\.scheme).filter { seen.insert($0).inserted }

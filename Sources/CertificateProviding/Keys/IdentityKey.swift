@@ -12,6 +12,11 @@ public protocol IdentityKey: Sendable {
     /// The key's RFC 7512 URI without any PIN, where it has one.
     var uri: String? { get }
 
+    /// How long a signature may take before ``signature(for:using:)`` gives up with `timedOut`; nil for a key in memory
+    /// and for one that sets no limit. A TLS handshake waits for the key that long, and does not count it as the peer's
+    /// time.
+    var signatureTimeout: Duration? { get }
+
     /// Signs `message`, which is hashed here as `scheme` says and must not be hashed already.
     ///
     /// Runs on the caller's executor and returns without suspending when the key is in memory; a key that blocks
@@ -26,6 +31,7 @@ public protocol IdentityKey: Sendable {
 
 extension IdentityKey {
     public var uri: String? { nil }
+    public var signatureTimeout: Duration? { nil }
 }
 
 /// A key that signs on threads of its own, and tells there when it is done.

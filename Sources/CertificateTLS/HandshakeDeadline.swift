@@ -1,0 +1,95 @@
+import NIOCore
+import Synchronization
+
+/// Until when a handshake must be complete. The time in which the client's own key signs does not count: it is not the
+/// server's.
+final class HandshakeDeadline: Sendable {
+    private let state: Mutex<State>
+    private let eventLoop: any EventLoop
+    /// How long the key may take; nil where it does not say, and its time counts.
+    private let signatureTimeout: TimeAmount?
+    private let fail: @Sendable (any Error) -> Void
+
+    private struct State {
+        var limit: NIODeadline
+        var timer: Scheduled<Void>?
+        /// When the signature began that is still being made.
+        var signingSince: NIODeadline?
+        var timeOfSignatures = TimeAmount.zero
+        var isOver = false
+    }
+
+    /// - Parameter fail: Is called once with what the deadline means, unless ``cancel()`` was called before.
+    init(
+        _ limit: NIODeadline, signatureTimeout: TimeAmount?, on eventLoop: any EventLoop,
+        fail: @escaping @Sendable (any Error) -> Void
+    ) {
+        self.state = Mutex(State(limit: limit))
+        self.eventLoop = eventLoop
+        self.signatureTimeout = signatureTimeout
+        self.fail = fail
+        schedule(at: limit)
+    }
+
+    var limit: NIODeadline { state.withLock { $0.limit } }
+
+    /// How long the key has worked so far.
+    var timeOfSignatures: TimeAmount {
+        state.withLock { $0.timeOfSignatures + ($0.signingSince.map { .now() - $0 } ?? .zero) }
+    }
+
+    var isSigning: Bool { state.withLock { $0.signingSince != nil } }
+
+    func signatureBegins() { state.withLock { $0.signingSince = .now() } }
+
+    func signatureEnds() {
+        state.withLock { state in
+            guard let start = state.signingSince else { return }
+            let time = .now() - start
+            state.signingSince = nil
+            state.timeOfSignatures = state.timeOfSignatures + time
+            if signatureTimeout != nil { state.limit = state.limit + time }
+        }
+    }
+
+    func cancel() {
+        let timer = state.withLock { state in
+            state.isOver = true
+            return state.timer
+        }
+        timer?.cancel()
+    }
+
+    private func schedule(at instant: NIODeadline) {
+        let timer = eventLoop.scheduleTask(deadline: instant) { self.timerFired() }
+        let isOver = state.withLock { state in
+            state.timer = timer
+            return state.isOver
+        }
+        if isOver { timer.cancel() }
+    }
+
+    private func timerFired() {
+        enum Next { case wait(NIODeadline), fail(any Error), nothing }
+        let next = state.withLock { state -> Next in
+            if state.isOver { return .nothing }
+            var end = state.limit
+            // The key gives up by itself; if it does not, somebody has to.
+            if let start = state.signingSince, let signatureTimeout { end = start + signatureTimeout + .seconds(2) }
+            if .now() < end { return .wait(end) }
+            state.isOver = true
+            return .fail(state.signingSince == nil ? ChannelError.connectTimeout(.zero) : SignatureOutstanding())
+        }
+        switch next {
+        case .wait(let instant): schedule(at: instant)
+        case .fail(let error): fail(error)
+        case .nothing: break
+        }
+    }
+}
+
+/// At the deadline the client's own key has not signed.
+struct SignatureOutstanding: Error {}
+
+/// The server closed the connection while the client's own key was signing, or after it had taken its time to sign.
+struct ClosedWhileSigning: Error { var time: TimeAmount }
