@@ -9,6 +9,7 @@
 void set_failure(const char *function, unsigned skip, unsigned count, CK_RV result);
 void set_loss(const char *function, unsigned count, CK_RV result);
 void slow_down(const char *function, unsigned milliseconds);
+void forget_mutex(const char *function);
 void hold(const char *function);
 void hold_answer(const char *function);
 void release(void);
@@ -214,7 +215,7 @@ static const struct faulty_control control = {
     .set_mechanisms = set_mechanisms, .add_key = add_key, .add_certificate = add_certificate, .add_again = add_again,
     .clear = clear, .repeat_objects = repeat_objects, .set_visibility = set_visibility,
     .add_public_key = add_public_key, .set_mechanism_info = set_mechanism_info, .insert = insert,
-    .publish_keys = publish_keys, .refuse_signatures = refuse_signatures, .slow_down = slow_down,
+    .publish_keys = publish_keys, .refuse_signatures = refuse_signatures, .slow_down = slow_down, .forget_mutex = forget_mutex,
     .grow_lists = grow_lists, .log_out = log_out, .number_slots = number_slots, .fail = set_failure, .lose = set_loss,
     .hold = hold, .hold_answer = hold_answer, .release = release, .wait_held = wait_held, .distort = distort,
     .calls = calls, .pins = pins, .tries_left = tries_left, .confirmations = confirmations,

@@ -17,6 +17,7 @@ static struct function {
     struct fault failure, loss;
     int is_held, is_answer_held;
     unsigned milliseconds;
+    int forgets_mutex;
 } functions[FUNCTIONS];
 
 static unsigned held, releases;
@@ -57,6 +58,14 @@ CK_RV enter(const char *name) {
         pthread_mutex_unlock(&state.lock);
         nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000 * 1000}, NULL);
         pthread_mutex_lock(&state.lock);
+    }
+    // In the meantime others may come and go.
+    if (state.uses_mutex && state.mutex && strcmp(name, "C_Initialize") != 0) {
+        pthread_mutex_unlock(&state.lock);
+        state.lock_mutex(state.mutex);
+        if (!function->forgets_mutex) state.unlock_mutex(state.mutex);
+        pthread_mutex_lock(&state.lock);
+        function->forgets_mutex = 0;
     }
     struct fault *fault = &function->failure;
     if (fault->count > 0 && fault->skip > 0) {
@@ -116,6 +125,12 @@ void set_loss(const char *name, unsigned count, CK_RV result) {
 void slow_down(const char *name, unsigned milliseconds) {
     pthread_mutex_lock(&state.lock);
     function_named(name)->milliseconds = milliseconds;
+    pthread_mutex_unlock(&state.lock);
+}
+
+void forget_mutex(const char *name) {
+    pthread_mutex_lock(&state.lock);
+    function_named(name)->forgets_mutex = state.uses_mutex = 1;
     pthread_mutex_unlock(&state.lock);
 }
 

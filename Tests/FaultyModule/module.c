@@ -17,6 +17,10 @@ static CK_RV initialize(void *reserved) {
         result = CKR_CANT_LOCK;
         goto end;
     }
+    if (state.mutex == NULL && arguments && arguments->CreateMutex && arguments->CreateMutex(&state.mutex) == CKR_OK) {
+        state.lock_mutex = arguments->LockMutex;
+        state.unlock_mutex = arguments->UnlockMutex;
+    }
     state.is_initialized = 1;
     END;
 }

@@ -70,6 +70,11 @@ struct state {
     unsigned long openings;
     unsigned pins, confirmations, most_sessions, shared_uses;
     int cannot_lock;
+    /// The mutex that the library has got of the program, where it has got any.
+    CK_LOCKMUTEX lock_mutex;
+    CK_UNLOCKMUTEX unlock_mutex;
+    void *mutex;
+    int uses_mutex;
     int are_readers_fixed;
     /// What fields of a fixed length end with; a blank where it is not set.
     int pads_with_nuls;

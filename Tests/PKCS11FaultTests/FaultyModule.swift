@@ -29,9 +29,10 @@ final class FaultyModule: Sendable {
 
     struct Failure: Error { var description: String }
 
-    init() throws {
+    /// - Parameter name: The library's: some get a treatment of their own.
+    init(named name: String = "module.so") throws {
         directory = try TemporaryDirectory()
-        path = directory["module.so"]
+        path = directory[name]
         try FileManager.default.copyItem(atPath: Self.library, toPath: path)
         guard let library = dlopen(path, RTLD_NOW | RTLD_LOCAL), let symbol = dlsym(library, "faulty_module_control"),
             let control = unsafeBitCast(symbol, to: faulty_control_function.self)()
@@ -40,8 +41,8 @@ final class FaultyModule: Sendable {
     }
 
     /// A module with a P-256 identity on the token 0, which is in the slot 0.
-    static func withIdentity() throws -> FaultyModule {
-        let module = try FaultyModule()
+    static func withIdentity(named name: String = "module.so") throws -> FaultyModule {
+        let module = try FaultyModule(named: name)
         module.control.set_token(0, "alpha", "0001", pin)
         try module.add(authority.get().issue("client"), to: 0)
         module.control.insert(0, 0)

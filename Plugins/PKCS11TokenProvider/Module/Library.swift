@@ -50,11 +50,12 @@ struct Library: Sendable {
         finalize()
     }
 
-    func finalize() { _ = Self.within(lock) { p11_kit_module_finalize(functions) } }
+    func finalize() { _ = call { _ in p11_kit_module_finalize(functions) } }
 
     /// Calls a function; `nil` where the module does not have it.
     func call(_ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?) -> CK_RV? {
-        Self.within(lock) { body(functions.pointee) }
+        guard CallMutexes.serve(file) else { return Self.within(lock) { body(functions.pointee) } }
+        return Self.within(lock) { CallMutexes.releasing { body(functions.pointee) } }
     }
 
     /// Whether the library runs in another process.
@@ -80,7 +81,9 @@ struct Library: Sendable {
     /// - Returns: What has to be held during calls.
     private static func initialize(_ functions: Functions, _ file: String) throws(CryptokiError) -> LibraryLock? {
         if LibraryLock.of(file) == nil {
-            let result = p11_kit_module_initialize(functions)
+            let result =
+                CallMutexes.serve(file)
+                ? CallMutexes.releasing { CallMutexes.initialize(functions) } : p11_kit_module_initialize(functions)
             // Another provider may have started it, and have been told that it cannot lock.
             if result == CKR_OK { return LibraryLock.of(file) }
             guard result == CKR_CANT_LOCK else { throw CryptokiError(function: "C_Initialize", code: result) }

@@ -48,6 +48,8 @@ struct faulty_control {
     void (*lose)(const char *function, unsigned count, CK_RV result);
     /// Lets every call of a function take so long.
     void (*slow_down)(const char *function, unsigned milliseconds);
+    /// Lets the next call of a function leave the program's mutex locked, as OpenSC 0.23 does when a card is pulled.
+    void (*forget_mutex)(const char *function);
     /// Holds every call of a function until `release`.
     void (*hold)(const char *function);
     /// Lets calls of a function do their work, and holds their answers.
