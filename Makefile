@@ -11,9 +11,11 @@ SIMULATION ?= .build/renewal-simulation.svg
 TOOLCHAIN_PACKAGES := git ca-certificates libcurl4 libncurses6 libsqlite3-0 libxml2
 BUILD_PACKAGES := $(TOOLCHAIN_PACKAGES) libp11-kit-dev libssl-dev pkg-config g++ zlib1g-dev
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
+# A smart card in a virtual reader, for the tests that find its tool beside the checkout.
+CARD_PACKAGES := vsmartcard-vpcd pcscd opensc-pkcs11 python3-cryptography iproute2
 # PKCS#11 modules that the tests use, and the tools that fill their tokens.
 TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtpm2-pkcs11-1 libtss2-tcti-swtpm0 swtpm \
-    tpm2-abrmd libtss2-tcti-tabrmd0 dbus-daemon tpm2-tools opencryptoki
+    tpm2-abrmd libtss2-tcti-tabrmd0 dbus-daemon tpm2-tools opencryptoki $(CARD_PACKAGES)
 # Enrolment servers, and a client that shows that the tests' own server is one.
 ENROLMENT_PACKAGES := scep python3-openssl python3-oauthlib strongswan-pki libstrongswan-standard-plugins libstrongswan-extra-plugins
 TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 strace systemd util-linux $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
@@ -53,6 +55,8 @@ test: packages-TEST toolchain ## Build and run all tests
 	$(SWIFT) test --skip-build --filter RemoteMDMProviderTests
 	# In a process for each: PKCS#11 modules find their tokens by environment variables, which they read once.
 	$(SWIFT) test --skip-build --filter PKCS11TokenProviderTests
+	# There is one smart card, and one service for readers, on a host.
+	$(SWIFT) test --skip-build --filter PKCS11CardTests
 	# One after the other: OpenSC's tools look at what is written, and SoftHSM fails now and then where several write.
 	$(SWIFT) test --skip-build --no-parallel --filter PKCS11KeyGenerationTests
 	$(SWIFT) test --skip-build --filter PKCS11FaultTests

@@ -247,6 +247,15 @@ let package = Package(
             name: "SigningService", dependencies: ["CertificateProviding", "PKCS11TokenProvider", "TestSupport"],
             path: "Tests/SigningService"),
         .testTarget(
+            name: "PKCS11CardTests",
+            dependencies: [
+                "CertificateProviding", "CertificateTLS", "PKCS11TokenProvider", "TestSupport", "certprov",
+                "certprov-full",
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            ]),
+        .testTarget(
             name: "PKCS11TokenProviderTests",
             dependencies: [
                 "CertificateTLS", "IdentityStore", "PKCS11TokenProvider", "SigningService", "TestSupport",

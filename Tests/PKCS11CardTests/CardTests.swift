@@ -1,0 +1,207 @@
+import CertificateProviding
+import CertificateTLS
+import Foundation
+import NIOSSL
+import PKCS11TokenProvider
+import TestSupport
+import Testing
+
+/// A PIV card behind OpenSC and pcscd. One test after the other: there is one card.
+@Suite(.serialized, .timeLimit(.minutes(5)), .disabled(if: Card.obstacle != nil, "\(Card.obstacle ?? "")"))
+struct CardTests {
+    private let card: Card
+    private let certprov: Command
+
+    init() throws {
+        card = try Card.shared()
+        certprov = try Command()
+    }
+
+    private var token: String { "pkcs11:token=\(card.label)" }
+
+    // MARK: What is on it
+
+    @Test func aListingShowsFourIdentities() async throws {
+        let pins = try card.pins
+        let list = await (try card.provider("pkcs11:", hasPIN: false)).listIdentities()
+        #expect(list.identities.count == 4 && list.failures.isEmpty, "\(list)")
+        #expect(list.remarks.contains { $0.contains("hides its private keys") }, "\(list.remarks)")
+        #expect(try card.pins == pins)
+        let open = try card.provider(token)
+        let uris = await open.listIdentities().identities.compactMap(\.keyURI)
+        #expect(uris.count == 4 && uris.allSatisfy { $0.hasSuffix("type=private") }, "\(uris)")
+        #expect(try card.pins == pins + 1)
+        try open.deleteStoredCertificate()
+    }
+
+    @Test(arguments: Card.Slot.allCases) func anIdentityIsFetched(slot: Card.Slot) throws {
+        let out = card.file("out-" + slot.rawValue)
+        let output = try certprov(["fetch", "--out", out] + card.options(card.uri(slot)))
+        #expect(output.status == 0 && output.errors.isEmpty, "\(output)")
+        #expect(output.output.contains("CN=holder1-" + slot.rawValue), "\(output)")
+        #expect(FileManager.default.fileExists(atPath: out + "/current/chain.pem"))
+    }
+
+    @Test(arguments: Card.Slot.allCases) func aKeySigns(slot: Card.Slot) async throws {
+        let identity = try await card.identity(slot)
+        for scheme in identity.key.signatureSchemes {
+            let message = Array("message".utf8)
+            let signature = try await identity.key.signature(for: message, using: scheme)
+            #expect(identity.key.publicKey.isValidSignature(signature, for: message, using: scheme), "\(scheme)")
+        }
+    }
+
+    @Test(arguments: Card.Slot.allCases, [TLSVersion.tlsv12, .tlsv13])
+    func aHandshakeIsMade(slot: Card.Slot, version: TLSVersion) async throws {
+        let report = try await Server.handshake(with: try await card.identity(slot), on: card, version)
+        #expect(report.tlsVersion == version && report.clientAuthentication != .notRequested)
+    }
+
+    // MARK: PINs
+
+    @Test func aKeyThatNeedsNoPINGetsNone() async throws {
+        let pins = try card.pins
+        for pin in [nil, "pin"] {
+            let output = try certprov(["fetch"] + card.options(card.uri(.cardAuthentication), pin: pin))
+            #expect(output.status == 0 && output.errors.isEmpty, "\(output)")
+        }
+        let provider = try card.provider(.cardAuthentication, hasPIN: false)
+        #expect(try provider.getStoredCertificate()?.key.uri?.contains("id=%04") == true)
+        #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
+        #expect(try card.pins == pins)
+    }
+
+    @Test func loginNeverRefusesAKeyThatNeedsALogin() throws {
+        let never = "login=never"
+        let output = try certprov(["fetch"] + card.options(card.uri(.authentication), pin: nil, never))
+        #expect(output.status == 77 && output.errors.contains("'login' forbids"), "\(output)")
+        let free = try certprov(["fetch"] + card.options(card.uri(.cardAuthentication), pin: nil, never))
+        #expect(free.status == 0, "\(free)")
+    }
+
+    @Test func aWrongPINOfTenProcessesCostsOneTry() async throws {
+        try card.restoreTries()
+        let arguments = ["fetch"] + (try card.options(card.uri(.authentication), pin: "wrong-pin"))
+        let threads = BlockingExecutor.threads(maximum: 10)
+        let statuses = try await withThrowingTaskGroup(of: Int32?.self) { tasks in
+            for _ in 0..<10 {
+                tasks.addTask { [certprov] in
+                    try await threads.run { () throws(CertificateProviderError) in
+                        do { return try certprov(arguments).status } catch {
+                            throw CertificateProviderError(.internal, "\(error)")
+                        }
+                    }
+                }
+            }
+            return try await tasks.reduce(into: []) { $0.append($1) }
+        }
+        #expect(statuses.contains(77) && Set(statuses).isSubset(of: [75, 77]), "\(statuses)")
+        #expect(try card.triesLeft == Card.tries - 1)
+        // Neither does a later one.
+        #expect(try certprov(arguments).status == 77)
+        #expect(try card.triesLeft == Card.tries - 1)
+        #expect(try certprov(["fetch"] + card.options(card.uri(.authentication))).status == 0)
+        #expect(try card.triesLeft == Card.tries)
+    }
+
+    // MARK: Faults
+
+    @Test(arguments: [Card.Slot.authentication, .signature])
+    func aRefusedSignatureIsCalledThat(slot: Card.Slot) async throws {
+        let identity = try await card.identity(slot)
+        try await card.failing(#"{"fail_ins":135,"fail_sw":27010}"#) {
+            let error = await failure { _ = try await identity.key.signsValidly() }
+            #expect(error?.code == .rejected, "\(String(describing: error))")
+            #expect(error?.message.contains("C_Sign: CKR_USER_NOT_LOGGED_IN") == true, "\(String(describing: error))")
+            let output = try certprov(["fetch", "--force"] + card.options(card.uri(slot)))
+            #expect(output.status == 77 && output.errors.contains("refuses to use the key"), "\(output)")
+        }
+        #expect(try await identity.key.signsValidly())
+        #expect(try card.triesLeft == Card.tries)
+    }
+
+    /// An RSA signature is two commands, so that it takes twelve seconds, and a handshake is given ten.
+    @Test func aSlowSignatureIsWaitedFor() async throws {
+        let options = try card.options(card.uri(.authentication))
+        #expect(try certprov(["fetch"] + options).status == 0)
+        try await card.failing(#"{"sign_delay":6}"#) {
+            let identity = card.file("server.pem")
+            try Subprocess.run([
+                "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout",
+                card.file("server.key"), "-out", identity, "-days", "2", "-subj", "/CN=localhost", "-addext",
+                "subjectAltName=DNS:localhost",
+            ])
+            let server = try SpawnedProcess([
+                "openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", identity, "-key", card.file("server.key"),
+                "-Verify", "3", "-verify_return_error", "-CAfile", card.file("ca.pem"), "-www",
+            ])
+            var line = server.readLine()
+            while let text = line, !text.hasPrefix("ACCEPT") { line = server.readLine() }
+            let port = try #require(line?.split(separator: ":").last)
+            let output = try certprov(
+                ["connect", "localhost:\(port)", "--trust-anchors", identity] + options, program: "certprov-full")
+            #expect(output.status == 0, "\(output)")
+        }
+    }
+
+    @Test func aCardThatWasPulledSignsAgainWhenItIsBack() async throws {
+        let identity = try await card.identity(.authentication)
+        for _ in 0..<3 {
+            try card.takeOut()
+            // At once, while the reader's service takes it for present.
+            let isNoticed = try await eventually {
+                let code = await failure { _ = try await identity.key.signsValidly() }?.code
+                #expect(code != .timedOut)
+                return code == .tokenNotPresent
+            }
+            #expect(isNoticed)
+            #expect(try certprov(["fetch"] + card.options(card.uri(.authentication))).status == 69)
+            try card.putIn()
+            #expect(try await eventually { (try? await identity.key.signsValidly()) ?? false })
+        }
+        #expect(try card.triesLeft == Card.tries)
+    }
+
+    @Test(arguments: [Card.Slot.authentication, .signature])
+    func aCardThatIsPulledWhileItSignsIsFoundAgain(slot: Card.Slot) async throws {
+        let identity = try await card.identity(slot)
+        try await card.failing(#"{"pull_ins":135,"away":1}"#) {
+            let error = await failure { _ = try await identity.key.signsValidly() }
+            #expect([nil, .tokenNotPresent, .unavailable].contains(error?.code), "\(String(describing: error))")
+            let isBack = try await eventually { (try? await identity.key.signsValidly()) ?? false }
+            #expect(isBack)
+        }
+        #expect(try card.triesLeft == Card.tries)
+    }
+
+    /// OpenSC 0.23 leaves a lock locked then.
+    @Test func aCardThatIsPulledAtThePINIsCalledThat() async throws {
+        let options = try card.options(card.uri(.authentication))
+        for _ in 0..<3 {
+            try await card.failing(#"{"pull_ins":32,"away":1}"#) {
+                let output = try certprov(["fetch", "--force"] + options)
+                #expect(output.status == 69, "\(output)")
+            }
+            let isBack = try await eventually { try certprov(["list"] + options).output.contains("type=private") }
+            #expect(isBack)
+        }
+        #expect(try await eventually { try certprov(["fetch"] + options).status == 0 })
+        #expect(try card.triesLeft == Card.tries)
+    }
+
+    @Test func aReaderServiceThatIsDownIsCalledThat() async throws {
+        let identity = try await card.identity(.cardAuthentication)
+        try card.stopService()
+        for command in ["list", "fetch"] {
+            let output = try certprov([command] + card.options("pkcs11:", pin: nil))
+            #expect(output.status == 69 && output.errors.contains("start pcscd"), "\(output)")
+        }
+        #expect(await failure { _ = try await identity.key.signsValidly() } != nil)
+        try card.startService()
+        #expect(
+            try await eventually {
+                try certprov(["list"] + card.options(token, pin: nil)).output.contains("holder1-9e")
+            })
+        #expect(try await eventually { (try? await identity.key.signsValidly()) ?? false })
+    }
+}

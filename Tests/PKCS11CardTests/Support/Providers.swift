@@ -1,0 +1,110 @@
+import CertificateProviding
+import Foundation
+import PKCS11TokenProvider
+import Synchronization
+import TestSupport
+import Testing
+
+extension Card {
+    /// A provider that uses the card, as after a restart.
+    func provider(
+        _ uri: String, hasPIN: Bool = true, storage: any IdentityStorage = InMemoryStorage(),
+        _ settings: [String: String] = [:]
+    ) throws -> PKCS11TokenProvider {
+        let provider = PKCS11TokenProvider(environment: .testing(storage: storage))
+        var parameters = ["module-path": try #require(Self.module), "uri": uri, "timeout": "60"]
+        if hasPIN { parameters["pin-source"] = "file:" + file("pin") }
+        parameters.merge(settings) { $1 }
+        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        return provider
+    }
+
+    func provider(
+        _ slot: Slot, hasPIN: Bool = true, _ settings: [String: String] = [:]
+    ) throws -> PKCS11TokenProvider { try provider(uri(slot), hasPIN: hasPIN, settings) }
+
+    func identity(_ slot: Slot) async throws -> Identity {
+        try await provider(slot).getCertificate(NoUserInteraction())
+    }
+}
+
+/// What the command left behind.
+struct Output: CustomStringConvertible {
+    var status: Int32?
+    var output, errors: String
+    var description: String { "status \(status.map(String.init) ?? "none")\n\(output)\n\(errors)" }
+}
+
+/// The built command with an identity store of its own.
+struct Command: Sendable {
+    private let directory: TemporaryDirectory
+    private let count = Count()
+
+    private final class Count: Sendable {
+        private let value = Mutex(0)
+        func next() -> Int {
+            value.withLock { value in
+                value += 1
+                return value
+            }
+        }
+    }
+
+    init() throws { directory = try TemporaryDirectory() }
+
+    /// Runs the command to its end.
+    func callAsFunction(_ arguments: [String], program: String = "certprov") throws -> Output {
+        let number = count.next()
+        let names = ["in", "out", "err"].map { "\($0)-\(number)" }
+        for name in names { try directory.write([], to: name) }
+        let path = URL(filePath: CommandLine.arguments[0]).deletingLastPathComponent().appending(path: program).path
+        let process = try SpawnedProcess(
+            [
+                "XDG_STATE_HOME=" + directory["state"], "XDG_CONFIG_HOME=" + directory["config"],
+                "HOME=" + directory.path, path,
+            ] + arguments,
+            .files(input: directory[names[0]], output: directory[names[1]], errors: directory[names[2]]))
+        let status = process.wait(seconds: 120)
+        return Output(
+            status: status, output: String(decoding: try directory.read(names[1]), as: UTF8.self),
+            errors: String(decoding: try directory.read(names[2]), as: UTF8.self))
+    }
+}
+
+extension Card {
+    /// The command's options for an identity on the card.
+    func options(_ uri: String, pin: String? = "pin", _ more: String...) throws -> [String] {
+        ["--provider", "pkcs11", "--set", "module-path=\(try #require(Self.module))", "--set", "uri=\(uri)"]
+            + (pin.map { ["--set", "pin-source=file:" + file($0)] } ?? []) + more.flatMap { ["--set", $0] }
+    }
+}
+
+extension IdentityKey {
+    /// Signs with the first scheme, and says whether it was with this key.
+    func signsValidly() async throws -> Bool {
+        guard let scheme = signatureSchemes.first else { return false }
+        let message = Array("message".utf8)
+        let signature = try await signature(for: message, using: scheme)
+        return publicKey.isValidSignature(signature, for: message, using: scheme)
+    }
+}
+
+/// The error that `body` throws; `nil` when it throws none.
+func failure(_ body: () async throws -> Void) async -> CertificateProviderError? {
+    do {
+        try await body()
+        return nil
+    } catch {
+        return error as? CertificateProviderError ?? CertificateProviderError(.internal, "\(error)")
+    }
+}
+
+/// Tries again and again, for a minute, until `body` says that it is so.
+func eventually(_ body: () async throws -> Bool) async throws -> Bool {
+    let end = ContinuousClock.now + .seconds(60)
+    while ContinuousClock.now < end {
+        if try await body() { return true }
+        try await Task.sleep(for: .milliseconds(50))
+    }
+    return false
+}
