@@ -35,8 +35,8 @@ extension Tokens {
         return login
     }
 
-    /// Whether all that the URI may mean on a token is in sight, and its key signs without a login, as the one in slot
-    /// 9e of a PIV card does.
+    /// Whether every identity that the URI may mean on a token has a public private key that signs without a login, as in
+    /// slot 9e of a PIV card.
     private func needsNoLogin(_ login: Login, _ lettingSign: Bool) -> Bool {
         guard settings.login == .auto, settings.uri.namesObject, !login.token.isOpen else { return false }
         var failures: [CertificateProviderError] = []

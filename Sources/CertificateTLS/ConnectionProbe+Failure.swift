@@ -28,8 +28,8 @@ extension ConnectionProbe {
             return CertificateProviderError(
                 .protocolError,
                 """
-                \(peer) closed the connection during the TLS handshake, while the key of \(presented) signed or after that, \
-                which took \(seconds) s; see how long the server waits.
+                \(peer) closed the connection during the TLS handshake. The key of \(presented) had been signing for \
+                \(seconds) s; the server may not wait that long.
                 """)
         case is VerdictOutstanding:
             return CertificateProviderError(

@@ -74,7 +74,7 @@ final class HandshakeDeadline: Sendable {
         let next = state.withLock { state -> Next in
             if state.isOver { return .nothing }
             var end = state.limit
-            // The key gives up by itself; if it does not, somebody has to.
+            // The key gives up by itself. A key that does not is given up two seconds later.
             if let start = state.signingSince, let signatureTimeout { end = start + signatureTimeout + .seconds(2) }
             if .now() < end { return .wait(end) }
             state.isOver = true

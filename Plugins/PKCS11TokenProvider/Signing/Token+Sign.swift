@@ -136,7 +136,7 @@ extension Token {
 }
 
 extension CertificateProviderError {
-    /// Whether a token did not do something since nobody was logged in.
+    /// Whether the token demands a login.
     fileprivate var isOfNoLogin: Bool {
         code == .interactionRequired && (underlying as? CryptokiError)?.code == CKR_USER_NOT_LOGGED_IN
     }
