@@ -53,15 +53,18 @@ final class TokenHost: Sendable {
     /// What a program is started by.
     private let entrance: [String]
 
-    /// - Parameter isSpied: Whether ``calls(of:)`` are counted.
-    init(_ module: Module, isSpied: Bool = false) throws {
+    /// What stands between the command and the module.
+    enum Between: String { case spy = "--spied", faults = "--faulty" }
+
+    /// - Parameter between: The spy counts ``calls(of:)``, the other obeys ``setFault(_:)``.
+    init(_ module: Module, behind between: Between? = nil) throws {
         self.module = module
         sandbox = try Sandbox()
         try #require(mkdir(sandbox.path + "/token", 0o700) == 0)
         let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .appending(path: "TokenHosts/token-host").path
         process = try SpawnedProcess(
-            [script] + (isSpied ? ["--spied"] : []) + [module.rawValue, sandbox.path + "/token"])
+            [script] + (between.map { [$0.rawValue] } ?? []) + [module.rawValue, sandbox.path + "/token"])
         var (variables, entrance): ([String: String], [String]) = ([:], [])
         var isReady = false
         while !isReady {
@@ -99,10 +102,21 @@ final class TokenHost: Sendable {
 
     /// Runs the command several times at once.
     func certprov(_ arguments: [String], times: Int) throws -> [Output] {
-        try clearTPM()
-        let command = entrance + [BuiltCommand.path] + arguments
-        let processes = try (0..<times).map { _ in try sandbox.start(command, with: variables) }
+        let processes = try (0..<times).map { _ in try start(arguments) }
         return processes.map { $0.wait() }
+    }
+
+    func start(_ arguments: [String]) throws -> Subprocess {
+        try sandbox.start(entrance + [BuiltCommand.path] + arguments, with: variables)
+    }
+
+    /// Lets the logins to come fail: `before` they are made, or `after` it, with the number of a return value.
+    func setFault(_ fault: String?) throws { try sandbox.write(fault ?? "none 0", to: "token/fault") }
+
+    /// How many logins were made.
+    var logins: Int {
+        let text = try? String(contentsOfFile: sandbox.path + "/token/logins", encoding: .utf8)
+        return text?.split(separator: "\n").count ?? 0
     }
 
     /// What is on the token, as a program sees it that is not this one.
@@ -143,9 +157,9 @@ final class TokenHost: Sendable {
         return Int(number, radix: 16)
     }
 
-    /// Has the TPM forget what processes have left in it that ended without `C_Finalize`: it has room for three keys
-    /// and three sessions. With a resource manager, that does it.
-    private func clearTPM() throws {
+    /// Has the TPM forget what processes have left in it that were killed: it has room for three keys and three sessions.
+    /// With a resource manager, that does it.
+    func clearTPM() throws {
         guard module == .tpm, let tpm = variables["TPM"] else { return }
         for kind in ["--transient-object", "--loaded-session"] {
             let output = try sandbox.run(["tpm2_flushcontext", "-T", tpm, kind])

@@ -11,7 +11,7 @@ import Testing
     func tenProcessesAtOnceSendAWrongPINOnceToOpencryptoki() throws { try sendAtOnce(.opencryptoki) }
 
     private func sendAtOnce(_ module: TokenHost.Module) throws {
-        let host = try TokenHost(module, isSpied: true)
+        let host = try TokenHost(module, behind: .spy)
         let keygen = ["keygen", "--label", "x", "--json", "--key-type", module == .opencryptoki ? "rsa2048" : "p256"]
         let wrong = keygen + host.options(pin: host.wrongPIN)
         for output in try host.certprov(wrong, times: 10) {
