@@ -61,13 +61,13 @@ import Testing
         #expect(check.status == 0 && check.stdout.contains("There is no identity 'b'"), "\(check)")
     }
 
-    @Test func whereAPersonWouldBeAskedNothingIsWrong() throws {
+    @Test func checkSaysWhereAPersonWouldBeAsked() throws {
         let arguments = adHoc(Fixtures.path("ec.p12"), password: "prompt")
         let explanation = try sandbox.certprov(["explain", "--json"] + arguments).document("Explanation")
         #expect(explanation["chosen"].string == "pkcs12", "\(explanation)")
         #expect(explanation["decisions"].array.last?["reason"].string == "a person would be asked")
         let check = try sandbox.certprov(["check", "--json"] + arguments)
         let items = try check.document("CheckReport")["items"].array
-        #expect(check.status == 0 && items.last?["severity"].string == "warning", "\(check)")
+        #expect(check.status == 77 && items.last?["severity"].string == "error", "\(check)")
     }
 }

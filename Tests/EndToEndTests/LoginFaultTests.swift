@@ -15,7 +15,8 @@ import Testing
     private func disturb(_ host: TokenHost, _ arguments: [String], _ longest: Duration) throws {
         if Bool.random() {
             let process = try host.start(arguments)
-            let microseconds = longest.components.attoseconds / 1_000_000_000_000 + longest.components.seconds * 1_000_000
+            let microseconds =
+                longest.components.attoseconds / 1_000_000_000_000 + longest.components.seconds * 1_000_000
             // Not a wait for anything: where the kill lands is the point.
             usleep(UInt32(Int64.random(in: 0...microseconds)))
             process.kill()

@@ -28,6 +28,51 @@ import Testing
         #expect(module.control.open_sessions() == 0)
     }
 
+    @Test(.disabled(if: isWithin)) func aShutdownClosesEverything() async throws {
+        let module = try FaultyModule.withIdentity()
+        let provider = try module.provider()
+        let key = try await provider.getCertificate(NoUserInteraction()).key
+        #expect(try await key.signsValidly())
+        await provider.shutdown()
+        #expect(module.control.open_sessions() == 0)
+        #expect(module.calls("C_Logout") == 1 && module.calls("C_Finalize") == 1)
+        // For good, and without a crash.
+        #expect(await code { _ = try await key.signsValidly() } == .operationNotAllowed)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .operationNotAllowed)
+        #expect(await code { _ = try provider.getStoredCertificate() } == .operationNotAllowed)
+        await provider.shutdown()
+        #expect(try await module.provider().getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+
+    @Test(.disabled(if: isWithin)) func aShutdownTakesNothingFromAnotherProvider() async throws {
+        let module = try FaultyModule.withIdentity()
+        let (provider, other) = (try module.provider(), try module.provider())
+        let key = try await other.getCertificate(NoUserInteraction()).key
+        _ = try await provider.getCertificate(NoUserInteraction())
+        let logins = module.calls("C_Login")
+        await provider.shutdown()
+        #expect(module.calls("C_Logout") == 0 && module.calls("C_Finalize") == 0)
+        #expect(try await key.signsValidly())
+        #expect(module.calls("C_Login") == logins)
+        await other.shutdown()
+        #expect(module.calls("C_Finalize") == 1 && module.control.open_sessions() == 0)
+    }
+
+    /// A signature that does not end is left behind.
+    @Test(.disabled(if: isWithin)) func aShutdownDoesNotWaitForever() async throws {
+        let module = try FaultyModule.withIdentity()
+        defer { module.control.release() }
+        let provider = try module.provider()
+        let key = try await provider.getCertificate(NoUserInteraction()).key
+        module.control.hold("C_Sign")
+        async let end = code { _ = try await key.signsValidly() }
+        try await module.waitUntilHeld(1)
+        await provider.shutdown()
+        #expect(module.calls("C_Finalize") == 0)
+        module.control.release()
+        _ = await end
+    }
+
     /// The next one may come before everything is given back, and there is one session.
     @Test(.disabled(if: isWithin)) func theNextProviderGetsTheSession() async throws {
         let module = try FaultyModule.withIdentity()

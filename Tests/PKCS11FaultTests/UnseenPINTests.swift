@@ -93,6 +93,25 @@ import Testing
         #expect(module.control.pins() == (isKnown ? 1 : 2))
     }
 
+    /// All tokens of opencryptoki have the serial number 123.
+    @Test func aPINThatOneTokenRejectsIsSentToTheOneThatHasAcceptedIt() async throws {
+        let module = try FaultyModule.withIdentity()
+        let storage = InMemoryStorage()
+        func get(_ label: String, tokenPIN: String) async throws -> CertificateProviderError.Code? {
+            module.control.set_token(0, label, "123", tokenPIN)
+            let provider = try module.provider(pin: "5678", storage: storage, ["uri": "pkcs11:token=\(label)"])
+            return await code { _ = try await provider.getCertificate(NoUserInteraction()) }
+        }
+        #expect(try await get("beta", tokenPIN: "5678") == nil)
+        #expect(try await get("alpha", tokenPIN: "1234") == .pinIncorrect)
+        #expect(try await get("beta", tokenPIN: "5678") == nil)
+        // One that has accepted nothing is not sent it.
+        let sent = module.control.pins()
+        #expect(try await get("gamma", tokenPIN: "5678") == .pinIncorrect)
+        #expect(try await get("alpha", tokenPIN: "1234") == .pinIncorrect)
+        #expect(module.control.pins() == sent)
+    }
+
     /// A key that asks each time, and a module that says that it has been answered.
     @Test func aConfirmationThatWasMadeIsOne() async throws {
         let module = try FaultyModule()

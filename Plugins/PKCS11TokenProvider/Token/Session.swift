@@ -87,11 +87,17 @@ final class Session: Sendable {
     /// themselves then.
     func closeLoggingOut() {
         guard module.isOfThisProcess else { return }
-        if module.isLastLogin(at: slot) {
-            module.notesLogin(at: slot, isLoggedIn: false)
-            try? call("C_Logout") { $0.C_Logout?(handle) }
-        }
+        if module.isLastLogin(at: slot) { logOut() }
         close(from: .idle)
+    }
+
+    /// Logs out, which counts for all sessions with the token.
+    func logOut() {
+        do throws(CryptokiError) { try call("C_Logout") { $0.C_Logout?(handle) } } catch {
+            // The end of the module does it.
+            if case .ended = error.origin { return }
+        }
+        module.notesLogin(at: slot, isLoggedIn: false)
     }
 
     /// Nobody gets the handle anew between the look at who has it and the call.
@@ -100,8 +106,14 @@ final class Session: Sendable {
     /// Called with the module's `opening` locked.
     private func closeNow(from phase: Phase) {
         guard moves(from: phase, to: .closed) else { return }
+        do throws(CryptokiError) {
+            try module.call("C_CloseSession", in: generation) { $0.C_CloseSession?(handle) }
+        } catch {
+            // The end of the module does it; that of another start has nothing of it.
+            if case .ended = error.origin { return }
+            if case .notMade = error.origin { return }
+        }
         module.notes(handle, at: slot, isOpen: false)
-        try? module.call("C_CloseSession", in: generation) { $0.C_CloseSession?(handle) }
     }
 
     /// Opens a session whose handle nobody else uses. Blocks.
@@ -133,7 +145,10 @@ final class Session: Sendable {
     }
 
     /// Leaves the session as it is: it is gone, and its handle may already be another session's.
-    func abandon() { if moves(from: .idle, to: .closed) { module.notes(handle, at: slot, isOpen: false) } }
+    func abandon() {
+        guard moves(from: .idle, to: .closed), isOfThisModule else { return }
+        module.notes(handle, at: slot, isOpen: false)
+    }
 
     /// Lets no further call begin, from whichever thread.
     func retire() {

@@ -113,10 +113,7 @@ final class TokenConnection: Sendable {
             return state.isLoginOwn
         }
         guard isOwn else { return }
-        try? sessions.withSession { session throws(CryptokiError) in
-            slot.module.notesLogin(at: slot.id, isLoggedIn: false)
-            try session.call("C_Logout") { $0.C_Logout?(session.handle) }
-        }
+        try? sessions.withSession { session throws(CryptokiError) in session.logOut() }
     }
 
     /// Closes everything, before another connection gets the same handles. Blocks.
