@@ -105,7 +105,8 @@ static CK_RV get_token_info(CK_SLOT_ID id, CK_TOKEN_INFO *info) {
     info->ulMinPinLen = token->shortest_pin;
     info->ulMaxPinLen = token->longest_pin;
     info->ulMaxSessionCount = token->reported_sessions;
-    info->ulSessionCount = info->ulMaxRwSessionCount = info->ulRwSessionCount = CK_UNAVAILABLE_INFORMATION;
+    info->ulSessionCount = sessions_in(id);
+    info->ulMaxRwSessionCount = info->ulRwSessionCount = CK_UNAVAILABLE_INFORMATION;
     END;
 }
 

@@ -58,6 +58,15 @@ unsigned open_sessions(void) {
     return count;
 }
 
+unsigned sessions_in(CK_SLOT_ID id) {
+    unsigned count = 0;
+    for (unsigned index = 0; index < SESSIONS; index++) {
+        const struct session *session = &state.sessions[index];
+        count += session->is_open && session->slot == (unsigned)(id - state.first_slot);
+    }
+    return count;
+}
+
 static CK_RV open_session(
     CK_SLOT_ID id, CK_FLAGS flags, void *application, CK_NOTIFY notify, CK_SESSION_HANDLE *handle) {
     (void)application, (void)notify;

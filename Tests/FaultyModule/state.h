@@ -110,6 +110,7 @@ struct token *token_of(const struct session *session);
 void close_session(struct session *session);
 void close_sessions(unsigned slot);
 unsigned open_sessions(void);
+unsigned sessions_in(CK_SLOT_ID id);
 
 /// Puts a certificate on a token and returns its handle; 0 where it is none.
 CK_OBJECT_HANDLE append_certificate(struct token *token, struct id id, const void *der, unsigned long count);

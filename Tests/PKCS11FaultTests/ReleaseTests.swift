@@ -1,3 +1,4 @@
+import CP11Kit
 import CertificateProviding
 import FaultyModuleControl
 import Foundation
@@ -56,6 +57,25 @@ import Testing
         #expect(module.calls("C_Login") == logins)
         await other.shutdown()
         #expect(module.calls("C_Finalize") == 1 && module.control.open_sessions() == 0)
+    }
+
+    /// The login is the application's: a library that uses the module beside this one has it too.
+    @Test(.disabled(if: isWithin)) func aShutdownTakesNoLoginFromAnotherPartOfTheProcess() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.number_slots(7)
+        let provider = try module.provider()
+        _ = try await provider.getCertificate(NoUserInteraction())
+        let functions = try #require(p11_kit_module_load(module.path, 0))
+        defer { p11_kit_module_release(functions) }
+        try #require(p11_kit_module_initialize(functions) == CKR_OK)
+        defer { _ = p11_kit_module_finalize(functions) }
+        var session: CK_SESSION_HANDLE = 0
+        try #require(functions.pointee.C_OpenSession?(7, CK_FLAGS(CKF_SERIAL_SESSION), nil, nil, &session) == CKR_OK)
+        await provider.shutdown()
+        #expect(module.calls("C_Logout") == 0)
+        var info = CK_SESSION_INFO()
+        #expect(functions.pointee.C_GetSessionInfo?(session, &info) == CKR_OK)
+        #expect(info.state == CKS_RO_USER_FUNCTIONS)
     }
 
     /// A signature that does not end is left behind.

@@ -41,8 +41,11 @@ struct Library: Sendable {
     func initialize() throws(CryptokiError) { _ = try Self.initialize(functions, file) }
 
     /// Logs out, closes the sessions and finalises.
-    func end(_ open: OpenSessions) {
-        for slot in open.loggedIn {
+    ///
+    /// - Parameter isWithProcess: Whether the process ends too. Otherwise another part of it may use the login, and closing
+    ///   the last session logs out.
+    func end(_ open: OpenSessions, isWithProcess: Bool) {
+        for slot in open.loggedIn where isWithProcess || hasNoSessions(but: open, at: slot) {
             guard let session = open.slots.first(where: { $0.value == slot })?.key else { continue }
             _ = call { $0.C_Logout?(session) }
         }
@@ -51,6 +54,13 @@ struct Library: Sendable {
     }
 
     func finalize() { _ = call { _ in p11_kit_module_finalize(functions) } }
+
+    /// Whether nobody else in this process has a session with a token, as far as the module says so.
+    func hasNoSessions(but open: OpenSessions, at slot: CK_SLOT_ID) -> Bool {
+        var info = CK_TOKEN_INFO()
+        guard call({ $0.C_GetTokenInfo?(slot, &info) }) == CKR_OK else { return false }
+        return info.ulSessionCount == CK_ULONG(open.slots.values.count { $0 == slot })
+    }
 
     /// Calls a function; `nil` where the module does not have it.
     func call(_ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?) -> CK_RV? {

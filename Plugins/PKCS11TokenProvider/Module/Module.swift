@@ -173,8 +173,10 @@ final class Module: Sendable {
 
         deinit { _ = isLastToLeave() }
 
-        /// Uses it no more. The last one ends the module, which blocks as ``Module/end(by:)``.
-        func leave(by deadline: ContinuousClock.Instant) { if isLastToLeave() { _ = module.end(by: deadline) } }
+        /// Uses it no more. The last one ends the module, which blocks as ``Module/end(by:isWithProcess:)``.
+        func leave(by deadline: ContinuousClock.Instant) {
+            if isLastToLeave() { _ = module.end(by: deadline, isWithProcess: false) }
+        }
 
         private func isLastToLeave() -> Bool {
             guard !hasLeft.exchange(true, ordering: .acquiringAndReleasing) else { return false }
@@ -191,8 +193,9 @@ final class Module: Sendable {
     /// Blocks until `deadline` for the operations, among which a login may be whose answer is worth knowing, and after
     /// that for as long as the library likes.
     ///
+    /// - Parameter isWithProcess: Whether the process ends too.
     /// - Returns: Whether no thread is inside the library any more. Otherwise nothing is finalised.
-    func end(by deadline: ContinuousClock.Instant) -> Bool {
+    func end(by deadline: ContinuousClock.Instant, isWithProcess: Bool) -> Bool {
         operations.shut()
         _ = operations.isEmpty(by: deadline - Self.reserve)
         calls.shut()
@@ -201,7 +204,7 @@ final class Module: Sendable {
         starting.withLock { _ in
             guard !hasEnded.exchange(true, ordering: .acquiringAndReleasing) else { return }
             place.forget(self)
-            library.end(open.withLock { $0 })
+            library.end(open.withLock { $0 }, isWithProcess: isWithProcess)
         }
         return true
     }
@@ -221,9 +224,16 @@ final class Module: Sendable {
         }
     }
 
-    /// Whether this process is logged in, and has but one session with that token.
-    func isLastLogin(at slot: CK_SLOT_ID) -> Bool {
-        open.withLock { open in open.loggedIn.contains(slot) && open.slots.values.count { $0 == slot } == 1 }
+    /// Whether this process is logged in to a token, and nobody else in it has a session with that. Blocks.
+    ///
+    /// - Parameter count: How many sessions are one's own.
+    func isLogin(at slot: CK_SLOT_ID, onlyOf count: Int) -> Bool {
+        let open = open.withLock { $0 }
+        guard open.loggedIn.contains(slot), open.slots.values.count(where: { $0 == slot }) == count else {
+            return false
+        }
+        return calls.pass(waiting: { starting.withLock { _ in } }) { library.hasNoSessions(but: open, at: slot) }
+            ?? false
     }
 
     /// Somebody is logged in to a token of the module for as long as this is kept.

@@ -63,7 +63,7 @@ final class ModulePlace: Sendable {
         return all.withLock { all in all.filter { $0.key.process == process }.map(\.value) }
     }
 
-    /// Ends the module, where it runs or is being started. Blocks, as ``Module/end(by:)``, and for the start.
+    /// Ends the module, where it runs or is being started. Blocks, as ``Module/end(by:isWithProcess:)``, and for the start.
     ///
     /// - Returns: Whether no thread is inside the library any more.
     func end(by deadline: ContinuousClock.Instant) -> Bool {
@@ -71,7 +71,7 @@ final class ModulePlace: Sendable {
             finalizeRemains()
             return current.module
         }
-        return module?.end(by: deadline) ?? true
+        return module?.end(by: deadline, isWithProcess: true) ?? true
     }
 
     /// Whoever asks next gets another module.
@@ -88,6 +88,6 @@ final class ModulePlace: Sendable {
             defer { remains = [] }
             return remains
         }
-        for one in all { one.library.end(one.open) }
+        for one in all { one.library.end(one.open, isWithProcess: Self.isEnding.load(ordering: .acquiring)) }
     }
 }

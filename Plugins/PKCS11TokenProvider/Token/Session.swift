@@ -83,11 +83,11 @@ final class Session: Sendable {
         close(from: .idle)
     }
 
-    /// As ``close()``. Logs out before, where this is the last session with the token: most modules do so by
-    /// themselves then.
+    /// As ``close()``. Logs out before, where this is the last session of this process with the token: most modules do so
+    /// by themselves then.
     func closeLoggingOut() {
         guard module.isOfThisProcess else { return }
-        if module.isLastLogin(at: slot) { logOut() }
+        if module.isLogin(at: slot, onlyOf: 1) { logOut() }
         close(from: .idle)
     }
 

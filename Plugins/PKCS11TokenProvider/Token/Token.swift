@@ -149,8 +149,7 @@ final class Token: Sendable {
         connection.withLock { if $0 === current { $0 = nil } }
     }
 
-    /// Closes everything for good. Logs out, where no other provider uses the module. A login that is going on comes
-    /// to its end before.
+    /// Closes everything for good. A login that is going on comes to its end before.
     func shutDown() {
         isShutDown.store(true, ordering: .releasing)
         connecting.withLock { _ in
@@ -158,8 +157,8 @@ final class Token: Sendable {
                 defer { current = nil }
                 return current
             }
-            if !module.isShared { current?.logout() }
-            current?.end()
+            // Otherwise the module's end closes its sessions.
+            if module.isShared { current?.end() }
         }
         pins.forget()
     }
