@@ -68,7 +68,10 @@ import Testing
         ) { _ in .testing() }
         let service = RenewingIdentity(
             try await manager.identity(NoUserInteraction()), of: manager, environment: clock.environment)
+        #expect(provider.shutdowns == 0)
         await service.run(on: clock)
+        // And lets go of what the manager's providers hold open.
+        #expect(provider.shutdowns == 1)
         // The first was obtained, and then one each 10.8 to 12 hours.
         #expect((5...6).contains(provider.renewals.count), "\(provider.renewals)")
         #expect(provider.renewals.intervals.allSatisfy { (.hours(10.7)...(.hours(12.1))).contains($0) })
@@ -84,9 +87,10 @@ import Testing
         try await withThrowingTaskGroup { tasks in
             tasks.addTask { try await group.run() }
             await clock.untilEnd()
+            #expect(provider.shutdowns == 0)
             await group.triggerGracefulShutdown()
             try await tasks.waitForAll()
         }
-        #expect(provider.renewals.count == 1)
+        #expect(provider.renewals.count == 1 && provider.shutdowns == 1)
     }
 }

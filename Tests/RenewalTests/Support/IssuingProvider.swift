@@ -13,6 +13,7 @@ final class IssuingProvider: ReplacedIdentityDiscarding {
         var attempts: [Duration] = []
         var renewals: [Duration] = []
         var partings: [Duration] = []
+        var shutdowns = 0
         var answer: Answer = { issued, _ in issued }
     }
     let id = ProviderID("issuing")
@@ -34,6 +35,10 @@ final class IssuingProvider: ReplacedIdentityDiscarding {
 
     /// When it was told that nobody needs what was replaced.
     var partings: [Duration] { state.withLock { $0.partings } }
+
+    var shutdowns: Int { state.withLock { $0.shutdowns } }
+
+    func shutdown() async { state.withLock { $0.shutdowns += 1 } }
 
     func answer(_ answer: @escaping Answer) { state.withLock { $0.answer = answer } }
 
