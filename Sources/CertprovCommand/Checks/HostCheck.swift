@@ -127,7 +127,9 @@ struct HostCheck {
             return isInUse ? finding : finding.asWarning
         }
         findings += list.failures.map { failure($0, id, isSettled) }
+        // What a person could do is no news where something has failed before.
         if case .failure(let error)? = list.choice,
+            error.code != .interactionRequired || list.failures.isEmpty,
             !list.failures.contains(where: { $0.code == error.code && $0.message == error.message }),
             !findings.contains(where: { $0.severity == .error && $0.detail == error.message })
         {
