@@ -1,5 +1,5 @@
 public import CertificateProviding
-public import Foundation
+public import FoundationEssentials
 import Logging
 
 extension ProviderEnvironment {
