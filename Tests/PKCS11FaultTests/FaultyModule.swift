@@ -123,8 +123,8 @@ final class FaultyModule: Sendable {
         pin: String? = pin, storage: any IdentityStorage = InMemoryStorage(),
         now: @escaping @Sendable () -> Date = { Date() }, _ settings: [String: String] = [:]
     ) throws -> PKCS11TokenProvider {
-        let environment = ProviderEnvironment.testing(
-            storage: storage, variables: pin.map { ["PIN": $0] } ?? [:], now: now)
+        var environment = ProviderEnvironment.testing(storage: storage, variables: pin.map { ["PIN": $0] } ?? [:])
+        environment.now = now
         let provider = PKCS11TokenProvider(environment: environment)
         var parameters = ["module-path": path, "timeout": "60"]
         if pin != nil { parameters["pin-source"] = "env:PIN" }
