@@ -173,7 +173,9 @@ extension Tokens {
     }
 
     private func modules() throws(CertificateProviderError) -> [WantedModule] {
-        if let modules = state.withLock({ $0.modules }) { return modules }
+        let (known, isShutDown) = state.withLock { ($0.modules, $0.isShutDown) }
+        if isShutDown { throw .modulesEnded }
+        if let known { return known }
         let loaded = try ModuleLoader.modules(
             for: settings.uri, path: settings.modulePath, timeout: settings.timeout)
         return state.withLock { state in
@@ -199,6 +201,7 @@ extension Tokens {
                 pending: PendingKeys(
                     storage: environment.storage, logger: environment.logger, now: environment.now),
                 logsInAlways: settings.login == .always)
+            if state.isShutDown { token.refuse() }
             state.tokens[slot.identity] = token
             return token
         }

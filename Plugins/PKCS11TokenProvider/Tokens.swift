@@ -1,5 +1,6 @@
 import CP11Kit
 import CertificateProviding
+import Glibc
 import Logging
 import Synchronization
 
@@ -18,6 +19,7 @@ final class Tokens: Sendable {
         var tokens: [Slot.Identity: Token] = [:]
         /// What else there was at the last look.
         var unmatched = Unmatched([], silent: 0)
+        var isShutDown = false
     }
 
     init(_ settings: Settings, _ environment: ProviderEnvironment) {
@@ -96,9 +98,19 @@ final class Tokens: Sendable {
 
     /// Closes everything for good, by `deadline` where the modules answer.
     func shutDown(by deadline: ContinuousClock.Instant) {
-        let (tokens, modules) = state.withLock { ($0.tokens.values, $0.modules ?? []) }
-        tokens.forEach { $0.shutDown() }
+        let (tokens, modules) = state.withLock { state in
+            state.isShutDown = true
+            return (Array(state.tokens.values), state.modules ?? [])
+        }
+        tokens.forEach { $0.refuse() }
+        // The end of a module closes the sessions of its last provider.
+        var open = tokens.filter { $0.module.isShared }
         modules.forEach { $0.leave(by: deadline) }
+        while !open.isEmpty {
+            open.removeAll { $0.closeIfIdle() }
+            guard !open.isEmpty, ContinuousClock.now < deadline else { return }
+            usleep(1000)
+        }
     }
 
     func logout() { state.withLock { $0.tokens.values }.forEach { $0.logout() } }

@@ -43,13 +43,18 @@ final class HandshakeDeadline: Sendable {
     func signatureBegins() { state.withLock { $0.signingSince = .now() } }
 
     func signatureEnds() {
-        state.withLock { state in
-            guard let start = state.signingSince else { return }
+        let (timer, limit) = state.withLock { state -> (Scheduled<Void>?, NIODeadline) in
+            guard let start = state.signingSince else { return (nil, state.limit) }
             let time = .now() - start
             state.signingSince = nil
             state.timeOfSignatures = state.timeOfSignatures + time
             if signatureTimeout != nil { state.limit = state.limit + time }
+            return (state.isOver ? nil : state.timer, state.limit)
         }
+        // It may have been set to when the key would have given up.
+        guard let timer else { return }
+        timer.cancel()
+        schedule(at: limit)
     }
 
     func cancel() {

@@ -27,8 +27,10 @@ enum ProcessEnd {
                 while sem_wait(SignalWaiting.semaphore) != 0 {}
                 ProcessEnd.endModules()
                 // The default by now: whoever waits for the process sees what it has died of.
-                kill(getpid(), SignalWaiting.number.load(ordering: .acquiring))
-                return nil
+                let number = SignalWaiting.number.load(ordering: .acquiring)
+                kill(getpid(), number)
+                // The first process of a container does not die of a signal.
+                _exit(128 + number)
             }, nil)
         // Without it, signals end the process at once.
         guard code == 0 else { return }

@@ -122,6 +122,18 @@ import Testing
         }
     }
 
+    /// It was sent unwritten, and the token has shown what it is since.
+    @Test func aPINThatWasChangedIsCountedOnceWhereTheTokenShowsIt() async throws {
+        var storage = InMemoryStorage()
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
+        storage = try await kill(pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN)
+        for _ in 0..<3 {
+            let result = try await run(
+                pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN, flags: CKF_USER_PIN_COUNT_LOW)
+            #expect(result == (.pinIncorrect, 0))
+        }
+    }
+
     /// The power goes each time: only the token knows that something was sent.
     @Test func aTokenThatCountsIsEnoughWhereNothingWasFlushed() async throws {
         var storage = InMemoryStorage()

@@ -1,6 +1,7 @@
 import CertificateProviding
 import Crypto
 import Foundation
+import TestSupport
 import Testing
 
 @testable import PKCS11TokenProvider
@@ -49,6 +50,41 @@ import Testing
         #expect(read.knowledge(of: Self.pin, on: beta) == .init(isAccepted: true))
         read.accept(Self.pin, by: alpha, isKept: false)
         #expect(try reread(read).knowledge(of: Self.pin, on: alpha).isRejected == false)
+    }
+
+    /// One that this process has seen accepted, and of which nothing is written down.
+    @Test func anotherTokensRejectionIsNotThatOfATokenThatIsKnownToAccept() throws {
+        var record = PINRecord()
+        record.reject(Self.pin, by: beta)
+        #expect(record.knowledge(of: Self.pin, on: alpha).isRejected)
+        #expect(record.knowledge(of: Self.pin, on: alpha, isAccepted: true) == .init(isAccepted: true))
+        record.reject(Self.pin, by: alpha)
+        #expect(record.knowledge(of: Self.pin, on: alpha, isAccepted: true).isRejected)
+    }
+
+    /// Those that wait for their turn take an answer for their own: one that they did not know, of their PIN.
+    @Test(arguments: [("1234", true, false), ("1234", false, true), ("9999", true, false), ("9999", false, false)])
+    func whoWaitsGoesOnWithNews(pin: String, wasKnown: Bool, goesOn: Bool) throws {
+        let records = PINRecords(storage: InMemoryStorage(), timeout: .milliseconds(700))
+        func change(_ change: (inout PINRecord) -> Void) throws {
+            try records.update(alpha) { record in
+                change(&record)
+                return true
+            }
+        }
+        if wasKnown { try change { $0.accept(SecretBytes(utf8: pin), by: alpha, isKept: true) } }
+        var hasWaited = false
+        let mine = try records.turn(at: alpha, &hasWaited) { _ in false }
+        guard case .mine(let claim) = mine else { throw CertificateProviderError(.internal, "\(mine)") }
+        var looks = 0
+        let turn = try records.turn(at: alpha, &hasWaited) { record in
+            looks += 1
+            // After the first look somebody else logs in.
+            if looks == 1 { try? change { $0.accept(Self.pin, by: alpha, isKept: true) } }
+            return record.knowledge(of: SecretBytes(utf8: pin), on: alpha).isAccepted
+        }
+        if case .known = turn { #expect(goesOn) } else { #expect(!goesOn, "\(turn)") }
+        withExtendedLifetime(claim) {}
     }
 
     @Test func nothingIsKeptOfAPINThatAPersonTypes() throws {

@@ -59,6 +59,24 @@ import Testing
         #expect(module.calls("C_Finalize") == 1 && module.control.open_sessions() == 0)
     }
 
+    /// Such as of a configuration that is read again.
+    @Test(.disabled(if: isWithin)) func aProviderThatIsMadeDuringAShutdownHasAModule() async throws {
+        let module = try FaultyModule.withIdentity()
+        defer { module.control.release() }
+        let provider = try module.provider()
+        let key = try await provider.getCertificate(NoUserInteraction()).key
+        module.control.hold("C_Sign")
+        async let end = code { _ = try await key.signsValidly() }
+        try await module.waitUntilHeld(1)
+        async let shutdown: Void = provider.shutdown()
+        // The old one waits for its signature.
+        var next = try module.provider(["login": "never"])
+        while await !next.listIdentities().failures.isEmpty { next = try module.provider(["login": "never"]) }
+        module.control.release()
+        _ = await (end, shutdown)
+        #expect(try await module.provider().getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+
     /// The login is the application's: a library that uses the module beside this one has it too.
     @Test(.disabled(if: isWithin)) func aShutdownTakesNoLoginFromAnotherPartOfTheProcess() async throws {
         let module = try FaultyModule.withIdentity()

@@ -43,12 +43,11 @@ final class Module: Sendable {
     /// - Throws: When the module does not initialise.
     static func shared(
         _ functions: Library.Functions, name: String, owner: ModuleHandles
-    ) throws(CryptokiError) -> Module {
+    ) throws(CryptokiError) -> Use {
         let place = ModulePlace.of(Library.file(of: functions) ?? name)
-        let module = try place.module { () throws(CryptokiError) in
+        return try place.use { () throws(CryptokiError) in
             try Module(functions, name: name, owner: owner, place: place)
         }
-        return module
     }
 
     init(
@@ -173,9 +172,11 @@ final class Module: Sendable {
 
         deinit { _ = isLastToLeave() }
 
-        /// Uses it no more. The last one ends the module, which blocks as ``Module/end(by:isWithProcess:)``.
+        /// Uses it no more. The last one ends the module, which blocks as ``Module/end(by:isWithProcess:)``; whoever wants
+        /// the library from then on starts it anew.
         func leave(by deadline: ContinuousClock.Instant) {
-            if isLastToLeave() { _ = module.end(by: deadline, isWithProcess: false) }
+            let isLast = module.place.leave(module) { isLastToLeave() }
+            if isLast { _ = module.end(by: deadline, isWithProcess: false) }
         }
 
         private func isLastToLeave() -> Bool {
@@ -200,6 +201,8 @@ final class Module: Sendable {
         _ = operations.isEmpty(by: deadline - Self.reserve)
         calls.shut()
         guard calls.isEmpty(by: deadline) else { return false }
+        // What came of a login may still be on its way to the disk.
+        _ = operations.isEmpty(by: deadline)
         // Somebody may be in the middle of starting it again.
         starting.withLock { _ in
             guard !hasEnded.exchange(true, ordering: .acquiringAndReleasing) else { return }
@@ -210,7 +213,7 @@ final class Module: Sendable {
     }
 
     /// What is left of the time for single calls, after operations were waited for.
-    private static let reserve = Duration.milliseconds(200)
+    private static let reserve = Duration.milliseconds(50)
 
     /// Notes that a session is open, or not any more.
     func notes(_ session: CK_SESSION_HANDLE, at slot: CK_SLOT_ID, isOpen: Bool) {

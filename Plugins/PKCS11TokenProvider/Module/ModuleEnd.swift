@@ -1,3 +1,4 @@
+import CP11Kit
 import CertificateProviding
 import Dispatch
 import Glibc
@@ -50,7 +51,7 @@ enum ModuleEnd {
     }
 
     /// What is left of the time for logging out, closing and finalising.
-    private static let reserve = Duration.milliseconds(300)
+    private static let reserve = Duration.milliseconds(100)
 
     /// Lets the process end its modules when it exits. What is registered last is done first, so this is called
     /// whenever a library may have registered something itself.
@@ -60,7 +61,7 @@ enum ModuleEnd {
                 // A child of this process has none of its threads.
                 guard UInt(bitPattern: process) == UInt(getpid()) else { return }
                 guard !ModuleEnd.run() else { return }
-                fflush(nil)
+                certprov_flush_standard_streams()
                 _exit(status)
             }, UnsafeMutableRawPointer(bitPattern: UInt(getpid())))
     }

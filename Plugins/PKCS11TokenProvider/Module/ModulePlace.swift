@@ -9,6 +9,8 @@ import Synchronization
 final class ModulePlace: Sendable {
     private struct Current {
         weak var module: Module?
+        /// Those that are being ended, or hang in that.
+        var ending: [Module] = []
     }
 
     /// What nobody uses any more and is not finalised yet.
@@ -42,16 +44,29 @@ final class ModulePlace: Sendable {
         }
     }
 
-    /// Returns the module, started where it does not run. Blocks.
-    func module(start: () throws(CryptokiError) -> Module) throws(CryptokiError) -> Module {
+    /// Returns a use of the module, started where it does not run. Blocks.
+    func use(start: () throws(CryptokiError) -> Module) throws(CryptokiError) -> Module.Use {
         try current.withLock { current throws(CryptokiError) in
-            if let module = current.module { return module }
+            if let module = current.module { return Module.Use(module) }
             guard !Self.isEnding.load(ordering: .acquiring) else { throw .ended("C_Initialize") }
             // First, since p11-kit then closes what it takes for open, by handles that the next one may get.
             finalizeRemains()
             let module = try start()
             current.module = module
-            return module
+            return Module.Use(module)
+        }
+    }
+
+    /// A use of a module ends. After the last one nobody gets that module any more.
+    ///
+    /// - Parameter isLast: Ends the use, and says whether it is the last one.
+    /// - Returns: The same.
+    func leave(_ module: Module, _ isLast: () -> Bool) -> Bool {
+        current.withLock { current in
+            guard isLast() else { return false }
+            if current.module === module { current.module = nil }
+            current.ending.append(module)
+            return true
         }
     }
 
@@ -63,19 +78,25 @@ final class ModulePlace: Sendable {
         return all.withLock { all in all.filter { $0.key.process == process }.map(\.value) }
     }
 
-    /// Ends the module, where it runs or is being started. Blocks, as ``Module/end(by:isWithProcess:)``, and for the start.
+    /// Ends the module, where it runs, is being started or ended. Blocks, as ``Module/end(by:isWithProcess:)``, and for the start.
     ///
     /// - Returns: Whether no thread is inside the library any more.
     func end(by deadline: ContinuousClock.Instant) -> Bool {
-        let module = current.withLock { current in
+        let modules = current.withLock { current in
             finalizeRemains()
-            return current.module
+            return current.ending + (current.module.map { [$0] } ?? [])
         }
-        return module?.end(by: deadline, isWithProcess: true) ?? true
+        let ended = modules.map { $0.end(by: deadline, isWithProcess: true) }
+        return ended.allSatisfy { $0 }
     }
 
-    /// Whoever asks next gets another module.
-    func forget(_ module: Module) { current.withLock { if $0.module === module { $0.module = nil } } }
+    /// A module has been ended.
+    func forget(_ module: Module) {
+        current.withLock { current in
+            if current.module === module { current.module = nil }
+            current.ending.removeAll { $0 === module }
+        }
+    }
 
     /// Takes over from a module that nobody uses any more. Does not block.
     func leave(_ library: Library, _ open: OpenSessions, _ owner: ModuleHandles) {

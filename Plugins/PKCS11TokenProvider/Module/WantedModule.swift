@@ -21,6 +21,8 @@ final class WantedModule: Sendable {
         case none, done(Module.Use)
         /// The URI does not match it.
         case unwanted
+        /// The provider has been shut down.
+        case left
     }
 
     private final class Visit: Sendable {
@@ -45,15 +47,26 @@ final class WantedModule: Sendable {
             return try starting.withLock { _ throws(CryptokiError) in
                 switch start.withLock({ $0 }) {
                 case .unwanted: return nil
+                case .left: throw .ended("C_Initialize")
                 case .done(let use): return use.module
                 case .none:
-                    let module = try Module.shared(functions, name: name, owner: owner)
-                    let isWanted = uri.matches(module.info)
-                    start.withLock { $0 = isWanted ? .done(Module.Use(module)) : .unwanted }
-                    return isWanted ? module : nil
+                    let use = try Module.shared(functions, name: name, owner: owner)
+                    let isWanted = uri.matches(use.module.info)
+                    let hasLeft = start.withLock { start in
+                        if case .left = start { return true }
+                        start = isWanted ? .done(use) : .unwanted
+                        return false
+                    }
+                    // The provider was shut down meanwhile.
+                    guard !hasLeft else {
+                        use.leave(by: .now + ModuleEnd.limit)
+                        throw .ended("C_Initialize")
+                    }
+                    return isWanted ? use.module : nil
                 }
             }
         } catch {
+            if case .ended = error.origin { throw .modulesEnded }
             throw CertificateProviderError(
                 .unavailable, "The PKCS#11 module '\(name)' does not start (\(error)).",
                 nativeCode: Int(clamping: error.code), underlying: error)
@@ -63,7 +76,7 @@ final class WantedModule: Sendable {
     /// The provider uses the module no more: it is ended, where no other does.
     func leave(by deadline: ContinuousClock.Instant) {
         let use = start.withLock { start -> Module.Use? in
-            defer { start = .unwanted }
+            defer { start = .left }
             if case .done(let use) = start { return use }
             return nil
         }

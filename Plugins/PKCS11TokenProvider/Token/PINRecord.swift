@@ -91,7 +91,9 @@ struct PINRecord {
         }
         while !bytes.isEmpty {
             let fields = Array(bytes.prefix(Self.entrySize))
-            guard let standing = Standing(rawValue: fields[0]) else { throw Self.unreadable("is damaged") }
+            guard let standing = Standing(rawValue: fields[0]),
+                standing != .unanswered || Self.number(fields[2..<4]) > 0
+            else { throw Self.unreadable("is damaged") }
             entries.append(
                 Entry(
                     standing: standing,
@@ -144,8 +146,10 @@ struct PINRecord {
     }
 
     /// What is known of a PIN on a token.
-    func knowledge(of pin: SecretBytes, on token: Slot.Identity) -> PINRule.PIN {
-        let (name, accepted) = (token.recordKey, isAccepted(pin, by: token.recordKey))
+    ///
+    /// - Parameter isAccepted: Whether this process has seen that the token accepts it.
+    func knowledge(of pin: SecretBytes, on token: Slot.Identity, isAccepted isSeen: Bool = false) -> PINRule.PIN {
+        let (name, accepted) = (token.recordKey, isSeen || isAccepted(pin, by: token))
         // Compared in constant time, as all below.
         let hash = hash(of: pin)
         let known = entries.filter { hash == $0.hash }
@@ -191,6 +195,9 @@ struct PINRecord {
         }
         logins &+= 1
     }
+
+    /// Whether exactly this token has accepted the PIN last, as far as one byte shows.
+    func isAccepted(_ pin: SecretBytes, by token: Slot.Identity) -> Bool { isAccepted(pin, by: token.recordKey) }
 
     private func isAccepted(_ pin: SecretBytes, by name: [UInt8]) -> Bool {
         let tag = tag(of: pin)

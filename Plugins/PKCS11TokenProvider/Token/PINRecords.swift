@@ -50,12 +50,13 @@ struct PINRecords: Sendable {
         at token: Slot.Identity, _ hasWaited: inout Bool, unless isKnown: (PINRecord) -> Bool
     ) throws(CertificateProviderError) -> Turn {
         let end = (ModuleCalls.deadline ?? .now + timeout) - Self.reserve
-        var logins: UInt32?
+        var first: (logins: UInt32, wasKnown: Bool)?
         for round in 0... {
             if let claim = try storage.claimRecord(named: Self.name(of: token)) { return .mine(claim) }
             if round % Self.pausesPerLook == 0, let record = try? self[token] {
-                if let logins, logins != record.logins, isKnown(record) { return .known }
-                logins = logins ?? record.logins
+                // What was known before they waited is no news: somebody may have logged in with another PIN.
+                if let first, !first.wasKnown, first.logins != record.logins, isKnown(record) { return .known }
+                first = first ?? (record.logins, isKnown(record))
             }
             guard ContinuousClock.now < end else { break }
             hasWaited = true

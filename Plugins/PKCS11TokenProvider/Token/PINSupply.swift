@@ -80,7 +80,8 @@ final class PINSupply: Sendable {
         }
         let isProven: Bool
         do throws(CryptokiError) { isProven = try login(attempt.pin) } catch {
-            if error.refusesPIN || now()?.hasFewerTries(than: slot) ?? false {
+            let isLock = error.code == CKR_PIN_LOCKED && attempt.isAccepted
+            if error.refusesPIN || !isLock && now()?.hasFewerTries(than: slot) ?? false {
                 forget()
                 policy.tried.reject(attempt)
             } else if error.code == CKR_PIN_LOCKED {

@@ -149,18 +149,22 @@ final class Token: Sendable {
         connection.withLock { if $0 === current { $0 = nil } }
     }
 
-    /// Closes everything for good. A login that is going on comes to its end before.
-    func shutDown() {
+    /// Makes no connection any more.
+    func refuse() {
         isShutDown.store(true, ordering: .releasing)
-        connecting.withLock { _ in
+        pins.forget()
+    }
+
+    /// Closes the sessions, unless somebody is connecting or logging in.
+    func closeIfIdle() -> Bool {
+        let isClosed: Void? = connecting.withLockIfAvailable { _ in
             let current = connection.withLock { current in
                 defer { current = nil }
                 return current
             }
-            // Otherwise the module's end closes its sessions.
-            if module.isShared { current?.end() }
+            current?.end()
         }
-        pins.forget()
+        return isClosed != nil
     }
 
     private func connected() throws(CertificateProviderError) -> TokenConnection {

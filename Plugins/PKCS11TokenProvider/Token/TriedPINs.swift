@@ -42,9 +42,14 @@ final class TriedPINs: Sendable {
         /// `nil` where somebody else's login has just shown that the PIN is right.
         fileprivate let claim: RecordClaim?
         fileprivate var known: PINRule.PIN
+        /// Whether the record says that exactly this token has accepted it.
+        fileprivate let isNoted: Bool
         fileprivate let isCountLow: Bool
         /// Whether it was written down before it is sent.
         fileprivate var isMarked = false
+
+        /// Whether the token has accepted it before.
+        var isAccepted: Bool { known.isAccepted }
     }
 
     enum Outcome {
@@ -113,15 +118,14 @@ final class TriedPINs: Sendable {
     ) throws(CertificateProviderError) -> Attempt {
         let (pin, token) = (remembered.pin, slot.identity)
         let record = try records[token]
-        var known = record.knowledge(of: pin, on: token)
-        known.isAccepted = known.isAccepted || remembered.isKnown
+        var known = record.knowledge(of: pin, on: token, isAccepted: remembered.isKnown)
         let now = now()
         let stored = known.unanswered
-        // Sent unwritten, by a process that was killed.
+        // Sent unwritten, by a process that was killed: only where the token showed no wrong PIN.
         if claim?.isInterrupted == true, known.isAccepted, !known.isRejected {
             let count = stored?.count ?? 0
             known.unanswered = .init(
-                count: count == .max ? .max : count + 1, last: now, wasCountLow: slot.hasSeenWrongPIN)
+                count: count == .max ? .max : count + 1, last: now, wasCountLow: stored?.wasCountLow ?? false)
         }
         // The clock was set back: nobody waits until it has made up for that.
         if let last = known.unanswered?.last, last > now { known.unanswered?.last = now }
@@ -135,7 +139,7 @@ final class TriedPINs: Sendable {
         }
         return Attempt(
             token: token, pin: pin, isPersons: remembered.isPersons, claim: claim, known: known,
-            isCountLow: slot.hasSeenWrongPIN)
+            isNoted: record.isAccepted(pin, by: token), isCountLow: slot.hasSeenWrongPIN)
     }
 
     private func verdict(on attempt: Attempt, _ slot: Slot) -> PINRule.Verdict {
@@ -176,7 +180,8 @@ final class TriedPINs: Sendable {
     /// The token has found the PIN right. The login does not depend on what can be remembered of it.
     func accept(_ attempt: Attempt) {
         attempt.claim?.isInterrupted = false
-        guard attempt.isMarked || attempt.known.unanswered != nil else { return }
+        let isNews = !attempt.isNoted && !attempt.isPersons
+        guard attempt.isMarked || attempt.known.unanswered != nil || isNews else { return }
         remember(attempt.token) { record in
             // A PIN of a person is nowhere on this host, and nothing of it is to be.
             record.accept(attempt.pin, by: attempt.token, isKept: !attempt.isPersons)
