@@ -105,21 +105,39 @@ import Testing
         #expect(pins == 1)
     }
 
-    /// What a module hears at the end, by the notes of OpenSC's module that stands before it.
-    @Test(arguments: [("list", "pin", 0), ("fetch", "pin", 0), ("check", "pin", 0), ("fetch", "wrong-pin", 77)])
-    func whatWasOpenedIsClosed(command: String, pin: String, status: Int32) throws {
-        let notes = sandbox.path + "/notes"
+    /// OpenSC's module, which writes down what the one behind it is asked for.
+    private func spy() throws -> String {
         let found = try sandbox.shell("find /usr/lib -name pkcs11-spy.so | head -1")
         let spy = found.stdout.trimmingCharacters(in: .whitespacesAndNewlines)
         try #require(!spy.isEmpty, "OpenSC's pkcs11-spy is missing")
-        let output = try sandbox.run(
-            arguments(command, pin: pin, module: spy),
-            with: variables(["PKCS11SPY": Self.library, "PKCS11SPY_OUTPUT": notes]))
+        return spy
+    }
+
+    private var spied: [String: String] { ["PKCS11SPY": Self.library, "PKCS11SPY_OUTPUT": sandbox.path + "/notes"] }
+
+    /// How often the module was asked for a function.
+    private func count(_ function: String) throws -> Int {
+        let notes = try String(contentsOfFile: sandbox.path + "/notes", encoding: .utf8)
+        return notes.split(separator: "\n").count { $0.hasSuffix(": \(function)") }
+    }
+
+    @Test(arguments: [("list", "pin", 0), ("fetch", "pin", 0), ("check", "pin", 0), ("fetch", "wrong-pin", 77)])
+    func whatWasOpenedIsClosed(command: String, pin: String, status: Int32) throws {
+        let output = try sandbox.run(arguments(command, pin: pin, module: spy()), with: variables(spied))
         #expect(output.status == status, "\(output)")
-        let text = try String(contentsOfFile: notes, encoding: .utf8)
-        func count(_ function: String) -> Int { text.split(separator: "\n").count { $0.hasSuffix(": \(function)") } }
-        #expect(count("C_OpenSession") > 0 && count("C_OpenSession") == count("C_CloseSession"))
-        #expect(count("C_Login") == 1 && count("C_Logout") == (status == 0 ? 1 : 0))
-        #expect(count("C_Initialize") == 1 && count("C_Finalize") == 1)
+        #expect(try count("C_OpenSession") > 0 && count("C_OpenSession") == count("C_CloseSession"))
+        #expect(try count("C_Login") == 1 && count("C_Logout") == (status == 0 ? 1 : 0))
+        #expect(try count("C_Initialize") == 1 && count("C_Finalize") == 1)
+    }
+
+    @Test(arguments: [SIGTERM, SIGINT, SIGHUP]) func whatIsOpenAtASignalIsClosed(signal: Int32) throws {
+        let process = try sandbox.start(
+            arguments("fetch", module: spy()), with: variables(spied.merging(["FAULTY_MODULE_LOGIN": "700"]) { $1 }))
+        while pins == 0, !process.hasEnded { usleep(1000) }
+        process.kill(signal)
+        let output = process.wait()
+        #expect(output.signal == signal, "\(output)")
+        #expect(try count("C_OpenSession") > 0 && count("C_OpenSession") == count("C_CloseSession"))
+        #expect(try count("C_Login") == 1 && count("C_Logout") == 1 && count("C_Finalize") == 1)
     }
 }
