@@ -147,8 +147,9 @@ import Testing
             module.fail(function, result)
             #expect(await meaning.listIdentities().failures.isEmpty)
             module.fail(function, result, times: 0)
-            // Its end looks at the token too.
+            // Their end looks at the token too.
             await meaning.shutdown()
+            await provider.shutdown()
         }
         // Nothing is in them.
         let provider = try module.provider(["login": "never"])

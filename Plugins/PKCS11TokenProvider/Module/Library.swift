@@ -45,8 +45,10 @@ struct Library: Sendable {
     /// - Parameter isWithProcess: Whether the process ends too. Otherwise another part of it may use the login, and closing
     ///   the last session logs out.
     func end(_ open: OpenSessions, isWithProcess: Bool) {
-        for slot in open.loggedIn where isWithProcess || hasNoSessions(but: open, at: slot) {
-            guard let session = open.slots.first(where: { $0.value == slot })?.key else { continue }
+        for slot in open.loggedIn {
+            guard let session = open.slots.first(where: { $0.value == slot })?.key,
+                isWithProcess || hasNoSessions(but: open, at: slot)
+            else { continue }
             _ = call { $0.C_Logout?(session) }
         }
         for session in open.slots.keys { _ = call { $0.C_CloseSession?(session) } }

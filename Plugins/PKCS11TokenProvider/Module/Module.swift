@@ -217,7 +217,11 @@ final class Module: Sendable {
 
     /// Notes that a session is open, or not any more.
     func notes(_ session: CK_SESSION_HANDLE, at slot: CK_SLOT_ID, isOpen: Bool) {
-        open.withLock { $0.slots[session] = isOpen ? slot : nil }
+        open.withLock { open in
+            open.slots[session] = isOpen ? slot : nil
+            // The last one has logged out with it, where no other part of the process is logged in too.
+            if !isOpen, !open.slots.values.contains(slot) { open.loggedIn.remove(slot) }
+        }
     }
 
     /// Notes that this process has logged in, or out.
