@@ -37,21 +37,22 @@ import Testing
     }
 
     @Test(arguments: modules) func aWrongPINIsSentOnceOrTwice(module: TokenHost.Module) throws {
-        try sendWrongPIN(module, atMost: module.isTPM ? 2 : 1)
+        try sendWrongPIN(module, rejectedAtMost: module.isTPM ? 2 : 1)
     }
 
     /// It loses its count now and then.
     @Test(.enabled(if: TokenHost.runsOpencryptoki, TokenHost.whyNoOpencryptoki))
-    func aWrongPINIsSentOnceOrTwiceToOpencryptoki() throws { try sendWrongPIN(.opencryptoki, atMost: 2) }
+    func aWrongPINIsSentOnceOrTwiceToOpencryptoki() throws { try sendWrongPIN(.opencryptoki, rejectedAtMost: 2) }
 
-    private func sendWrongPIN(_ module: TokenHost.Module, atMost maximum: Int) throws {
+    /// A process may be killed before the token has looked at the PIN, which then is sent once more.
+    private func sendWrongPIN(_ module: TokenHost.Module, rejectedAtMost maximum: Int) throws {
         let host = try TokenHost(module, behind: .faults)
         let longest = try duration(host, ["list", "--uri", "pkcs11:token=host?module-name=token"])
         for _ in 0..<Self.rounds { try disturb(host, ["fetch"] + host.options(pin: host.wrongPIN), longest) }
-        #expect(host.logins <= maximum)
+        #expect(host.logins.made <= 2 && host.logins.rejected <= maximum)
         // And as often where nothing disturbs.
         for _ in 0..<2 { #expect(try host.certprov(["fetch"] + host.options(pin: host.wrongPIN)).status != 0) }
-        #expect(host.logins <= maximum)
+        #expect(host.logins.made <= 2 && host.logins.rejected <= maximum)
     }
 
     @Test(arguments: modules) func theRightPINWorksAgainByItself(module: TokenHost.Module) throws {

@@ -113,10 +113,11 @@ final class TokenHost: Sendable {
     /// Lets the logins to come fail: `before` they are made, or `after` it, with the number of a return value.
     func setFault(_ fault: String?) throws { try sandbox.write(fault ?? "none 0", to: "token/fault") }
 
-    /// How many logins were made.
-    var logins: Int {
+    /// How many logins were made, and how many of them the token has answered with a rejection.
+    var logins: (made: Int, rejected: Int) {
         let text = try? String(contentsOfFile: sandbox.path + "/token/logins", encoding: .utf8)
-        return text?.split(separator: "\n").count ?? 0
+        let lines = text?.split(separator: "\n") ?? []
+        return (lines.count { $0 == "made" }, lines.count { $0 == "wrong" })
     }
 
     /// What is on the token, as a program sees it that is not this one.

@@ -3,7 +3,8 @@
  *   before NUMBER   the login is not made, and NUMBER is what comes of it
  *   after NUMBER    the login is made, and its answer is lost behind NUMBER
  *
- * Each login that is made leaves a line in $LOGIN_FAULTS/logins before it, as its process may not see the end of it. */
+ * Each login that is made leaves a line 'made' in $LOGIN_FAULTS/logins before it, as its process may not see the end of it,
+ * and one 'wrong' where the token has rejected the PIN. */
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -38,6 +39,7 @@ static CK_RV login(CK_SESSION_HANDLE session, CK_USER_TYPE user, CK_UTF8CHAR *pi
     if (strcmp(kind, "before") == 0) return number;
     note("made\n");
     CK_RV result = module->C_Login(session, user, pin, count);
+    if (result == CKR_PIN_INCORRECT) note("wrong\n");
     return strcmp(kind, "after") == 0 ? number : result;
 }
 
