@@ -206,8 +206,8 @@ final class Module: Sendable {
         // Somebody may be in the middle of starting it again.
         starting.withLock { _ in
             guard !hasEnded.exchange(true, ordering: .acquiringAndReleasing) else { return }
-            place.forget(self)
             library.end(open.withLock { $0 }, isWithProcess: isWithProcess)
+            place.forget(self)
         }
         return true
     }

@@ -34,6 +34,8 @@ final class ModulePlace: Sendable {
     /// Held for as long as a start takes, or an end.
     private let current = Mutex(Current())
     private let remains = Mutex<[Remains]>([])
+    /// How many modules were started and are not finalised: one may have lost its last reference in this moment.
+    private let running = Atomic(0)
 
     static func of(_ library: String) -> ModulePlace {
         all.withLock { all in
@@ -52,6 +54,7 @@ final class ModulePlace: Sendable {
             // First, since p11-kit then closes what it takes for open, by handles that the next one may get.
             finalizeRemains()
             let module = try start()
+            running.add(1, ordering: .acquiringAndReleasing)
             current.module = module
             return Module.Use(module)
         }
@@ -82,16 +85,22 @@ final class ModulePlace: Sendable {
     ///
     /// - Returns: Whether no thread is inside the library any more.
     func end(by deadline: ContinuousClock.Instant) -> Bool {
-        let modules = current.withLock { current in
-            finalizeRemains()
-            return current.ending + (current.module.map { [$0] } ?? [])
+        while true {
+            let modules = current.withLock { current in
+                finalizeRemains()
+                return current.ending + (current.module.map { [$0] } ?? [])
+            }
+            let ended = modules.map { $0.end(by: deadline, isWithProcess: true) }
+            guard ended.allSatisfy({ $0 }) else { return false }
+            if running.load(ordering: .acquiring) <= 0 { return true }
+            guard ContinuousClock.now < deadline else { return false }
+            usleep(1000)
         }
-        let ended = modules.map { $0.end(by: deadline, isWithProcess: true) }
-        return ended.allSatisfy { $0 }
     }
 
-    /// A module has been ended.
+    /// A module has been finalised.
     func forget(_ module: Module) {
+        running.subtract(1, ordering: .acquiringAndReleasing)
         current.withLock { current in
             if current.module === module { current.module = nil }
             current.ending.removeAll { $0 === module }
@@ -109,6 +118,9 @@ final class ModulePlace: Sendable {
             defer { remains = [] }
             return remains
         }
-        for one in all { one.library.end(one.open, isWithProcess: Self.isEnding.load(ordering: .acquiring)) }
+        for one in all {
+            one.library.end(one.open, isWithProcess: Self.isEnding.load(ordering: .acquiring))
+            running.subtract(1, ordering: .acquiringAndReleasing)
+        }
     }
 }
