@@ -63,8 +63,8 @@ import Testing
     }
 
     /// Those that wait for their turn take an answer for their own: one that they did not know, of their PIN.
-    @Test(arguments: [("1234", true, false), ("1234", false, true), ("9999", true, false), ("9999", false, false)])
-    func whoWaitsGoesOnWithNews(pin: String, wasKnown: Bool, goesOn: Bool) throws {
+    @Test(arguments: [(true, true, false), (true, false, true), (false, true, false), (false, false, false)])
+    func whoWaitsGoesOnWithNews(isSamePIN: Bool, wasKnown: Bool, goesOn: Bool) throws {
         let records = PINRecords(storage: InMemoryStorage(), timeout: .milliseconds(700))
         func change(_ change: (inout PINRecord) -> Void) throws {
             try records.update(alpha) { record in
@@ -72,7 +72,14 @@ import Testing
                 return true
             }
         }
-        if wasKnown { try change { $0.accept(SecretBytes(utf8: pin), by: alpha, isKept: true) } }
+        try change { _ in }
+        var accepting = try records[alpha]
+        accepting.accept(Self.pin, by: alpha, isKept: true)
+        // One PIN in 256 has the byte of the other.
+        let others = (9000...9999).map { SecretBytes(utf8: "\($0)") }
+        let other = try #require(others.first { !accepting.knowledge(of: $0, on: alpha).isAccepted })
+        let pin = isSamePIN ? Self.pin : other
+        if wasKnown { try change { $0.accept(pin, by: alpha, isKept: true) } }
         var hasWaited = false
         let mine = try records.turn(at: alpha, &hasWaited) { _ in false }
         guard case .mine(let claim) = mine else { throw CertificateProviderError(.internal, "\(mine)") }
@@ -81,7 +88,7 @@ import Testing
             looks += 1
             // After the first look somebody else logs in.
             if looks == 1 { try? change { $0.accept(Self.pin, by: alpha, isKept: true) } }
-            return record.knowledge(of: SecretBytes(utf8: pin), on: alpha).isAccepted
+            return record.knowledge(of: pin, on: alpha).isAccepted
         }
         if case .known = turn { #expect(goesOn) } else { #expect(!goesOn, "\(turn)") }
         withExtendedLifetime(claim) {}
