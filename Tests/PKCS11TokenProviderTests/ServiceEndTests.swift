@@ -14,7 +14,9 @@ import Testing
             .appending(path: "SigningService").path
     }
 
-    @Test(.enabled(if: TestModule.installed.contains(.softhsm)), arguments: ["shutdown", "exit"])
+    @Test(
+        .enabled(if: TestModule.installed.contains(.softhsm), "SoftHSM is not installed"),
+        arguments: ["shutdown", "exit"])
     func aServiceThatIsStoppedEndsInOrder(way: String) throws {
         let farm = try TokenFarm.shared()
         let module = TestModule.softhsm
