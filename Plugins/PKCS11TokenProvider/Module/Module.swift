@@ -31,10 +31,8 @@ final class Module: Sendable {
     /// How many have logged in to each token, of all providers.
     private let logins = Mutex<[Slot.Identity: Int]>([:])
     private let open = Mutex(OpenSessions())
-    /// How many providers use it.
-    private let users = Mutex(0)
-    /// The functions that have returned from the library. Whatever a library does once, such as OpenSSL's
-    /// registration of what it takes apart at the end of the process, it does in the first call of one of them.
+    /// The functions that have returned from the library. A library does some things once, in the first call of one of
+    /// them, such as OpenSSL's registration of an exit handler.
     private let returned = Mutex<Set<String>>([])
     private let hasEnded = Atomic(false)
 
@@ -59,8 +57,6 @@ final class Module: Sendable {
         self.place = place
         ModuleEnd.registerAtExit()
     }
-
-    deinit { if !hasEnded.load(ordering: .acquiring) { place.leave(library, open.withLock { $0 }, owner) } }
 
     /// What the module says of itself.
     var info: CK_INFO { library.info }
@@ -158,82 +154,74 @@ final class Module: Sendable {
     }
 
     /// Whether another provider of this process uses the module.
-    var isShared: Bool { users.withLock { $0 > 1 } }
+    var isShared: Bool { place.isShared(self) }
 
-    /// One provider uses the module for as long as its keys, or it, keep this.
+    /// A provider's use of the module, for as long as the provider or one of its keys keeps this. The last use ends the
+    /// module.
     final class Use: Sendable {
         let module: Module
         private let hasLeft = Atomic(false)
 
-        init(_ module: Module) {
-            self.module = module
-            module.users.withLock { $0 += 1 }
+        /// Only for ``ModulePlace``, which counts the uses.
+        init(_ module: Module) { self.module = module }
+
+        deinit {
+            guard !hasLeft.load(ordering: .acquiring) else { return }
+            module.releases.run { [module] in module.place.leave(module, by: .now + ModuleEnd.limit) }
         }
 
-        deinit { _ = isLastToLeave() }
-
-        /// Uses it no more. The last one ends the module, which blocks as ``Module/end(by:isWithProcess:)``; whoever wants
-        /// the library from then on starts it anew.
+        /// Ends the use before this object goes. Blocks, as ``ModulePlace/leave(_:by:)``.
         func leave(by deadline: ContinuousClock.Instant) {
-            let isLast = module.place.leave(module) { isLastToLeave() }
-            if isLast { _ = module.end(by: deadline, isWithProcess: false) }
-        }
-
-        private func isLastToLeave() -> Bool {
-            guard !hasLeft.exchange(true, ordering: .acquiringAndReleasing) else { return false }
-            return module.users.withLock { users in
-                users -= 1
-                return users == 0
-            }
+            guard !hasLeft.exchange(true, ordering: .acquiringAndReleasing) else { return }
+            module.place.leave(module, by: deadline)
         }
     }
 
-    /// Ends the module: lets no operation begin, waits for those that are going on, logs out, closes the sessions and
-    /// finalises the library.
+    /// Ends the module: refuses new operations, waits for those under way, logs out, closes the sessions and finalises
+    /// the library.
     ///
-    /// Blocks until `deadline` for the operations, among which a login may be whose answer is worth knowing, and after
-    /// that for as long as the library likes.
+    /// Blocks until `deadline` for operations under way, so that the answer to a login is recorded. Then blocks for as
+    /// long as logging out, closing and finalising take.
     ///
     /// - Parameter isWithProcess: Whether the process ends too.
-    /// - Returns: Whether no thread is inside the library any more. Otherwise nothing is finalised.
+    /// - Returns: Whether no thread is inside the library. Otherwise nothing is finalised.
     func end(by deadline: ContinuousClock.Instant, isWithProcess: Bool) -> Bool {
         operations.shut()
         _ = operations.isEmpty(by: deadline - Self.reserve)
         calls.shut()
         guard calls.isEmpty(by: deadline) else { return false }
-        // What came of a login may still be on its way to the disk.
+        // The answer to a login may still be on its way to the disk.
         _ = operations.isEmpty(by: deadline)
-        // Somebody may be in the middle of starting it again.
+        // Another thread may be starting the module again.
         starting.withLock { _ in
             guard !hasEnded.exchange(true, ordering: .acquiringAndReleasing) else { return }
             library.end(open.withLock { $0 }, isWithProcess: isWithProcess)
-            place.forget(self)
         }
         return true
     }
 
-    /// What is left of the time for single calls, after operations were waited for.
+    /// The part of the time that remains for single calls after the wait for operations.
     private static let reserve = Duration.milliseconds(50)
 
-    /// Notes that a session is open, or not any more.
+    /// Records that a session is open, or closed.
     func notes(_ session: CK_SESSION_HANDLE, at slot: CK_SLOT_ID, isOpen: Bool) {
         open.withLock { open in
             open.slots[session] = isOpen ? slot : nil
-            // The last one has logged out with it, where no other part of the process is logged in too.
+            // Closing the last session logs out.
             if !isOpen, !open.slots.values.contains(slot) { open.loggedIn.remove(slot) }
         }
     }
 
-    /// Notes that this process has logged in, or out.
+    /// Records that this process has logged in, or out.
     func notesLogin(at slot: CK_SLOT_ID, isLoggedIn: Bool) {
         open.withLock { open in
             if isLoggedIn { open.loggedIn.insert(slot) } else { open.loggedIn.remove(slot) }
         }
     }
 
-    /// Whether this process is logged in to a token, and nobody else in it has a session with that. Blocks.
+    /// Whether this process is logged in to a token and the token's only sessions in it are the caller's. Blocks.
     ///
-    /// - Parameter count: How many sessions are one's own.
+    /// - Parameter count: The number of the caller's sessions.
     func isLogin(at slot: CK_SLOT_ID, onlyOf count: Int) -> Bool {
         let open = open.withLock { $0 }
         guard open.loggedIn.contains(slot), open.slots.values.count(where: { $0 == slot }) == count else {

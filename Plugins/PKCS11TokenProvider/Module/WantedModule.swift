@@ -57,7 +57,7 @@ final class WantedModule: Sendable {
                         start = isWanted ? .done(use) : .unwanted
                         return false
                     }
-                    // The provider was shut down meanwhile.
+                    // The provider was shut down during the start.
                     guard !hasLeft else {
                         use.leave(by: .now + ModuleEnd.limit)
                         throw .ended("C_Initialize")
@@ -73,7 +73,7 @@ final class WantedModule: Sendable {
         }
     }
 
-    /// The provider uses the module no more: it is ended, where no other does.
+    /// Ends this provider's use of the module.
     func leave(by deadline: ContinuousClock.Instant) {
         let use = start.withLock { start -> Module.Use? in
             defer { start = .left }
