@@ -120,12 +120,11 @@ public final class PKCS11TokenProvider: CertificateProvider {
         }
     }
 
-    /// Shuts all modules of this process down, as ``shutdown()`` does, also those of other providers. For programs that
-    /// are about to end without it: at `exit` the same happens by itself, not at `_exit` or by a signal. Blocks, for at
-    /// most two seconds.
+    /// Shuts down all modules of this process, as ``shutdown()`` does those of one provider. For programs that end by
+    /// `_exit` or a signal; `exit` does it by itself. Blocks, for at most two seconds.
     ///
-    /// - Returns: Whether no call is inside any module any more. Otherwise the process must end by `_exit` or a signal:
-    ///   exit handlers of the libraries would crash it.
+    /// - Returns: Whether all calls into modules have returned. If not, the process must end by `_exit` or a signal, since
+    ///   the libraries' exit handlers would crash it.
     @discardableResult
     public static func shutDownAllModules() -> Bool { ModuleEnd.run() }
 

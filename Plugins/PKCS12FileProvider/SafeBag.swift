@@ -42,8 +42,8 @@ struct SafeBag {
         }
     }
 
-    /// A BMPString, read as UTF-16, which is what everybody writes into one. Some tools write a terminating NUL, which
-    /// no command line or property file can have.
+    /// A BMPString, read as UTF-16, which tools write. Some write a terminating NUL, which no command line or property
+    /// file can have.
     private static func text(_ node: ASN1Node) -> String? {
         guard node.identifier == .bmpString, case .primitive(let bytes) = node.content,
             var text = String(bytes: bytes, encoding: .utf16BigEndian)

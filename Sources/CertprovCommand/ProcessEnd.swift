@@ -26,7 +26,7 @@ enum ProcessEnd {
             { _ in
                 while sem_wait(SignalWaiting.semaphore) != 0 {}
                 ProcessEnd.endModules()
-                // The default by now: whoever waits for the process sees what it has died of.
+                // The default action by now, so that the parent sees which signal it was.
                 let number = SignalWaiting.number.load(ordering: .acquiring)
                 kill(getpid(), number)
                 // The first process of a container does not die of a signal.

@@ -20,7 +20,11 @@ extension ProviderStorage {
         guard Self.isPermitted(name) else { throw writeFailure(Self.nameRule) }
         do throws(SafeDirectory.Refusal) {
             return try ClaimFile(name, in: try directoryOfRecords(), store.files).map { file in
-                RecordClaim(isInterrupted: file.wasInterrupted) { file.giveBack(isInterrupted: $0) }
+                RecordClaim(isInterrupted: file.isInterrupted) {
+                    file.isAwaited
+                } note: {
+                    file.note(isInterrupted: $0)
+                }
             }
         } catch {
             throw writeFailure(error.reason)

@@ -71,10 +71,9 @@ public final class LogonManager: Sendable {
     /// How the last operation came to its result. ``explain()`` does not count as one.
     public var decisions: [Decision] { state.withLock { $0.decisions } }
 
-    /// Ends the use of what the providers hold open, such as the sessions with a token. To be called when nobody needs
-    /// an identity of this manager any more, before the program ends: a device may have only a few sessions, and keeps
-    /// those that nobody closes. Takes a few seconds at most. Afterwards whatever needs a token throws
-    /// `operationNotAllowed`.
+    /// Closes what the providers hold open, such as the sessions with a token. Call it before the program ends: a device
+    /// may have only a few sessions, and keep those that are not closed. Takes a few seconds at most. Afterwards every
+    /// use of a token throws `operationNotAllowed`.
     public func shutdown() async {
         await withTaskGroup(of: Void.self) { tasks in
             for provider in providers { tasks.addTask { await provider.shutdown() } }

@@ -29,7 +29,7 @@ import Testing
         #expect(verified.status == 0, "\(verified)")
         let fresh = try host.contents()
         #expect(fresh.kinds == ["private-key", "public-key"] && fresh.ids.count == 1, "\(fresh)")
-        // The TPM has room for three sessions, which nobody but the command itself makes here.
+        // The TPM has room for three sessions, which only the command itself makes here.
         for _ in 0..<4 {
             let listed = try host.certprov(["list"] + options)
             try #require(listed.status == 0, "\(listed)")

@@ -61,14 +61,16 @@ import Testing
         #expect(pins == 3)
     }
 
-    /// A token that takes half a second for a login, and a PIN of which nothing is known yet.
+    /// A token that takes half a second for a login, and a PIN of which nothing is known yet; then one that is known.
     @Test func fiftyAtOnceHaveTheirIdentity() throws {
-        let processes = try (0..<50).map { _ in
-            try sandbox.start(arguments("fetch"), with: variables(["FAULTY_MODULE_LOGIN": "500"]))
+        for round in 1...2 {
+            let processes = try (0..<50).map { _ in
+                try sandbox.start(arguments("fetch"), with: variables(["FAULTY_MODULE_LOGIN": "500"]))
+            }
+            let outputs = processes.map { $0.wait() }
+            let failed = outputs.filter { $0.status != 0 }
+            #expect(failed.isEmpty, "round \(round), \(failed.count): \(failed.first?.description ?? "")")
         }
-        let outputs = processes.map { $0.wait() }
-        let failed = outputs.filter { $0.status != 0 }
-        #expect(failed.isEmpty, "\(failed.count): \(failed.first?.description ?? "")")
     }
 
     @Test func fiftyAtOnceSendAWrongPINOnce() throws {
@@ -103,6 +105,27 @@ import Testing
         let next = try run("fetch", pin: "wrong-pin")
         #expect(next.status == 77 && next.stderr.contains("[pinIncorrect]"), "\(next)")
         #expect(pins == 1)
+    }
+
+    /// A PIN that was accepted, and logins that are not answered since. One that waits for its time has sent nothing.
+    @Test(arguments: [SIGTERM, SIGKILL]) func aWaitForTheNextTryIsNoLogin(signal: Int32) throws {
+        #expect(try run("fetch").status == 0)
+        for _ in 0..<3 {
+            let crashed = try run("fetch", ["FAULTY_MODULE_CRASH": "C_Login"])
+            #expect(crashed.status == 1, "\(crashed)")
+        }
+        let sent = pins
+        // The next try is in four seconds; half of the timeout is ten.
+        for _ in 0..<4 {
+            let waiting = try sandbox.start(arguments("fetch"), with: variables())
+            usleep(500_000)
+            waiting.kill(signal)
+            let end = waiting.wait()
+            #expect(end.signal == signal, "\(end)")
+        }
+        let output = try run("fetch")
+        #expect(output.status == 0, "\(output)")
+        #expect(pins == sent + 1, "\(output)")
     }
 
     /// OpenSC's module, which writes down what the one behind it is asked for.

@@ -92,6 +92,17 @@ import Testing
         #expect(try fixture.storage().claimRecord(named: "record")?.isInterrupted == false)
     }
 
+    @Test func aClaimSaysThatItIsAwaited() throws {
+        let fixture = try StoreFixture()
+        for _ in 0..<2 {
+            let claim = try #require(try fixture.storage().claimRecord(named: "record"))
+            #expect(!claim.isAwaited)
+            #expect(try fixture.storage().claimRecord(named: "record") == nil)
+            #expect(claim.isAwaited && !claim.isInterrupted)
+        }
+        #expect(try fixture.storage().claimRecord(named: "record")?.isInterrupted == false)
+    }
+
     @Test func anInterruptedClaimShows() throws {
         let fixture = try StoreFixture()
         try fixture.storage().claimRecord(named: "record")?.isInterrupted = true

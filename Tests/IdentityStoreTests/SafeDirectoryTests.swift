@@ -85,7 +85,7 @@ import Testing
     }
 
     @Test(.enabled(if: geteuid() == 0, "only root makes a file of another user"))
-    func refusesWhatBelongsToSomebodyElse() throws {
+    func refusesWhatBelongsToAnotherUser() throws {
         for name in Self.folders + [StoreFixture.entryFile, "state/store.key"] {
             let fixture = try filled()
             chown(fixture.directory[name], 65534, 65534)

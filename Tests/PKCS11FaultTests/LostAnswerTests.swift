@@ -35,7 +35,7 @@ import Testing
         #expect(module.control.tries_left(0) == 1)
     }
 
-    /// It was right until somebody changed it on the token. It may as well be the device that fails.
+    /// It may have been changed on the token, or the device fails.
     @Test(arguments: [true, false]) func aPINThatWasRightIsTriedLaterEachTime(isSameProcess: Bool) async throws {
         let module = try FaultyModule.withIdentity()
         let storage = InMemoryStorage()
@@ -74,7 +74,7 @@ import Testing
         #expect(try await attended.getCertificate(Person("5678")).key.signsValidly())
     }
 
-    /// Two faults in a row, and many more, are no reason to need a person.
+    /// Neither two faults in a row nor many more make a person necessary.
     @Test(arguments: [
         CKR_DEVICE_ERROR, CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_HOST_MEMORY, CKR_DEVICE_REMOVED, 0x8000_0001,
     ])

@@ -40,7 +40,7 @@ import Testing
         #expect(try reread(read).knowledge(of: Self.pin, on: beta) == .init(isRejected: true))
     }
 
-    /// Somebody types it in by hand.
+    /// A person types the PIN.
     @Test func anAcceptanceSettlesWhatThatTokenHasSaid() throws {
         var record = PINRecord()
         record.reject(Self.pin, by: alpha)
@@ -62,35 +62,45 @@ import Testing
         #expect(record.knowledge(of: Self.pin, on: alpha, isAccepted: true).isRejected)
     }
 
-    /// Those that wait for their turn take an answer for their own: one that they did not know, of their PIN.
-    @Test(arguments: [(true, true, false), (true, false, true), (false, true, false), (false, false, false)])
-    func whoWaitsGoesOnWithNews(isSamePIN: Bool, wasKnown: Bool, goesOn: Bool) throws {
-        let records = PINRecords(storage: InMemoryStorage(), timeout: .milliseconds(700))
-        func change(_ change: (inout PINRecord) -> Void) throws {
-            try records.update(alpha) { record in
-                change(&record)
+    private enum Login: CaseIterable {
+        case same, sameAgain, other, onAnotherToken
+    }
+
+    /// Those that have waited for their turn take another's success for their own, where it is of their PIN and token.
+    @Test(arguments: Login.allCases) private func aLoginThatIsWaitedForCounts(login: Login) throws {
+        let storage = InMemoryStorage()
+        let records = PINRecords(storage: storage, timeout: .milliseconds(1800))
+        @Sendable func accept(_ pin: SecretBytes, by token: Slot.Identity) throws {
+            try records.update(token) { record in
+                record.accept(pin, by: token, isKept: true)
                 return true
             }
         }
-        try change { _ in }
-        var accepting = try records[alpha]
-        accepting.accept(Self.pin, by: alpha, isKept: true)
+        try accept(Self.pin, by: alpha)
         // One PIN in 256 has the byte of the other.
         let others = (9000...9999).map { SecretBytes(utf8: "\($0)") }
-        let other = try #require(others.first { !accepting.knowledge(of: $0, on: alpha).isAccepted })
-        let pin = isSamePIN ? Self.pin : other
-        if wasKnown { try change { $0.accept(pin, by: alpha, isKept: true) } }
+        let other = try #require(others.first { try !records[alpha].isAccepted($0, by: alpha) })
+        if login == .same { try accept(other, by: alpha) }
         var hasWaited = false
-        let mine = try records.turn(at: alpha, &hasWaited) { _ in false }
-        guard case .mine(let claim) = mine else { throw CertificateProviderError(.internal, "\(mine)") }
-        var looks = 0
-        let turn = try records.turn(at: alpha, &hasWaited) { record in
-            looks += 1
-            // After the first look somebody else logs in.
-            if looks == 1 { try? change { $0.accept(Self.pin, by: alpha, isKept: true) } }
-            return record.knowledge(of: pin, on: alpha).isAccepted
+        guard case .mine(let claim) = try records.turn(at: alpha, &hasWaited, unless: { _ in false }) else {
+            Issue.record("nothing has the claim")
+            return
         }
-        if case .known = turn { #expect(goesOn) } else { #expect(!goesOn, "\(turn)") }
+        #expect(!hasWaited && !claim.isAwaited)
+        let after = Thread {
+            while !claim.isAwaited { usleep(1000) }
+            // The look at what there was before comes right after that.
+            usleep(200_000)
+            try? accept(login == .other ? other : Self.pin, by: login == .onAnotherToken ? beta : alpha)
+        }
+        after.start()
+        let turn = try records.turn(at: alpha, &hasWaited) { $0.knowledge(of: Self.pin, on: alpha).isRight }
+        #expect(hasWaited)
+        switch turn {
+        case .known: #expect(login == .same || login == .sameAgain)
+        case .busy: #expect(login == .other || login == .onAnotherToken)
+        case .mine: Issue.record("two have the claim")
+        }
         withExtendedLifetime(claim) {}
     }
 
@@ -114,11 +124,15 @@ import Testing
         #expect(try reread(read).isCountShown(by: alpha))
     }
 
-    @Test func anAnswerChangesTheCountOfLogins() throws {
+    @Test func eachLoginChangesTheCountOfItsToken() throws {
         var record = PINRecord()
-        let before = record.logins
-        record.accept(Self.pin, by: alpha, isKept: true)
-        #expect(try reread(record).logins != before)
+        for _ in 0..<200 {
+            let before = (record.logins(of: alpha), record.logins(of: beta))
+            record.accept(Self.pin, by: alpha, isKept: true)
+            record = try reread(record)
+            #expect(record.logins(of: alpha) != before.0 && record.logins(of: beta) == before.1)
+            #expect(record.isAccepted(Self.pin, by: alpha) && !record.isCountShown(by: alpha))
+        }
     }
 
     /// A record of version 1: no tokens, no times.

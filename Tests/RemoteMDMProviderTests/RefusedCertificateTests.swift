@@ -54,7 +54,7 @@ import Testing
         #expect(try enrolments(server).map { $0["operation"] as? String } == ["simpleenroll", "simpleenroll"])
     }
 
-    /// The usual reason: clients of the old root are not known any more.
+    /// The usual reason: the server has dropped the root that the clients' certificates are from.
     @Test(arguments: ["1.2", "1.3"]) func theServerMayHaveAnotherRootByThen(version: String) async throws {
         let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", "unknown-ca", "--tls", version)
         let provider = try server.provider(storage: InMemoryStorage())

@@ -7,7 +7,8 @@ public final class InMemoryStorage: IdentityStorage {
         var entries: [String: StoredIdentity] = [:]
         var records: [String: SecretBytes] = [:]
         var generation: Int64 = 0
-        var claims: Set<String> = []
+        /// Whether each of those that are held is waited for.
+        var claims: [String: Bool] = [:]
         var interrupted: Set<String> = []
         var failure: CertificateProviderError?
         var isReadable = false
@@ -33,8 +34,8 @@ public final class InMemoryStorage: IdentityStorage {
         InMemoryStorage(
             state.withLock { state in
                 var state = state
-                state.interrupted = losingPower ? [] : state.interrupted.union(state.claims)
-                state.claims = []
+                if losingPower { state.interrupted = [] }
+                state.claims = [:]
                 return state
             })
     }
@@ -83,17 +84,33 @@ public final class InMemoryStorage: IdentityStorage {
 
     public func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim? {
         let wasInterrupted: Bool? = try access(writing: false) { state in
-            guard state.claims.insert(name).inserted else { return nil }
+            guard state.claims.updateValue(true, forKey: name) == nil else { return nil }
+            state.claims[name] = false
             return state.interrupted.contains(name)
         }
         return wasInterrupted.map { wasInterrupted in
-            RecordClaim(isInterrupted: wasInterrupted) { [self] isInterrupted in
-                state.withLock { state in
-                    state.claims.remove(name)
+            let held = Held(name: name, storage: self)
+            return RecordClaim(isInterrupted: wasInterrupted) {
+                held.storage.state.withLock { $0.claims[name] ?? false }
+            } note: { isInterrupted in
+                held.storage.state.withLock { state in
                     if isInterrupted { state.interrupted.insert(name) } else { state.interrupted.remove(name) }
                 }
             }
         }
+    }
+
+    /// Gives a claim back when its last user has let it go.
+    private final class Held: Sendable {
+        let name: String
+        let storage: InMemoryStorage
+
+        init(name: String, storage: InMemoryStorage) {
+            self.name = name
+            self.storage = storage
+        }
+
+        deinit { storage.state.withLock { $0.claims[name] = nil } }
     }
 
     private func access<T: Sendable>(

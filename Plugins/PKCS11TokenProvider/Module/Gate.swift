@@ -1,14 +1,14 @@
 import Glibc
 import Synchronization
 
-/// Lets many through at once, until somebody closes it to be alone, or shuts it for good.
+/// Lets many callers through at once. Can be closed for one caller to be alone, and shut for good.
 final class Gate: Sendable {
     /// Those that are inside, and ``closed`` more for each that keeps it closed.
     private let inside = Atomic(0)
     private let isShut = Atomic(false)
     private static let closed = 1 << 60
 
-    /// - Parameter wait: Waits for whoever has closed it.
+    /// - Parameter wait: Waits for the caller that has closed it.
     /// - Returns: `nil` where the gate is shut for good.
     func pass<T, Failure: Error>(
         waiting wait: () -> Void, _ body: () throws(Failure) -> T
@@ -22,9 +22,9 @@ final class Gate: Sendable {
         return try body()
     }
 
-    /// Calls `body` when nobody is inside, and lets nobody in before its end. One at a time.
+    /// Calls `body` when no other caller is inside, and lets none in before its end. One at a time.
     ///
-    /// - Returns: `nil` where somebody has stayed for longer than `patience`, and where the gate is shut.
+    /// - Returns: `nil` if a caller has stayed inside for longer than `patience`, or the gate is shut.
     func close<T, Failure: Error>(
         patience: Duration, _ body: () throws(Failure) -> T
     ) throws(Failure) -> T? {
@@ -34,13 +34,13 @@ final class Gate: Sendable {
         return try body()
     }
 
-    /// Lets nobody in any more.
+    /// Lets no further caller in.
     func shut() {
         guard !isShut.exchange(true, ordering: .acquiringAndReleasing) else { return }
         inside.add(Self.closed, ordering: .acquiringAndReleasing)
     }
 
-    /// Waits until nobody is inside.
+    /// Waits until no caller is inside.
     /// - Returns: Whether that was so before `deadline`.
     func isEmpty(by deadline: ContinuousClock.Instant) -> Bool {
         while inside.load(ordering: .acquiring) % Self.closed != 0 {

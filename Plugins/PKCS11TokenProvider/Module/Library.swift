@@ -57,7 +57,7 @@ struct Library: Sendable {
 
     func finalize() { _ = call { _ in p11_kit_module_finalize(functions) } }
 
-    /// Whether nobody else in this process has a session with a token, as far as the module says so.
+    /// Whether all sessions of this process with a token are among `open`, as far as the module says so.
     func hasNoSessions(but open: OpenSessions, at slot: CK_SLOT_ID) -> Bool {
         var info = CK_TOKEN_INFO()
         guard call({ $0.C_GetTokenInfo?(slot, &info) }) == CKR_OK else { return false }

@@ -6,7 +6,7 @@ import Synchronization
 
 /// The orderly end of all modules of this process, before it exits.
 ///
-/// A TPM without a resource manager keeps sessions that nobody has closed, and has three. And a thread that is inside a
+/// A TPM without a resource manager keeps sessions that were not closed, and has three. And a thread that is inside a
 /// library when the process exits crashes: the exit handlers of the library, or of the OpenSSL that it uses, take apart
 /// what that thread is using.
 ///
@@ -17,10 +17,14 @@ enum ModuleEnd {
     static let limit = Duration.seconds(2)
 
     private static let outcome = Mutex<Bool?>(nil)
+    private static let hasBegun = Atomic(false)
 
-    /// Ends all modules, once. Blocks, for at most ``limit``; whoever calls meanwhile waits for the same.
+    /// Whether the process is ending, so that no PIN is sent: its answer might come too late to be written down.
+    static var isUnderWay: Bool { hasBegun.load(ordering: .acquiring) }
+
+    /// Ends all modules, once. Blocks, for at most ``limit``; another caller meanwhile waits for the same.
     ///
-    /// - Returns: Whether no thread is inside any library any more.
+    /// - Returns: Whether all threads have left all libraries.
     @discardableResult
     static func run() -> Bool {
         outcome.withLock { outcome in
@@ -33,6 +37,7 @@ enum ModuleEnd {
 
     private static func endAll() -> Bool {
         let deadline = ContinuousClock.now + limit
+        hasBegun.store(true, ordering: .releasing)
         let places = ModulePlace.beginEnd()
         let ended = Mutex(0)
         let group = DispatchGroup()

@@ -3,12 +3,11 @@ import Dispatch
 import Glibc
 import Synchronization
 
-/// Gives back to modules what nobody uses any more: closes sessions, finalises, unloads.
+/// Closes sessions, finalises and unloads modules after their last use.
 ///
-/// The last reference to a key or a provider goes wherever it goes, on an event loop perhaps, and a vendor's library
-/// may block in all of that. So it has threads of its own, and nobody waits for it. Only the end of the process does
-/// (``ModuleEnd``), after which nothing more is given back: a library that is torn down in the middle of a call may
-/// crash.
+/// The last reference to a key or a provider may go on an event loop, and each of these calls may block. So they run on
+/// threads of their own, without a caller that waits. Only the end of the process waits (``ModuleEnd``), and runs no
+/// more of them: a library that is torn down in the middle of a call may crash.
 final class Releases: Sendable {
     private let executor = BlockingExecutor.threads(maximum: 4)
     private let process = getpid()
@@ -32,8 +31,8 @@ final class Releases: Sendable {
         }
     }
 
-    /// Gives nothing back any more, and waits for what is being given back.
-    /// - Returns: Whether that came to its end in time.
+    /// Starts no more work, and waits for the work that is running.
+    /// - Returns: Whether it ended in time.
     static func end(by deadline: DispatchTime) -> Bool {
         isAtExit.withLock { $0 = true }
         return pending.wait(timeout: deadline) == .success

@@ -8,7 +8,7 @@ struct PINPolicy: Sendable {
     let tried: TriedPINs
     let logger: Logger
 
-    /// A PIN that nobody has just typed in: a person may insist, a file may not.
+    /// A PIN from the configuration or from an earlier login.
     struct Remembered {
         let pin: SecretBytes
         /// Whether this process has seen the token accept it.
@@ -25,8 +25,8 @@ struct PINPolicy: Sendable {
         if slot.has(UInt(CKF_USER_PIN_FINAL_TRY)), !isInsisting { throw refusal(.finalTry, slot.displayName) }
     }
 
-    /// Permits to send a PIN that nobody has just typed in, by ``PINRule``. It is written down where that has to be.
-    /// Waits for other processes, and for a time that is near.
+    /// Permits by ``PINRule`` to send a PIN that was not just typed in. Writes it down before, if necessary. Blocks as
+    /// ``TriedPINs/begin(_:for:look:)`` does.
     ///
     /// - Parameters:
     ///   - slot: The token as it is now.

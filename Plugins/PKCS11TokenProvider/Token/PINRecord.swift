@@ -7,9 +7,10 @@ import FoundationEssentials
 ///     offset  size
 ///     0       1     format version, 2
 ///     1       32    key of the hashes, random
-///     33      4     how many logins have changed the record
+///     33      4     not used
 ///     37      1     n, the number of tokens
-///     38      18·n  tokens: who it is (16), flags (1), first byte of the hash of the PIN that it has accepted last (1)
+///     38      18·n  tokens: who it is (16), flags (1), first byte of the hash of the PIN that it has accepted last (1);
+///                   the flags are 1 (it has accepted one), 2 (it shows its count), and 4 times a count of logins
 ///             60·m  PINs, the oldest first: standing (1), flags (1), unanswered logins (2), time of the last one (8,
 ///                   milliseconds since 1970), which token (16), hash (32)
 ///
@@ -39,6 +40,10 @@ struct PINRecord {
         let name: [UInt8]
         var isCountShown = false
         var accepted: UInt8?
+        /// Changes with each login that was written down as accepted.
+        var logins: UInt8 = 0
+
+        var flags: UInt8 { (accepted == nil ? 0 : 1) | (isCountShown ? 2 : 0) | logins << 2 }
     }
 
     private static let format: UInt8 = 2
@@ -54,8 +59,6 @@ struct PINRecord {
     private static let anyToken = [UInt8](repeating: 0, count: nameSize)
 
     private let key: [UInt8]
-    /// Changes with each login that has changed the record.
-    private(set) var logins: UInt32 = 0
     private var tokens: [Token] = []
     private var entries: [Entry] = []
 
@@ -74,7 +77,6 @@ struct PINRecord {
             return
         }
         guard bytes.count >= 5 else { throw Self.unreadable("is damaged") }
-        logins = UInt32(Self.number(bytes.prefix(4)))
         let count = Int(bytes[bytes.startIndex + 4])
         bytes = bytes.dropFirst(5)
         guard bytes.count >= count * Self.tokenSize, (bytes.count - count * Self.tokenSize) % Self.entrySize == 0 else {
@@ -86,7 +88,7 @@ struct PINRecord {
             tokens.append(
                 Token(
                     name: Array(fields.prefix(Self.nameSize)), isCountShown: flags & 2 != 0,
-                    accepted: flags & 1 != 0 ? fields[Self.nameSize + 1] : nil))
+                    accepted: flags & 1 != 0 ? fields[Self.nameSize + 1] : nil, logins: flags >> 2))
             bytes = bytes.dropFirst(Self.tokenSize)
         }
         while !bytes.isEmpty {
@@ -126,13 +128,12 @@ struct PINRecord {
     }
 
     var encoded: SecretBytes {
-        var bytes = [Self.format] + key + Self.bytes(UInt64(logins), 4)
+        var bytes = [Self.format] + key + Self.bytes(0, 4)
         let tokens = tokens.suffix(Self.maximumCount)
         bytes.append(UInt8(tokens.count))
         for token in tokens {
             bytes += token.name
-            let flags: UInt8 = (token.accepted == nil ? 0 : 1) | (token.isCountShown ? 2 : 0)
-            bytes += [flags, token.accepted ?? 0]
+            bytes += [token.flags, token.accepted ?? 0]
         }
         for entry in entries.suffix(Self.maximumCount) {
             let milliseconds = min(max(0, entry.unanswered.last.timeIntervalSince1970 * 1000), TimeInterval(1 << 50))
@@ -167,6 +168,9 @@ struct PINRecord {
         tokens.contains { $0.name == token.recordKey && $0.isCountShown }
     }
 
+    /// A number that is another one after each login that was written down as accepted by exactly this token.
+    func logins(of token: Slot.Identity) -> UInt8 { tokens.first { $0.name == token.recordKey }?.logins ?? 0 }
+
     mutating func setCountShown(by token: Slot.Identity) { change(token) { $0.isCountShown = true } }
 
     /// Notes logins without an answer; `nil` where there are none.
@@ -181,7 +185,6 @@ struct PINRecord {
         for name in [token.recordKey, Self.anyToken] where isAccepted(pin, by: name) {
             tokens.indices.filter { tokens[$0].name == name }.forEach { tokens[$0].accepted = nil }
         }
-        logins &+= 1
     }
 
     /// - Parameter isKept: Whether a byte of it may be kept, which is not done with a PIN that a person has typed in,
@@ -191,9 +194,11 @@ struct PINRecord {
         let hash = hash(of: pin)
         if isKept || entries.contains(where: { hash == $0.hash }) {
             let tag = tag(of: pin)
-            change(token) { $0.accepted = tag }
+            change(token) { token in
+                token.accepted = tag
+                token.logins &+= 1
+            }
         }
-        logins &+= 1
     }
 
     /// Whether exactly this token has accepted the PIN last, as far as one byte shows.

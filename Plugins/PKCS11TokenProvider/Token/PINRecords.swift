@@ -2,24 +2,27 @@ import CertificateProviding
 import Crypto
 import Glibc
 
-/// The records of what became of PINs, one for each serial number, in the identity store.
+/// The records of logins in the identity store, one for each serial number.
 struct PINRecords: Sendable {
     let storage: any IdentityStorage
     /// How long to wait for a claim, where nothing else limits it.
     let timeout: Duration
 
+    /// How long every process waits for its turn: SoftHSM fails now and then when several processes log in at once.
+    /// After that, those that wait take a success for their own: fifty logins of half a second each would take too long.
+    private static let turns = Duration.seconds(1)
     /// In microseconds.
     private static let pause: useconds_t = 2000
-    /// How often those who wait look whether somebody else's login has told what they wait for.
-    private static let pausesPerLook = 16
-    /// What is left of a caller's time for saying that it was in vain.
+    /// In microseconds, where the record is read each time.
+    private static let longPause: useconds_t = 20_000
+    /// What is left of a caller's time for its error.
     private static let reserve = Duration.milliseconds(250)
 
     enum Turn {
         case mine(RecordClaim)
-        /// What was waited for has become known meanwhile.
+        /// Another login has shown meanwhile what `isKnown` asks for.
         case known
-        /// Another process, or another provider in this one, has it all the time.
+        /// Other logins took all the time, or the process ends.
         case busy
     }
 
@@ -41,28 +44,29 @@ struct PINRecords: Sendable {
         }
     }
 
-    /// Waits for a turn at trying PINs on a token, for as long as the caller of this work waits.
+    /// Waits for the turn to log in to a token, for as long as the caller of this work waits.
     ///
     /// - Parameters:
-    ///   - hasWaited: Becomes true where it was not there at once.
-    ///   - isKnown: Whether a record, which has changed since, tells what is waited for.
+    ///   - hasWaited: Set to true if the turn was not free at once.
+    ///   - isKnown: Whether the record makes the turn unnecessary. Asked after the token has accepted a PIN.
     func turn(
         at token: Slot.Identity, _ hasWaited: inout Bool, unless isKnown: (PINRecord) -> Bool
     ) throws(CertificateProviderError) -> Turn {
-        let end = (ModuleCalls.deadline ?? .now + timeout) - Self.reserve
-        var first: (logins: UInt32, wasKnown: Bool)?
-        for round in 0... {
+        let start = ContinuousClock.now
+        let end = (ModuleCalls.deadline ?? start + timeout) - Self.reserve
+        var loginsBefore: UInt8?
+        while true {
             if let claim = try storage.claimRecord(named: Self.name(of: token)) { return .mine(claim) }
-            if round % Self.pausesPerLook == 0, let record = try? self[token] {
-                // What was known before they waited is no news: somebody may have logged in with another PIN.
-                if let first, !first.wasKnown, first.logins != record.logins, isKnown(record) { return .known }
-                first = first ?? (record.logins, isKnown(record))
+            let now = ContinuousClock.now
+            if loginsBefore == nil || now >= start + Self.turns, let record = try? self[token] {
+                let logins = record.logins(of: token)
+                if let loginsBefore, loginsBefore != logins, isKnown(record) { return .known }
+                loginsBefore = loginsBefore ?? logins
             }
-            guard ContinuousClock.now < end else { break }
+            guard now < end, !ModuleEnd.isUnderWay else { return .busy }
             hasWaited = true
-            usleep(Self.pause)
+            usleep(now < start + Self.turns ? Self.pause : Self.longPause)
         }
-        return .busy
     }
 
     /// By the serial number alone, where the token has one: a card that is given another label, or is seen through

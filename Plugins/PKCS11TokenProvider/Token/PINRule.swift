@@ -2,10 +2,10 @@ import FoundationEssentials
 
 /// Whether a configured PIN may be sent to a token by itself: the table of the security page.
 ///
-/// A PIN that the token has rejected is never sent again by itself. A login whose answer is not known is another thing:
-/// the device failed, the time was over, the process was killed. Then the PIN may be right, and a service that never
-/// sent it again would be down until a person comes. It may also be wrong and counted, so that the tries are limited:
-/// by what the token shows of its count, or else by time.
+/// A configured PIN that the token has rejected is never sent again. After a login without an answer (the device failed,
+/// the timeout expired, the process was killed) the PIN may be right: a service that never sent it again would stay
+/// down. It may also be wrong, and counted by the token. So the tries are limited, by the count that the token shows or
+/// else by time.
 enum PINRule {
     /// What this store knows of a PIN on one token.
     struct PIN: Equatable {
@@ -14,6 +14,9 @@ enum PINRule {
         /// By exactly this token, as far as one byte shows.
         var isAccepted = false
         var unanswered: Unanswered?
+
+        /// As far as is known: accepted, and each login since was answered.
+        var isRight: Bool { isAccepted && !isRejected && unanswered == nil }
     }
 
     /// Logins since the last answer.

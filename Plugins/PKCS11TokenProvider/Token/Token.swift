@@ -149,13 +149,13 @@ final class Token: Sendable {
         connection.withLock { if $0 === current { $0 = nil } }
     }
 
-    /// Makes no connection any more.
+    /// Makes no further connection.
     func refuse() {
         isShutDown.store(true, ordering: .releasing)
         pins.forget()
     }
 
-    /// Closes the sessions, unless somebody is connecting or logging in.
+    /// Closes the sessions, unless a thread is connecting or logging in.
     func closeIfIdle() -> Bool {
         let isClosed: Void? = connecting.withLockIfAvailable { _ in
             let current = connection.withLock { current in

@@ -4,17 +4,15 @@ import Glibc
 import Logging
 import Synchronization
 
-/// What became of PINs that were sent to tokens: one that a token has rejected is never sent to it again by itself, not
-/// after a restart either. What may be sent, ``PINRule`` says; this keeps what it is told, across processes and crashes.
+/// The results of logins with configured PINs, across processes and crashes. ``PINRule`` decides from them whether a PIN
+/// may be sent.
 ///
-/// - One process at a time tries a PIN on a token. It has the claim of the token's record until the answer is written
-///   down. Those that wait for it take an answer that concerns their PIN for their own.
-/// - A PIN that this token has not accepted is written down before it is sent, as a login without an answer. Where it
-///   cannot be, it is not sent.
-/// - A PIN that was accepted before is sent without a write to the disk: this is what services do at each start, and
-///   they do it on a full disk as well. What came of it is written down where it is not another success. A process that
-///   is killed in between leaves its claim interrupted, and then, as where the token has seen a wrong PIN, the PIN is
-///   written down before it is sent.
+/// - One process at a time logs in to a token. It holds the claim of the token's record until the result is written
+///   down. The others wait for it; after a second they take a success with the same PIN for their own.
+/// - A PIN that this token has not accepted is written down as a login without an answer before it is sent. If it cannot
+///   be written down, it is not sent.
+/// - A PIN that this token has accepted is sent without a write to the disk, so that a service starts on a full disk.
+///   Meanwhile the claim is marked as interrupted. After a kill the mark counts as one login without an answer.
 final class TriedPINs: Sendable {
     private let records: PINRecords
     private let now: @Sendable () -> Date
@@ -34,17 +32,18 @@ final class TriedPINs: Sendable {
         self.logger = logger
     }
 
-    /// A PIN on its way to a token. Has to be told what came of it; nobody else tries one until it goes.
+    /// A PIN that may be sent. One of the functions below has to be told the result. No other process logs in before that.
     struct Attempt {
         let token: Slot.Identity
         let pin: SecretBytes
         fileprivate let isPersons: Bool
-        /// `nil` where somebody else's login has just shown that the PIN is right.
+        /// `nil` if another login has just shown that the PIN is right.
         fileprivate let claim: RecordClaim?
-        fileprivate var known: PINRule.PIN
+        fileprivate let known: PINRule.PIN
+        /// As the token showed it before.
+        fileprivate let count: PINRule.Count
         /// Whether the record says that exactly this token has accepted it.
         fileprivate let isNoted: Bool
-        fileprivate let isCountLow: Bool
         /// Whether it was written down before it is sent.
         fileprivate var isMarked = false
 
@@ -59,24 +58,38 @@ final class TriedPINs: Sendable {
         case busy
     }
 
-    /// Looks a PIN up that nobody has just typed in, waits for its turn, and writes down that it is going to be tried
-    /// where that has to be.
+    /// Decides whether a PIN may be sent that was not just typed in. Writes it down before, if necessary.
+    ///
+    /// Blocks while other processes log in, and for up to half the timeout until the next try is permitted.
     ///
     /// - Parameter look: Looks at the token again.
     func begin(
         _ remembered: PINPolicy.Remembered, for slot: Slot, look: () -> Slot?
     ) throws(CertificateProviderError) -> Outcome {
+        let start = ContinuousClock.now
+        let limit = start + (ModuleCalls.deadline.map { min(patience, ($0 - start) / 2) } ?? patience)
+        var (slot, earliest) = (slot, Date.distantPast)
+        while true {
+            let outcome = try take(remembered, &slot, at: max(now(), earliest), look)
+            guard case .refused(.wait(let time)) = outcome else { return outcome }
+            // The claim is free meanwhile, and a kill is no lost login.
+            guard pause(until: time, before: limit) else { return outcome }
+            slot = look() ?? slot
+            earliest = time
+        }
+    }
+
+    private func take(
+        _ remembered: PINPolicy.Remembered, _ slot: inout Slot, at time: Date, _ look: () -> Slot?
+    ) throws(CertificateProviderError) -> Outcome {
         let (pin, token) = (remembered.pin, slot.identity)
+        if ModuleEnd.isUnderWay { return .busy }
         if unwritten.withLock({ $0[token]?.contains(pin) ?? false }) { return .refused(.rejected) }
         var claim: RecordClaim?
         var obstacle: CertificateProviderError?
         var hasWaited = false
         do throws(CertificateProviderError) {
-            let turn = try records.turn(at: token, &hasWaited) { record in
-                let known = record.knowledge(of: pin, on: token)
-                return known.isRejected || known.isAccepted && known.unanswered == nil
-            }
-            switch turn {
+            switch try records.turn(at: token, &hasWaited, unless: { $0.knowledge(of: pin, on: token).isRight }) {
             case .mine(let own): claim = own
             case .known: break
             case .busy: return .busy
@@ -84,103 +97,95 @@ final class TriedPINs: Sendable {
         } catch {
             obstacle = error
         }
-        let slot = hasWaited ? look() ?? slot : slot
-        var attempt = try attempt(remembered, slot, claim)
-        switch verdict(on: attempt, slot) {
+        if hasWaited { slot = look() ?? slot }
+        var attempt = try attempt(remembered, slot, claim, at: time)
+        switch PINRule.verdict(on: attempt.known, attempt.count, now: time) {
         case .send: break
-        case .wait(let time):
-            guard wait(until: time) else { return .refused(.wait(until: time)) }
-            let verdict = PINRule.verdict(on: attempt.known, count(look() ?? slot), now: max(time, now()))
-            guard verdict == .send else { return .refused(verdict) }
         case .countedAsWrong:
             reject(attempt)
             return .refused(.rejected)
         case let verdict: return .refused(verdict)
         }
-        let isRight = attempt.known.isAccepted && attempt.known.unanswered == nil
         let isJustSeen = claim == nil && obstacle == nil
-        if isRight, isJustSeen || !slot.hasSeenWrongPIN { return .permitted(attempt) }
-        do throws(CertificateProviderError) {
-            if let obstacle { throw obstacle }
-            try mark(&attempt)
+        if attempt.known.isRight, isJustSeen || !attempt.count.isLow {
+            claim?.isInterrupted = true
             return .permitted(attempt)
-        } catch {
-            throw CertificateProviderError(
-                error.code,
-                "The configured PIN is not sent to the token, since it cannot be written down before. \(error.message)",
-                underlying: error)
         }
+        // What was known a moment ago has changed again.
+        if isJustSeen { return .busy }
+        if let obstacle { throw unwritable(obstacle) }
+        try write(next(attempt, at: time), pin, token)
+        attempt.isMarked = true
+        return .permitted(attempt)
     }
 
-    /// What is known of a PIN that is going to be tried.
+    /// Reads the record, and brings it up to date with the claim, the clock and the token's flags.
     private func attempt(
-        _ remembered: PINPolicy.Remembered, _ slot: Slot, _ claim: RecordClaim?
+        _ remembered: PINPolicy.Remembered, _ slot: Slot, _ claim: RecordClaim?, at time: Date
     ) throws(CertificateProviderError) -> Attempt {
         let (pin, token) = (remembered.pin, slot.identity)
         let record = try records[token]
         var known = record.knowledge(of: pin, on: token, isAccepted: remembered.isKnown)
-        let now = now()
         let stored = known.unanswered
         // Sent unwritten, by a process that was killed: only where the token showed no wrong PIN.
         if claim?.isInterrupted == true, known.isAccepted, !known.isRejected {
             let count = stored?.count ?? 0
             known.unanswered = .init(
-                count: count == .max ? .max : count + 1, last: now, wasCountLow: stored?.wasCountLow ?? false)
+                count: count == .max ? .max : count + 1, last: time, wasCountLow: stored?.wasCountLow ?? false)
         }
-        // The clock was set back: nobody waits until it has made up for that.
-        if let last = known.unanswered?.last, last > now { known.unanswered?.last = now }
-        let isShown = record.isCountShown(by: token) || !slot.hasSeenWrongPIN
-        if known.unanswered != stored || !isShown {
-            let isWritten = remember(token) { record in
-                if !isShown { record.setCountShown(by: token) }
-                if known.unanswered != stored { record.set(known.unanswered, for: pin, on: token) }
-            }
-            if isWritten { claim?.isInterrupted = false }
+        // The clock was set back: nothing waits until it has made up for that.
+        if let last = known.unanswered?.last, last > time { known.unanswered?.last = time }
+        let wasShown = record.isCountShown(by: token)
+        let count = slot.countOfWrongPINs(isShown: wasShown)
+        if count.isShown && !wasShown { remember(token) { $0.setCountShown(by: token) } }
+        if known.unanswered != stored {
+            try write(known.unanswered, pin, token)
+            claim?.isInterrupted = false
         }
         return Attempt(
-            token: token, pin: pin, isPersons: remembered.isPersons, claim: claim, known: known,
-            isNoted: record.isAccepted(pin, by: token), isCountLow: slot.hasSeenWrongPIN)
-    }
-
-    private func verdict(on attempt: Attempt, _ slot: Slot) -> PINRule.Verdict {
-        PINRule.verdict(on: attempt.known, count(slot), now: now())
-    }
-
-    private func count(_ slot: Slot) -> PINRule.Count {
-        let isShown = (try? records[slot.identity])?.isCountShown(by: slot.identity) ?? false
-        return slot.countOfWrongPINs(isShown: isShown)
+            token: token, pin: pin, isPersons: remembered.isPersons, claim: claim, known: known, count: count,
+            isNoted: record.isAccepted(pin, by: token))
     }
 
     /// Waits for a time that is near.
-    /// - Returns: Whether it was.
-    private func wait(until time: Date) -> Bool {
-        let limit = ModuleCalls.deadline.map { min(patience, ($0 - .now) / 2) } ?? patience
-        let delay = Duration.seconds(time.timeIntervalSince(now()))
-        guard delay <= limit else { return false }
-        let end = ContinuousClock.now + delay
-        while ContinuousClock.now < end { usleep(10_000) }
+    /// - Returns: Whether it is.
+    private func pause(until time: Date, before limit: ContinuousClock.Instant) -> Bool {
+        let end = ContinuousClock.now + .seconds(time.timeIntervalSince(now()))
+        guard end <= limit else { return false }
+        while ContinuousClock.now < end, !ModuleEnd.isUnderWay { usleep(10_000) }
         return true
     }
 
-    /// Writes down that a login without an answer is going to be made.
-    private func mark(_ attempt: inout Attempt) throws(CertificateProviderError) {
-        let unanswered = next(attempt)
-        try records.update(attempt.token) { [attempt] record throws(CertificateProviderError) in
-            record.set(unanswered, for: attempt.pin, on: attempt.token)
-            return true
+    /// Writes down the logins without an answer. No PIN is sent if that fails.
+    private func write(
+        _ unanswered: PINRule.Unanswered?, _ pin: SecretBytes, _ token: Slot.Identity
+    ) throws(CertificateProviderError) {
+        do throws(CertificateProviderError) {
+            try records.update(token) { record throws(CertificateProviderError) in
+                record.set(unanswered, for: pin, on: token)
+                return true
+            }
+        } catch {
+            throw unwritable(error)
         }
-        attempt.isMarked = true
     }
 
-    private func next(_ attempt: Attempt) -> PINRule.Unanswered {
+    private func unwritable(_ error: CertificateProviderError) -> CertificateProviderError {
+        CertificateProviderError(
+            error.code,
+            "The configured PIN is not sent to the token, since it cannot be written down before. \(error.message)",
+            underlying: error)
+    }
+
+    private func next(_ attempt: Attempt, at time: Date) -> PINRule.Unanswered {
         let count = attempt.known.unanswered?.count ?? 0
-        return .init(count: count == .max ? .max : count + 1, last: now(), wasCountLow: attempt.isCountLow)
+        return .init(count: count == .max ? .max : count + 1, last: time, wasCountLow: attempt.count.isLow)
     }
 
     /// The token has found the PIN right. The login does not depend on what can be remembered of it.
     func accept(_ attempt: Attempt) {
         attempt.claim?.isInterrupted = false
-        let isNews = !attempt.isNoted && !attempt.isPersons
+        let isNews = !attempt.isPersons && (!attempt.isNoted || attempt.claim?.isAwaited == true)
         guard attempt.isMarked || attempt.known.unanswered != nil || isNews else { return }
         remember(attempt.token) { record in
             // A PIN of a person is nowhere on this host, and nothing of it is to be.
@@ -196,7 +201,10 @@ final class TriedPINs: Sendable {
 
     /// The token has certainly not looked at the PIN, or has found nothing wrong with it.
     func takeBack(_ attempt: Attempt) {
-        guard attempt.isMarked else { return }
+        guard attempt.isMarked else {
+            attempt.claim?.isInterrupted = false
+            return
+        }
         remember(attempt.token) { $0.set(attempt.known.unanswered, for: attempt.pin, on: attempt.token) }
     }
 
@@ -204,9 +212,9 @@ final class TriedPINs: Sendable {
     func leaveUnanswered(_ attempt: Attempt) {
         // Written down already.
         guard !attempt.isMarked else { return }
-        let unanswered = next(attempt)
+        let unanswered = next(attempt, at: now())
         let isWritten = remember(attempt.token) { $0.set(unanswered, for: attempt.pin, on: attempt.token) }
-        if !isWritten { attempt.claim?.isInterrupted = true }
+        attempt.claim?.isInterrupted = !isWritten
     }
 
     /// The token is locked, which is no word on this PIN, unless it is what has locked the token: one that it has not

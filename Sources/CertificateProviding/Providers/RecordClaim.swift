@@ -1,26 +1,42 @@
 import Synchronization
 
-/// A record that is claimed: nobody else has its claim until this value goes, or its process ends.
+/// A record that is claimed: no other user has its claim until this value goes, or its process ends.
 public final class RecordClaim: Sendable {
-    private let giveBack: @Sendable (_ isInterrupted: Bool) -> Void
-    private let state: Atomic<Bool>
+    private let looksAwaited: @Sendable () -> Bool
+    private let note: @Sendable (_ isInterrupted: Bool) -> Void
+    private let state: Mutex<Bool>
 
-    /// For those who implement ``IdentityStorage``.
-    /// - Parameter giveBack: Called once, when the last user has let the claim go.
-    public init(isInterrupted: Bool, giveBack: @escaping @Sendable (_ isInterrupted: Bool) -> Void) {
-        self.state = Atomic(isInterrupted)
-        self.giveBack = giveBack
+    /// For those who implement ``IdentityStorage``. The claim is held for as long as the closures are.
+    /// - Parameters:
+    ///   - isInterrupted: What was noted last.
+    ///   - isAwaited: Says whether another user has asked for the claim in vain since this one has it.
+    ///   - note: Keeps what ``isInterrupted`` is set to. Called by one thread at a time.
+    public init(
+        isInterrupted: Bool, isAwaited: @escaping @Sendable () -> Bool,
+        note: @escaping @Sendable (_ isInterrupted: Bool) -> Void
+    ) {
+        self.state = Mutex(isInterrupted)
+        self.looksAwaited = isAwaited
+        self.note = note
     }
 
-    deinit { giveBack(isInterrupted) }
+    /// Whether another process, or another user in this one, waits for the claim. Not certain: one that waits may have
+    /// been unable to say so, and one that did may have gone.
+    public var isAwaited: Bool { looksAwaited() }
 
-    /// Whether a process was killed while it had the claim. Stays so, also for those who have it next, until somebody
-    /// who has found out what came of it says `false`.
+    /// Whether something is under way that the record does not tell of, or was when its process ended. Stays as it was
+    /// set, also for those who have the claim next, until one that has found out what came of it says `false`.
     ///
-    /// Survives the end of a process however that came, but not always a loss of power: what must not be lost then
-    /// belongs into the record.
+    /// Survives the end of a process however that came, as far as the disk permits, but not always a loss of power: what
+    /// must not be lost then belongs into the record.
     public var isInterrupted: Bool {
-        get { state.load(ordering: .acquiring) }
-        set { state.store(newValue, ordering: .releasing) }
+        get { state.withLock { $0 } }
+        set {
+            state.withLock { state in
+                guard state != newValue else { return }
+                state = newValue
+                note(newValue)
+            }
+        }
     }
 }

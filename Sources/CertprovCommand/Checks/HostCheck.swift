@@ -133,7 +133,7 @@ struct HostCheck {
             !list.failures.contains(where: { $0.code == error.code && $0.message == error.message }),
             !findings.contains(where: { $0.severity == .error && $0.detail == error.message })
         {
-            // What is stored is used until somebody asks for another.
+            // A stored identity is used until another one is asked for.
             let finding = failure(error, id, isSettled)
             findings.append(isSettled ? finding.asWarning : finding)
         }

@@ -1,17 +1,20 @@
 import Glibc
 
-/// What makes a ``RecordClaim`` hold between processes: a file that one of them has locked. Its one byte says whether
-/// somebody has the claim, or ended without giving it back.
+/// What makes a ``RecordClaim`` hold between processes: a file that one of them has locked. Its first byte says whether
+/// something is under way, or was when a process ended; its second byte, whether another process waits for the claim.
 ///
-/// The kernel gives the lock back when its holder dies, which no process's number shows across containers. The byte is
-/// not flushed, so that a claim costs no wait for the disk: it is there after the end of a process, and may be lost
-/// with the power.
+/// The kernel gives the lock back when its holder dies, which no process's number shows across containers. The bytes
+/// are not flushed, so that a claim costs no wait for the disk: they are there after the end of a process, and may be
+/// lost with the power.
 final class ClaimFile: Sendable {
     private static let prefix = ".claim-"
+    private static let interrupted: off_t = 0
+    private static let awaited: off_t = 1
     private let descriptor: Int32
     private let files: FileSystem
     private let isWritable: Bool
-    let wasInterrupted: Bool
+    /// As it was found.
+    let isInterrupted: Bool
 
     /// Returns `nil` while another one has the claim.
     init?(_ name: String, in directory: SafeDirectory, _ files: FileSystem) throws(SafeDirectory.Refusal) {
@@ -25,16 +28,19 @@ final class ClaimFile: Sendable {
             descriptor = existing
         }
         let code = Self.lock(descriptor)
-        var byte: UInt8 = 0
-        wasInterrupted = code == 0 && pread(descriptor, &byte, 1, 0) == 1 && byte != 0
+        isInterrupted = code == 0 && Self.byte(Self.interrupted, of: descriptor) ?? 0 != 0
         // From here on `deinit` closes it.
         self.descriptor = descriptor
         self.files = files
-        if code == EWOULDBLOCK { return nil }
+        if code == EWOULDBLOCK {
+            if !isAwaited { write(1, at: Self.awaited) }
+            return nil
+        }
         guard code == 0 else {
             throw SafeDirectory.Refusal(reason: "\(directory.path)/\(file) cannot be locked: \(errorText(code))")
         }
-        note(1)
+        // Those that still wait say so again. A file that is new gets its size now, since the disk may be full later.
+        if Self.byte(Self.awaited, of: descriptor) != 0 { write(0, at: Self.awaited) }
     }
 
     private static func lock(_ descriptor: Int32) -> Int32 {
@@ -46,12 +52,20 @@ final class ClaimFile: Sendable {
 
     deinit { close(descriptor) }
 
-    /// To be called once. The lock goes with the last user of this object.
-    func giveBack(isInterrupted: Bool) { if !isInterrupted { note(0) } }
+    /// Whether another process, or another thread, has tried to get the claim since this one has it.
+    var isAwaited: Bool { Self.byte(Self.awaited, of: descriptor) ?? 0 != 0 }
+
+    func note(isInterrupted: Bool) { write(isInterrupted ? 1 : 0, at: Self.interrupted) }
+
+    /// `nil` where there is none.
+    private static func byte(_ offset: off_t, of descriptor: Int32) -> UInt8? {
+        var byte: UInt8 = 0
+        return pread(descriptor, &byte, 1, offset) == 1 ? byte : nil
+    }
 
     /// As far as the disk permits.
-    private func note(_ value: UInt8) {
-        guard isWritable, lseek(descriptor, 0, SEEK_SET) == 0 else { return }
-        _ = withUnsafeBytes(of: value) { files.write(descriptor, $0) }
+    private func write(_ byte: UInt8, at offset: off_t) {
+        guard isWritable, lseek(descriptor, offset, SEEK_SET) == offset else { return }
+        _ = withUnsafeBytes(of: byte) { files.write(descriptor, $0) }
     }
 }

@@ -188,7 +188,7 @@ extension Card {
         kill(pid, SIGTERM)
     }
 
-    /// Whether somebody listens at the service's socket.
+    /// Whether a process listens at the service's socket.
     private static var isServed: Bool {
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
