@@ -57,7 +57,47 @@ struct CardTests {
         #expect(report.tlsVersion == version && report.clientAuthentication != .notRequested)
     }
 
+    /// Four tasks share a key.
+    @Test(arguments: [Card.Slot.authentication, .signature]) func manyTasksSignAtOnce(slot: Card.Slot) async throws {
+        let key = try await card.identity(slot).key
+        try await withThrowingTaskGroup(of: Bool.self) { tasks in
+            for _ in 0..<4 {
+                tasks.addTask {
+                    for _ in 0..<2 { guard try await key.signsValidly() else { return false } }
+                    return true
+                }
+            }
+            for try await isValid in tasks { #expect(isValid) }
+        }
+    }
+
     // MARK: PINs
+
+    /// The PIN is known afterwards, until the choice is forgotten.
+    @Test func aPersonTypesThePIN() async throws {
+        let provider = try card.provider(.authentication, hasPIN: false)
+        #expect(
+            await failure { _ = try await provider.getCertificate(NoUserInteraction()) }?.code == .interactionRequired)
+        let person = Person(Card.pin)
+        let identity = try await provider.getCertificate(person)
+        #expect(person.questions == ["PIN for the token '\(card.label)'"])
+        #expect(try await identity.key.signsValidly())
+        _ = try await provider.getCertificate(person)
+        #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
+        #expect(person.questions.count == 1)
+        try provider.deleteStoredCertificate()
+        let error = await failure { _ = try await identity.key.signsValidly() }
+        #expect(error?.code == .interactionRequired, "\(String(describing: error))")
+    }
+
+    /// A logout by another provider ends the login of all; the next signature logs in again.
+    @Test func aLogoutElsewhereDoesNotStopAService() async throws {
+        let identity = try await card.identity(.authentication)
+        let other = try card.provider(.authentication)
+        _ = try await other.getCertificate(NoUserInteraction())
+        try other.deleteStoredCertificate()
+        #expect(try await identity.key.signsValidly())
+    }
 
     @Test func aKeyThatNeedsNoPINGetsNone() async throws {
         let pins = try card.pins

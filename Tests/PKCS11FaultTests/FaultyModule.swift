@@ -134,24 +134,6 @@ final class FaultyModule: Sendable {
     }
 }
 
-/// Somebody who gives one PIN, as often as they are asked.
-final class Person: UserInteraction {
-    private let pin: String
-    private let asked = Mutex<[String]>([])
-
-    init(_ pin: String) { self.pin = pin }
-
-    var questions: [String] { asked.withLock { $0 } }
-    var timesAsked: Int { questions.count }
-
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        asked.withLock { $0.append(prompt) }
-        return SecretBytes(utf8: pin)
-    }
-
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { true }
-}
-
 extension IdentityKey {
     /// Signs with the first scheme, and says whether it was with this key.
     func signsValidly(_ scheme: SignatureScheme? = nil) async throws -> Bool {

@@ -12,7 +12,9 @@ import Testing
         let farm = try TokenFarm.shared()
         #expect(identity.certificateChain.map(\.isAuthority) == [false, true])
         #expect(identity.certificateChain.last == farm.authority.intermediate)
-        #expect(identity.provenance.provider == PKCS11TokenProvider.id && identity.provenance.alias == "p256")
+        #expect(
+            identity.provenance.provider == PKCS11TokenProvider.id
+                && identity.provenance.alias == module.kinds[0].rawValue)
         let stored = try #require(try provider.getStoredCertificate())
         #expect(stored.certificate == identity.certificate)
         // As after a restart.

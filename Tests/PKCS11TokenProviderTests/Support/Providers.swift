@@ -11,10 +11,13 @@ struct TokenSetup: Sendable {
     var storage: any IdentityStorage = InMemoryStorage()
     var log = RecordedLog()
 
-    /// The identity of a kind on a token, with its PIN in a file.
-    init(_ module: TestModule, _ token: TestToken = .main, _ kind: TestAuthority.KeyKind? = .p256, pin: PIN = .right)
-        throws
-    {
+    /// The identity of the module's first kind on a token, with its PIN in a file.
+    init(_ module: TestModule, _ token: TestToken = .main, pin: PIN = .right) throws {
+        try self.init(module, token, module.kinds[0], pin: pin)
+    }
+
+    /// The identity of a kind; of any, where it is nil.
+    init(_ module: TestModule, _ token: TestToken, _ kind: TestAuthority.KeyKind?, pin: PIN = .right) throws {
         try self.init(token: module.label(token), kind?.rawValue, in: module, pin: pin)
     }
 
@@ -47,26 +50,6 @@ struct TokenSetup: Sendable {
     }
 
     func identity() async throws -> Identity { try await provider().getCertificate(NoUserInteraction()) }
-}
-
-/// A person who answers every question alike, and is counted.
-final class Person: UserInteraction {
-    private let answer: String
-    private let heard = Mutex<[String]>([])
-
-    init(_ answer: String) { self.answer = answer }
-
-    var questions: [String] { heard.withLock { $0 } }
-
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        heard.withLock { $0.append(prompt) }
-        return SecretBytes(utf8: answer)
-    }
-
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
-        heard.withLock { $0.append(question) }
-        return true
-    }
 }
 
 /// What was logged.

@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import TestSupport
 import Testing
 
@@ -7,15 +8,24 @@ enum TestModule: String, CaseIterable, Sendable, CustomTestStringConvertible {
     case softhsm, nss, tpm
     /// SoftHSM again, in another process.
     case remote
+    /// In a process that ``OpencryptokiTests`` starts.
+    case opencryptoki
 
     var testDescription: String { rawValue }
 
+    /// The only one, in such a process.
+    static let only = ProcessInfo.processInfo.environment["CERTPROV_TEST_MODULE"].flatMap(Self.init)
+
     /// Those that are installed here.
-    static let installed = allCases.filter { module in
+    static let installed = (only.map { [$0] } ?? allCases.filter { $0 != .opencryptoki }).filter { module in
         [module.library, module == .tpm ? "/usr/bin/swtpm" : nil].allSatisfy { path in
             path.map { FileManager.default.fileExists(atPath: $0) } ?? true
         }
     }
+
+    /// Whether opencryptoki can have the namespaces that its daemon needs.
+    static let canRunOpencryptoki =
+        geteuid() == 0 && (try? Subprocess.run(["unshare", "--mount-proc", "--ipc", "--pid", "--fork", "true"])) != nil
 
     /// Those whose tokens are files of SoftHSM.
     static let softHSMs = installed.filter { $0 == .softhsm || $0 == .remote }
@@ -25,21 +35,24 @@ enum TestModule: String, CaseIterable, Sendable, CustomTestStringConvertible {
         case .softhsm, .remote: "/usr/lib/softhsm/libsofthsm2.so"
         case .nss: Self.systemLibrary("libsoftokn3.so")
         case .tpm: Self.systemLibrary("pkcs11/libtpm2_pkcs11.so")
+        case .opencryptoki: Self.systemLibrary("pkcs11/libopencryptoki.so")
         }
     }
 
-    /// The keys on its main token: all kinds that the module can sign with.
+    /// The keys on its main token: all kinds that the module can sign with. The other tokens have the first one.
     var kinds: [TestAuthority.KeyKind] {
         switch self {
         case .softhsm: TestAuthority.KeyKind.allCases
         case .nss, .remote: [.p256, .p384, .p521, .rsa2048]
         // As many keys as it has room for at a time, without a resource manager: three, with one to log in.
         case .tpm: [.p256]
+        case .opencryptoki: [.rsa2048]
         }
     }
 
-    /// The label of one of its tokens.
-    func label(_ token: TestToken) -> String { "\(rawValue)-\(token.rawValue)" }
+    /// The label of one of its tokens. A process has one token of opencryptoki: that of Debian 12 (3.8.1) mixes up the
+    /// objects of several.
+    func label(_ token: TestToken) -> String { self == .opencryptoki ? rawValue : "\(rawValue)-\(token.rawValue)" }
 
     private static func systemLibrary(_ name: String) -> String {
         let directories = ["x86_64-linux-gnu", "aarch64-linux-gnu"].map { "/usr/lib/\($0)/" }

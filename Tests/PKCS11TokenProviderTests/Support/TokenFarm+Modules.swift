@@ -28,7 +28,7 @@ extension TokenFarm {
             for token in TestToken.allCases {
                 let label = module.label(token)
                 try makeSoftHSMToken(label)
-                for (index, kind) in (token == .main ? module.kinds : [.p256]).enumerated() {
+                for (index, kind) in (token == .main ? module.kinds : [module.kinds[0]]).enumerated() {
                     try importKey(kind.rawValue, id: "0\(index + 1)", on: label)
                     try importCertificate(kind.rawValue, id: "0\(index + 1)", on: label)
                 }
@@ -132,24 +132,40 @@ extension TokenFarm {
             let tool = ["pkcs11-tool", "--module", TestModule.tpm.library, "--so-pin", Self.soPIN]
             try Subprocess.run(tool + ["--init-token", "--slot-index", String(slot), "--label", label])
             try Subprocess.run(tool + ["--init-pin", "--login", "--token-label", label, "--pin", Self.pin])
-            for (index, kind) in (token == .main ? TestModule.tpm.kinds : [.p256]).enumerated() {
-                let (id, name) = ("0\(index + 1)", "\(label)-\(kind.rawValue)")
-                try pkcs11Tool(
-                    .tpm, label, "--keypairgen", "--key-type", kind.toolName, "--id", id, "--label", kind.rawValue)
-                let publicKey = file(name + ".pub")
-                try pkcs11Tool(.tpm, label, "--read-object", "--type", "pubkey", "--id", id, "--output-file", publicKey)
-                let certificate = try authority.certify(
-                    Array(try Data(contentsOf: URL(filePath: publicKey))), as: kind.rawValue)
-                try write(certificate.derRepresentation, to: name + ".der")
-                try pkcs11Tool(
-                    .tpm, label, "--write-object", file(name + ".der"), "--type", "cert", "--id", id, "--label",
-                    kind.rawValue)
-            }
-            try importCertificate("intermediate", id: "f0", on: label, of: .tpm)
+            try makeKeys(on: token, of: .tpm)
         }
         // Some of the tools have left objects and sessions in it, for which it has little room.
         if let pid = Self.process(named: file("swtpm.pid")) { kill(pid, SIGKILL) }
         setenv("TPM2_PKCS11_TCTI", "swtpm:port=\(try startTPM())", 1)
+    }
+
+    /// In the namespaces that this process has for itself.
+    func makeOpencryptoki() throws {
+        let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().appending(path: "TokenHosts/opencryptoki").path
+        let module = TestModule.opencryptoki
+        try Subprocess.run([script, Self.pin, Self.soPIN, module.label(.main)])
+        try configure(module, "module: \(module.library)")
+        try makeKeys(on: .main, of: module)
+    }
+
+    /// Keys that are born in the token, and their certificates.
+    private func makeKeys(on token: TestToken, of module: TestModule) throws {
+        let label = module.label(token)
+        for (index, kind) in (token == .main ? module.kinds : [module.kinds[0]]).enumerated() {
+            let (id, name) = ("0\(index + 1)", "\(label)-\(kind.rawValue)")
+            try pkcs11Tool(
+                module, label, "--keypairgen", "--key-type", kind.toolName, "--id", id, "--label", kind.rawValue)
+            let publicKey = file(name + ".pub")
+            try pkcs11Tool(module, label, "--read-object", "--type", "pubkey", "--id", id, "--output-file", publicKey)
+            let certificate = try authority.certify(
+                Array(try Data(contentsOf: URL(filePath: publicKey))), as: kind.rawValue)
+            try write(certificate.derRepresentation, to: name + ".der")
+            try pkcs11Tool(
+                module, label, "--write-object", file(name + ".der"), "--type", "cert", "--id", id, "--label",
+                kind.rawValue)
+        }
+        try importCertificate("intermediate", id: "f0", on: label, of: module)
     }
 
     private func startTPM() throws -> Int {

@@ -8,9 +8,10 @@ import TestSupport
 /// Modules read their environment when they are initialised, and p11-kit keeps its configuration, so that both are set
 /// once, before the first module is loaded, and all tokens are there from then on.
 struct TokenFarm: Sendable {
-    static let pin = "tok3n-PIN-58"
-    static let wrongPIN = "tok3n-PIN-59"
-    static let soPIN = "tok3n-SO-12"
+    // opencryptoki takes 4 to 8 characters.
+    static let pin = "pin-tok8"
+    static let wrongPIN = "pin-tok9"
+    static let soPIN = "so-tok12"
 
     let path: String
     let authority: TestAuthority
@@ -42,6 +43,7 @@ struct TokenFarm: Sendable {
             case .nss: try makeNSS()
             case .tpm: try makeTPM()
             case .remote: try configure(module, "remote: |p11-kit remote \(module.library)")
+            case .opencryptoki: try makeOpencryptoki()
             }
         }
         try overrideConfiguration()

@@ -1,0 +1,23 @@
+public import CertificateProviding
+import Synchronization
+
+/// A person who answers every question alike, and is counted.
+public final class Person: UserInteraction {
+    private let answer: String
+    private let heard = Mutex<[String]>([])
+
+    public init(_ answer: String) { self.answer = answer }
+
+    public var questions: [String] { heard.withLock { $0 } }
+    public var timesAsked: Int { questions.count }
+
+    public func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+        heard.withLock { $0.append(prompt) }
+        return SecretBytes(utf8: answer)
+    }
+
+    public func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
+        heard.withLock { $0.append(question) }
+        return true
+    }
+}
