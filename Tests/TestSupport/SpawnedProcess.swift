@@ -114,6 +114,14 @@ public final class SpawnedProcess: Sendable {
         }
     }
 
+    /// Whether it has started processes that have not ended.
+    public var hasChildren: Bool {
+        let path = "/proc/\(pid)/task/\(pid)/children"
+        guard let descriptor = fopen(path, "re") else { return false }
+        defer { fclose(descriptor) }
+        return fgetc(descriptor) != EOF
+    }
+
     /// Sends a signal to the program, where it still runs.
     public func send(_ signal: Int32) { held.withLock { if $0.status == nil { kill(pid, signal) } } }
 
