@@ -9,14 +9,7 @@ import Testing
 
     init() throws {
         sandbox = try Sandbox()
-        try sandbox.write("1234\n", to: "pin")
-        let made = try sandbox.shell(
-            """
-            set -eu
-            openssl pkcs8 -topk8 -nocrypt -in $1/ec.key -outform der -out "$HOME/key"
-            openssl x509 -in $1/ec.pem -outform der -out "$HOME/certificate"
-            """, Fixtures.path(""))
-        try #require(made.status == 0, "\(made)")
+        try sandbox.makeFaultyToken()
     }
 
     private func certprov(_ arguments: String...) throws -> Output {

@@ -25,6 +25,18 @@ final class Sandbox: Sendable {
         ]
     }
 
+    /// Writes an identity and a PIN for the module whose faults tests command, which looks for them in `home`.
+    func makeFaultyToken() throws {
+        try write("1234\n", to: "pin")
+        let made = try shell(
+            """
+            set -eu
+            openssl pkcs8 -topk8 -nocrypt -in $1/ec.key -outform der -out "$HOME/key"
+            openssl x509 -in $1/ec.pem -outform der -out "$HOME/certificate"
+            """, Fixtures.path(""))
+        guard made.status == 0 else { throw RunnerError(description: "\(made)") }
+    }
+
     /// Runs the command to its end.
     @discardableResult
     func certprov(_ arguments: String..., with variables: [String: String] = [:]) throws -> Output {

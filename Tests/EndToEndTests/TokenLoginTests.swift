@@ -11,15 +11,8 @@ import Testing
 
     init() throws {
         sandbox = try Sandbox()
-        try sandbox.write("1234\n", to: "pin")
+        try sandbox.makeFaultyToken()
         try sandbox.write("9999\n", to: "wrong-pin")
-        let made = try sandbox.shell(
-            """
-            set -eu
-            openssl pkcs8 -topk8 -nocrypt -in $1/ec.key -outform der -out "$HOME/key"
-            openssl x509 -in $1/ec.pem -outform der -out "$HOME/certificate"
-            """, Fixtures.path(""))
-        try #require(made.status == 0, "\(made)")
     }
 
     private func arguments(_ command: String, pin: String? = "pin", module: String = library) -> [String] {

@@ -113,25 +113,12 @@ import Testing
     @Test(arguments: ["-tls1_2", "-tls1_3"]) func anEndDuringOurSignatureIsNoRefusal(version: String) async throws {
         let authority = try TestAuthority()
         let (shown, own) = (try authority.issue("server"), try authority.issue("client"))
-        let directory = try TemporaryDirectory()
-        try directory.write(Array(shown.certificate.pemRepresentation.utf8), to: "server.pem")
-        let key = try #require(shown.key as? any ExportableIdentityKey)
-        try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "server.key")
-        let server = try SpawnedProcess([
-            "openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", directory["server.pem"], "-key",
-            directory["server.key"], "-keyform", "DER", "-Verify", "1", version,
-        ])
-        var line = ""
-        while !line.hasPrefix("ACCEPT ") { line = try #require(server.readLine()) }
-        let port = try #require(line.split(separator: ":").last)
+        let server = try DemandingServer(shown, version)
         let slow = try Identity(
-            certificateChain: own.certificateChain, key: EndlessKey(publicKey: own.key.publicKey) { server.stop() },
+            certificateChain: own.certificateChain,
+            key: EndlessKey(publicKey: own.key.publicKey) { [process = server.process] in process.stop() },
             provenance: own.provenance)
-        let security = ServerConnection.Security(
-            trust: ServerTrust(
-                trustAnchors: .system, pins: [CertificatePin(shown.certificate)], isPinEnough: true),
-            credentials: try TLSCredentials(slow), now: { Date() })
-        let session = ServerSession(try #require(ServerURL("https://localhost:\(port)")), security, .none)
+        let session = server.session(presenting: try TLSCredentials(slow))
         let error = await #expect(throws: CertificateProviderError.self) {
             try await session.connect(before: .now() + .seconds(60))
         }
