@@ -25,6 +25,7 @@ import Testing
         let made = try host.certprov(
             ["keygen", "--subject", "CN=client,O=Example", "--key-type", test.keyType, "--out", request] + options)
         try #require(made.status == 0 && made.stderr.isEmpty, "\(made)")
+        #expect(try host.leftInTPM().isEmpty)
         let verified = try host.sandbox.run(["openssl", "req", "-verify", "-noout", "-in", request])
         #expect(verified.status == 0, "\(verified)")
         let fresh = try host.contents()
@@ -41,11 +42,19 @@ import Testing
         let chain = try issue(request, in: host.sandbox)
         let stored = try host.certprov(["store-certificate", chain] + options)
         #expect(stored.status == 0 && stored.stdout.contains("CN=client,O=Example"), "\(stored)")
+        #expect(try host.leftInTPM().isEmpty)
         #expect(try host.contents().kinds == ["certificate", "certificate", "private-key", "public-key"])
         try connect(host, trustedBy: Fixtures.path("ca.pem"), options)
 
         let deleted = try host.certprov(["delete", "--yes", "--set", "delete-objects=true"] + options)
         #expect(deleted.status == 0, "\(deleted)")
+        #expect(try host.leftInTPM().isEmpty)
+
+        // A key whose request cannot be written is destroyed again.
+        let unwritten = try host.certprov(
+            ["keygen", "--subject", "CN=client", "--key-type", test.keyType, "--out", "/proc/client.csr"] + options)
+        #expect(unwritten.status == 73, "\(unwritten)")
+        #expect(try host.leftInTPM().isEmpty)
         // The issuer's certificate may be others' issuer too.
         #expect(try host.contents().kinds == ["certificate"])
     }
@@ -66,11 +75,13 @@ import Testing
         let failing = try configure(host, server, test.keyType, label: "/fault-other-key")
         let failed = try host.certprov(["fetch", "--force"] + failing)
         #expect(failed.status != 0, "\(failed)")
+        #expect(try host.leftInTPM().isEmpty)
         #expect(try host.contents().ids == first.ids)
         try connect(host, trustedBy: authority, configuration)
 
         let renewed = try host.certprov(["fetch", "--force"] + configuration)
         #expect(renewed.status == 0, "\(renewed)")
+        #expect(try host.leftInTPM().isEmpty)
         // The server knows the client by the old key, which is there until the new certificate is.
         #expect(try server.requests().last?["operation"] as? String == "simplereenroll")
         let second = try host.contents()
@@ -79,6 +90,7 @@ import Testing
 
         let deleted = try host.certprov(["delete", "--yes"] + configuration)
         #expect(deleted.status == 0, "\(deleted)")
+        #expect(try host.leftInTPM().isEmpty)
         #expect(try host.contents().kinds == ["certificate"])
     }
 

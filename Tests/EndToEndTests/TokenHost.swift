@@ -158,6 +158,16 @@ final class TokenHost: Sendable {
         return Int(number, radix: 16)
     }
 
+    /// The keys and sessions that programs have left in a TPM without a resource manager.
+    func leftInTPM() throws -> [Substring] {
+        guard module == .tpm, let tpm = variables["TPM"] else { return [] }
+        return try ["handles-transient", "handles-loaded-session"].flatMap { kind in
+            let output = try sandbox.run(["tpm2_getcap", "-T", tpm, kind])
+            try #require(output.status == 0, "\(output)")
+            return output.stdout.split(separator: "\n")
+        }
+    }
+
     /// Has the TPM forget what processes have left in it that were killed: it has room for three keys and three sessions.
     /// With a resource manager, that does it.
     func clearTPM() throws {

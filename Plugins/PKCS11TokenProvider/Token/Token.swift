@@ -254,6 +254,14 @@ final class Token: Sendable {
         if let current = connection.withLock({ $0 }) { forget(current) }
     }
 
+    /// Logs out before a key is destroyed, where the module would leave it in the token's memory. The next call logs in
+    /// again, and so does every other user of the token in this process.
+    func unloadKeys() {
+        guard module.losesLoadedKeys, let current = connection.withLock({ $0 }) else { return }
+        current.logout(always: true)
+        forget(current)
+    }
+
     /// Ends a connection that is of no more use; the next call makes another.
     func forget(_ old: TokenConnection) {
         // Nobody connects anew before the old handles are closed: the module may give the same ones again.

@@ -106,13 +106,15 @@ final class TokenConnection: Sendable {
     static let searchWithoutLogin = CryptokiError(
         function: "C_FindObjects", code: CKR_SESSION_CLOSED, origin: .logout)
 
-    /// Logs the user out, where this connection logged them in.
-    func logout() {
+    /// Logs the user out.
+    ///
+    /// - Parameter always: Also where another part of the process logged them in.
+    func logout(always: Bool = false) {
         let isOwn = state.withLock { state in
             defer { state = State() }
             return state.isLoginOwn
         }
-        guard isOwn else { return }
+        guard isOwn || always else { return }
         try? sessions.withSession { session throws(CryptokiError) in session.logOut() }
     }
 

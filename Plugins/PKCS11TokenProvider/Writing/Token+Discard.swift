@@ -6,12 +6,15 @@ extension Token {
     ///
     /// - Throws: `notFound` when the token has no such key, `deleteFailed` naming what is left.
     func discard(_ key: TokenKey) throws(CertificateProviderError) {
+        unloadKeys()
         var isFound = false
         let failures = try write { connection, session throws(CryptokiError) -> [String] in
             let reader = TokenReader(session: session, slot: connection.slot)
             let privateKeys = try connection.findHidden(in: session) { () throws(CryptokiError) in
                 try reader.privateKeys(id: key.id).all { privateKey throws(CryptokiError) in
-                    try isPrivateHalf(privateKey, of: key.publicKey, connection, session)
+                    // A signature would load it again.
+                    if module.losesLoadedKeys, privateKey.showsPublicKey { return privateKey.mayBe(key.publicKey) }
+                    return try isPrivateHalf(privateKey, of: key.publicKey, connection, session)
                 }
             }
             guard let privateKeys else { throw TokenConnection.searchWithoutLogin }
@@ -48,6 +51,7 @@ extension Token {
     ///
     /// - Throws: `deleteFailed` naming what is left.
     func destroyAll(id: [UInt8]) throws(CertificateProviderError) {
+        unloadKeys()
         let failures = try write { connection, session throws(CryptokiError) -> [String] in
             // Without a login only the private key would not be there.
             let privateKeys = try connection.findHidden(in: session) { () throws(CryptokiError) in

@@ -26,7 +26,7 @@ extension Token {
                 var made: [CK_OBJECT_HANDLE] = []
                 do throws(CryptokiError) {
                     let templates = KeyPairTemplate.all(
-                        type, id: id, label: label, for: use, forbidsDecryption: !module.losesRefusedKeys)
+                        type, id: id, label: label, for: use, forbidsDecryption: !module.losesLoadedKeys)
                     let pair = try generate(templates, id: id, in: session)
                     made = [pair.privateKey, pair.publicKey]
                     return try key(pair, id: id, connection, session)
@@ -116,8 +116,9 @@ struct MadeKey: Sendable {
 }
 
 extension Module {
-    /// Whether a template with `CKA_DECRYPT` false costs memory of the token. tpm2-pkcs11 (seen in 1.9.0) makes the key in
-    /// the TPM, refuses it with `CKR_GENERAL_ERROR`, and leaves it loaded. A TPM without a resource manager has room
-    /// for three objects: the next attempt fails, and so does every login until the TPM is reset.
-    fileprivate var losesRefusedKeys: Bool { text(info.manufacturerID) == "tpm2-software.github.io" }
+    /// Whether a key that is refused or destroyed while it is loaded stays in the token's memory: tpm2-pkcs11 (seen in
+    /// 1.9.0) makes a key, then refuses its template (`CKA_DECRYPT` false) with `CKR_GENERAL_ERROR`; and it destroys a key
+    /// that has signed since the login. A TPM without a resource manager has room for three objects: then every login
+    /// fails until it is reset. A logout unloads them.
+    var losesLoadedKeys: Bool { text(info.manufacturerID) == "tpm2-software.github.io" }
 }
