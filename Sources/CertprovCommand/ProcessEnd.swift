@@ -18,6 +18,8 @@ enum ProcessEnd {
     /// Lets a signal that ends the process end the use of tokens before. That takes two seconds at most, and a second
     /// signal does not wait. One that is ignored, such as SIGHUP under nohup, stays ignored.
     static func catchSignals() {
+        // Swift's own handler takes SIGQUIT for a crash: it prints a backtrace and waits for a key, or goes on.
+        if !isIgnored(SIGQUIT) { signal(SIGQUIT, SIG_DFL) }
         // A semaphore and no pipe: that would get the number of a standard stream that is closed.
         guard sem_init(SignalWaiting.semaphore, 0, 0) == 0 else { return }
         var thread = pthread_t()
@@ -38,9 +40,7 @@ enum ProcessEnd {
         // Made before a handler needs it.
         SignalWaiting.number.store(0, ordering: .releasing)
         for number in [SIGHUP, SIGINT, SIGTERM] {
-            var former = sigaction()
-            sigaction(number, nil, &former)
-            guard unsafeBitCast(former.__sigaction_handler.sa_handler, to: Int.self) != ignoredHandler else { continue }
+            guard !isIgnored(number) else { continue }
             var action = sigaction()
             action.__sigaction_handler.sa_handler = { number in
                 // Only what is safe in a handler.
@@ -63,7 +63,12 @@ enum ProcessEnd {
         #endif
     }
 
-    private static var ignoredHandler: Int { unsafeBitCast(SIG_IGN, to: Int.self) }
+    private static func isIgnored(_ number: Int32) -> Bool {
+        var action = sigaction()
+        sigaction(number, nil, &action)
+        return unsafeBitCast(action.__sigaction_handler.sa_handler, to: Int.self)
+            == unsafeBitCast(SIG_IGN, to: Int.self)
+    }
 }
 
 /// What the handler tells the thread that waits. Global, since a handler is told nothing but the signal's number.

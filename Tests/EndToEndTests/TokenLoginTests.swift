@@ -89,6 +89,14 @@ import Testing
         #expect(pins == 1)
     }
 
+    /// It is for a command that is to end at once, and leave its memory in a file where that is wanted.
+    @Test func quittingEndsAtOnce() throws {
+        let process = try sandbox.start(arguments("fetch"), with: variables(["FAULTY_MODULE_LOGIN": "5000"]))
+        while pins == 0, !process.hasEnded { usleep(1000) }
+        process.kill(SIGQUIT)
+        #expect(process.wait().signal == SIGQUIT)
+    }
+
     /// Nor does the command's own timeout lose it.
     @Test func aTimeoutLeavesALoginItsAnswer() throws {
         let output = try sandbox.run(

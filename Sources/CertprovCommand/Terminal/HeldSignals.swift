@@ -38,11 +38,7 @@ enum HeldSignals {
         var signals = Set(numbers.prefix(max(0, count)).map(Int32.init))
         // Already continued: to stop now would be to wait for another SIGCONT.
         if signals.contains(SIGCONT) { signals.remove(SIGTSTP) }
-        for number in signals {
-            // Swift's own handler takes it for a crash, prints a backtrace and waits for a key.
-            if number == SIGQUIT { signal(number, SIG_DFL) }
-            raise(number)
-        }
+        for number in signals { raise(number) }
         ProcessEnd.leaveToSignal()
         return (try result.get(), signals)
     }
