@@ -61,11 +61,12 @@ CK_RV enter(const char *name) {
     }
     // In the meantime others may come and go.
     if (state.uses_mutex && state.mutex && strcmp(name, "C_Initialize") != 0) {
+        int forgets = function->forgets_mutex;
+        function->forgets_mutex = 0;
         pthread_mutex_unlock(&state.lock);
         state.lock_mutex(state.mutex);
-        if (!function->forgets_mutex) state.unlock_mutex(state.mutex);
+        if (!forgets) state.unlock_mutex(state.mutex);
         pthread_mutex_lock(&state.lock);
-        function->forgets_mutex = 0;
     }
     struct fault *fault = &function->failure;
     if (fault->count > 0 && fault->skip > 0) {
