@@ -122,16 +122,31 @@ import Testing
         }
     }
 
-    /// It was sent unwritten, and the token has shown what it is since.
-    @Test func aPINThatWasChangedIsCountedOnceWhereTheTokenShowsIt() async throws {
+    /// It may be another PIN that the token has counted. The answer says it, and the last try is a person's.
+    @Test(arguments: [CKF_USER_PIN_COUNT_LOW, CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY])
+    func aPINThatWasRightIsTriedOnceMoreWhereTheTokenShowsAWrongOne(flags: UInt) async throws {
         var storage = InMemoryStorage()
         #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
         storage = try await kill(pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN)
-        for _ in 0..<3 {
-            let result = try await run(
-                pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN, flags: CKF_USER_PIN_COUNT_LOW)
-            #expect(result == (.pinIncorrect, 0))
+        guard flags == CKF_USER_PIN_COUNT_LOW else {
+            let result = try await run(pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN, flags: flags)
+            #expect(result == (.pinFinalTry, 0))
+            return
         }
+        for pins: UInt32 in [1, 0, 0] {
+            let result = try await run(
+                pin: FaultyModule.pin, on: storage, tokenPIN: Self.changedPIN, flags: flags)
+            #expect(result == (.pinIncorrect, pins))
+        }
+    }
+
+    /// A passing fault, and a person who mistypes their PIN elsewhere.
+    @Test func aPINThatIsRightOutlivesAWrongOneOfAnother() async throws {
+        let storage = InMemoryStorage()
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
+        let later = try await kill(pin: FaultyModule.pin, on: storage)
+        #expect(try await run(pin: FaultyModule.pin, on: later, flags: CKF_USER_PIN_COUNT_LOW) == (nil, 1))
+        #expect(try await run(pin: FaultyModule.pin, on: later) == (nil, 1))
     }
 
     /// The power goes each time: only the token knows that something was sent.

@@ -57,8 +57,10 @@ enum PINRule {
         if count.isFinal { return .finalTry }
         if pin.isRejected { return .rejected }
         guard let unanswered = pin.unanswered else { return .send }
+        // It may be another PIN that the token has counted: one that was right is not given up for that.
+        if pin.isAccepted { return wait(backoff(unanswered), now) }
         if count.isLow, !unanswered.wasCountLow { return .countedAsWrong }
-        if pin.isAccepted || count.isShown && !count.isLow { return wait(backoff(unanswered), now) }
+        if count.isShown && !count.isLow { return wait(backoff(unanswered), now) }
         // It conceals its count, or shows no more than it did before.
         if unanswered.count < 2 { return .send }
         return wait(unanswered.last + day, now)

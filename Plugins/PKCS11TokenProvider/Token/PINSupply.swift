@@ -188,7 +188,7 @@ extension CryptokiError {
         }
         return [
             CKR_PIN_EXPIRED, CKR_USER_PIN_NOT_INITIALIZED, CKR_USER_TYPE_INVALID, CKR_USER_TOO_MANY_TYPES,
-            CKR_USER_ANOTHER_ALREADY_LOGGED_IN, CKR_FUNCTION_NOT_SUPPORTED, CKR_FUNCTION_CANCELED,
+            CKR_USER_ANOTHER_ALREADY_LOGGED_IN, CKR_FUNCTION_NOT_SUPPORTED,
             CKR_CRYPTOKI_NOT_INITIALIZED,
             // Of the moment that the function was called in (PKCS#11, section 5.1). By CKR_SESSION_HANDLE_INVALID modules
             // also mean that the session has ended in the middle of it.
