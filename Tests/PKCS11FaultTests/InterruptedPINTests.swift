@@ -101,6 +101,14 @@ import Testing
         }
     }
 
+    /// Another login has set the count back.
+    @Test func aRightPINWorksAgainOnceTheTokenShowsNoWrongOne() async throws {
+        let storage = try await kill(pin: FaultyModule.pin, on: InMemoryStorage())
+        let first = try await run(pin: FaultyModule.pin, on: storage, flags: CKF_USER_PIN_COUNT_LOW)
+        #expect(first == (.pinIncorrect, 0))
+        #expect(try await run(pin: FaultyModule.pin, on: storage) == (nil, 1))
+    }
+
     @Test func aPersonSettlesIt() async throws {
         var storage = InMemoryStorage()
         for _ in 0..<2 { storage = try await kill(pin: FaultyModule.pin, on: storage) }

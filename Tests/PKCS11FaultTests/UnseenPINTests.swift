@@ -112,6 +112,16 @@ import Testing
         #expect(module.control.pins() == sent)
     }
 
+    /// The token has looked at the PIN, and its user is not logged in.
+    @Test func aLoginThatIsThereAlreadyAndIsNotCostsOneTry() async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.lose("C_Login", 100, CKR_USER_ALREADY_LOGGED_IN)
+        let provider = try module.provider(pin: "9999")
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
+        #expect(await provider.listIdentities().failures.map(\.code) == [.pinIncorrect])
+        #expect(module.control.pins() == 1)
+    }
+
     /// A key that asks each time, and a module that says that it has been answered.
     @Test func aConfirmationThatWasMadeIsOne() async throws {
         let module = try FaultyModule()

@@ -70,7 +70,13 @@ struct PINPolicy: Sendable {
                 "The last logins to the token '\(token)' got no answer, so it is not known whether the configured PIN is "
                     + "right. The next try is permitted at \(time.formatted(.iso8601)); to try before, log in by hand "
                     + "(pin-source=prompt).")
-        case .rejected, .countedAsWrong, .send:
+        case .countedAsWrong:
+            CertificateProviderError(
+                .pinIncorrect,
+                "The token '\(token)' has counted a wrong PIN since the last login with the configured PIN, which got no "
+                    + "answer. It is not sent as long as the token shows that; correct 'pin-source', or log in once by hand "
+                    + "(pin-source=prompt).")
+        case .rejected, .send:
             CertificateProviderError(
                 .pinIncorrect,
                 "The token '\(token)' has rejected the configured PIN before, and it is not sent again; correct "

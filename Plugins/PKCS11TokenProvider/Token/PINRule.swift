@@ -44,7 +44,7 @@ enum PINRule {
         case wait(until: Date)
         /// The token has rejected the PIN before.
         case rejected
-        /// The token has counted a wrong PIN since the login that had no answer: that was it.
+        /// The token has counted a wrong PIN since the login that had no answer: probably this one.
         case countedAsWrong
         /// One try is left, which is a person's.
         case finalTry

@@ -288,7 +288,14 @@ final class Token: Sendable {
                 guard slot.id == connection.slot.id else { return false }
                 try pins.login(slot, given: pin, now: { try? self.present() }) {
                     pin throws(CryptokiError) in
-                    do throws(CryptokiError) { return try connection.login(pin) } catch { throw specific(error) }
+                    do throws(CryptokiError) {
+                        let isProven = try connection.login(pin)
+                        // Said to be logged in already, and is not. Sent again and again, a wrong PIN would lock the token.
+                        if !isProven, !pins.isProven, connection.hasLostLogin {
+                            throw CryptokiError(function: "C_Login", code: CKR_USER_ALREADY_LOGGED_IN)
+                        }
+                        return isProven
+                    } catch { throw specific(error) }
                 }
                 return true
             }

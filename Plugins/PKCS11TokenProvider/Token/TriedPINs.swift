@@ -101,9 +101,6 @@ final class TriedPINs: Sendable {
         var attempt = try attempt(remembered, slot, claim, at: time)
         switch PINRule.verdict(on: attempt.known, attempt.count, now: time) {
         case .send: break
-        case .countedAsWrong:
-            reject(attempt)
-            return .refused(.rejected)
         case let verdict: return .refused(verdict)
         }
         let isJustSeen = claim == nil && obstacle == nil
