@@ -18,6 +18,14 @@ import Testing
     @Test(.enabled(if: TokenHost.runsOpencryptoki, TokenHost.whyNoOpencryptoki))
     func anIdentityIsEnrolledRenewedAndDestroyedOnOpencryptoki() async throws { try await enrol(.opencryptoki) }
 
+    /// Also where nothing else in the process has loaded p11-kit's configuration.
+    @Test func aPathAndAConfiguredNameMayMeanOneModule() throws {
+        let host = try TokenHost(.softhsm)
+        let options = host.options(pin: host.pin) + ["--set", "module-path=/usr/lib/softhsm/libsofthsm2.so"]
+        let output = try host.certprov(["list"] + options)
+        #expect(output.status == 0, "\(output)")
+    }
+
     /// Key, request, certificate beside the key, mutual TLS, deletion.
     private func liveByHand(_ test: TokenHost.Case) throws {
         let host = try TokenHost(test.module)

@@ -26,11 +26,18 @@ enum ModuleLoader {
             }
             handles = ModuleHandles(.list(list))
         }
-        var modules: [WantedModule] = []
-        for functions in handles.functions {
-            let name = string(p11_kit_module_get_name(functions)) ?? path ?? "unnamed"
-            guard isWanted(functions, name, uri) else { continue }
-            modules.append(WantedModule(functions, name: name, owner: handles, timeout: timeout))
+        func wanted() -> [WantedModule] {
+            handles.functions.compactMap { functions in
+                let name = string(p11_kit_module_get_name(functions)) ?? path ?? "unnamed"
+                guard isWanted(functions, name, uri) else { return nil }
+                return WantedModule(functions, name: name, owner: handles, timeout: timeout)
+            }
+        }
+        var modules = wanted()
+        // p11-kit knows a library by its configured name only while the configuration is loaded.
+        if modules.isEmpty, path != nil, let list = p11_kit_modules_load(nil, 0) {
+            let configured = ModuleHandles(.list(list))
+            modules = withExtendedLifetime(configured) { wanted() }
         }
         if modules.isEmpty, let name = uri.moduleName?.withVisibleControls {
             if let path = path?.withVisibleControls {
