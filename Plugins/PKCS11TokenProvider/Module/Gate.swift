@@ -24,13 +24,13 @@ final class Gate: Sendable {
 
     /// Calls `body` when no other caller is inside, and lets none in before its end. One at a time.
     ///
-    /// - Returns: `nil` if a caller has stayed inside for longer than `patience`, or the gate is shut.
+    /// - Returns: `nil` if a caller has stayed inside for longer than `timeout`, or the gate is shut.
     func close<T, Failure: Error>(
-        patience: Duration, _ body: () throws(Failure) -> T
+        timeout: Duration, _ body: () throws(Failure) -> T
     ) throws(Failure) -> T? {
         inside.add(Self.closed, ordering: .acquiringAndReleasing)
         defer { inside.subtract(Self.closed, ordering: .acquiringAndReleasing) }
-        guard isEmpty(by: .now + patience), !isShut.load(ordering: .acquiring) else { return nil }
+        guard isEmpty(by: .now + timeout), !isShut.load(ordering: .acquiring) else { return nil }
         return try body()
     }
 

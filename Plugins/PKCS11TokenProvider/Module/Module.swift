@@ -82,7 +82,7 @@ final class Module: Sendable {
         guard error.endsConnection, library.isRemote || error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
         let isStarted = try starting.withLock { _ throws(CryptokiError) in
             guard self.generation == generation else { return true }
-            return try startAgain(patience: Self.patience)
+            return try startAgain(timeout: Self.timeout)
         }
         guard isStarted else { throw error }
     }
@@ -109,10 +109,10 @@ final class Module: Sendable {
             recent.removeAll { ContinuousClock.now - $0 >= .seconds(1) }
             guard recent.count < Self.startsPerSecond else { return false }
             defer { recent.append(.now) }
-            let isStarted = try operations.close(patience: Self.patienceForOthers) { () throws(CryptokiError) in
+            let isStarted = try operations.close(timeout: Self.timeoutForOthers) { () throws(CryptokiError) in
                 // What was waited for may have been a login.
                 guard tokensInUse(of: present).isEmpty else { return false }
-                return try startAgain(patience: Self.patienceForOthers)
+                return try startAgain(timeout: Self.timeoutForOthers)
             }
             return isStarted ?? false
         }
@@ -127,14 +127,14 @@ final class Module: Sendable {
     private static let startsPerSecond = 3
 
     /// For how long calls that are inside the module are waited for before it is started again.
-    private static let patience = Duration.seconds(2)
-    private static let patienceForOthers = Duration.milliseconds(100)
+    private static let timeout = Duration.seconds(2)
+    private static let timeoutForOthers = Duration.milliseconds(100)
 
     /// Starts the module again, when no call is inside it and none begins. Called with `starting` locked.
     ///
     /// - Returns: Whether that came to pass in time.
-    private func startAgain(patience: Duration) throws(CryptokiError) -> Bool {
-        try calls.close(patience: patience) { () throws(CryptokiError) in
+    private func startAgain(timeout: Duration) throws(CryptokiError) -> Bool {
+        try calls.close(timeout: timeout) { () throws(CryptokiError) in
             library.finalize()
             open.withLock { $0 = OpenSessions() }
             // Also where it does not start: what was got before is worthless.

@@ -35,7 +35,7 @@ enum ModuleLoader {
         }
         var modules = wanted()
         // p11-kit knows a library by its configured name only while the configuration is loaded.
-        if modules.isEmpty, path != nil, let list = p11_kit_modules_load(nil, 0) {
+        if modules.isEmpty, path != nil, uri.moduleName != nil, let list = p11_kit_modules_load(nil, 0) {
             let configured = ModuleHandles(.list(list))
             modules = withExtendedLifetime(configured) { wanted() }
         }

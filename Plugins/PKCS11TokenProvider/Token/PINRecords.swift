@@ -15,7 +15,7 @@ struct PINRecords: Sendable {
     private static let pause: useconds_t = 2000
     /// In microseconds, where the record is read each time.
     private static let longPause: useconds_t = 20_000
-    /// What is left of a caller's time for its error.
+    /// The part of the caller's time that remains for its error.
     private static let reserve = Duration.milliseconds(250)
 
     enum Turn {

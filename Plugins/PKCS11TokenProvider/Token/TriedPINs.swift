@@ -17,7 +17,7 @@ final class TriedPINs: Sendable {
     private let records: PINRecords
     private let now: @Sendable () -> Date
     /// The longest wait for the time from which on a PIN may be sent.
-    private let patience: Duration
+    private let longestDelay: Duration
     private let logger: Logger
     /// The wrong ones that could not be written down, which this process at least does not send again.
     private let unwritten = Mutex<[Slot.Identity: [SecretBytes]]>([:])
@@ -28,7 +28,7 @@ final class TriedPINs: Sendable {
     ) {
         self.records = PINRecords(storage: storage, timeout: timeout)
         self.now = now
-        self.patience = timeout / 2
+        self.longestDelay = timeout / 2
         self.logger = logger
     }
 
@@ -67,12 +67,12 @@ final class TriedPINs: Sendable {
         _ remembered: PINPolicy.Remembered, for slot: Slot, look: () -> Slot?
     ) throws(CertificateProviderError) -> Outcome {
         let start = ContinuousClock.now
-        let limit = start + (ModuleCalls.deadline.map { min(patience, ($0 - start) / 2) } ?? patience)
+        let limit = start + (ModuleCalls.deadline.map { min(longestDelay, ($0 - start) / 2) } ?? longestDelay)
         var (slot, earliest) = (slot, Date.distantPast)
         while true {
             let outcome = try take(remembered, &slot, at: max(now(), earliest), look)
             guard case .refused(.wait(let time)) = outcome else { return outcome }
-            // The claim is free meanwhile, and a kill is no lost login.
+            // The claim is free meanwhile, so that a kill does not count as a login.
             guard pause(until: time, before: limit) else { return outcome }
             slot = look() ?? slot
             earliest = time
@@ -108,7 +108,7 @@ final class TriedPINs: Sendable {
             claim?.isInterrupted = true
             return .permitted(attempt)
         }
-        // What was known a moment ago has changed again.
+        // The record has changed again since.
         if isJustSeen { return .busy }
         if let obstacle { throw unwritable(obstacle) }
         try write(next(attempt, at: time), pin, token)

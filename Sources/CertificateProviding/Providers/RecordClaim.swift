@@ -8,7 +8,7 @@ public final class RecordClaim: Sendable {
 
     /// For those who implement ``IdentityStorage``. The claim is held for as long as the closures are.
     /// - Parameters:
-    ///   - isInterrupted: What was noted last.
+    ///   - isInterrupted: The value that was noted last.
     ///   - isAwaited: Says whether another user has asked for the claim in vain since this one has it.
     ///   - note: Keeps what ``isInterrupted`` is set to. Called by one thread at a time.
     public init(

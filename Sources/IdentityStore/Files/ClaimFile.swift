@@ -1,6 +1,6 @@
 import Glibc
 
-/// What makes a ``RecordClaim`` hold between processes: a file that one of them has locked. Its first byte says whether
+/// A ``RecordClaim`` between processes: a file that one of them has locked. Its first byte says whether
 /// something is under way, or was when a process ended; its second byte, whether another process waits for the claim.
 ///
 /// The kernel gives the lock back when its holder dies, which no process's number shows across containers. The bytes
