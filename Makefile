@@ -20,6 +20,7 @@ TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtp
 ENROLMENT_PACKAGES := scep python3-openssl python3-oauthlib strongswan-pki libstrongswan-standard-plugins libstrongswan-extra-plugins
 TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 strace systemd util-linux $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
 INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
+PACKAGE_PACKAGES := $(BUILD_PACKAGES) python3 openssl debootstrap
 BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev $(ENROLMENT_PACKAGES)
 
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
@@ -29,10 +30,13 @@ STATIC := .build/static
 # at each start.
 RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC) -Xlinker --no-export-dynamic
 
-.PHONY: help demo smoke example test lint build install uninstall fuzz sanitize bench simulation clean toolchain
+# The packages that stand on this one are built in its folder: what they have in common is compiled once.
+ONE_FOLDER := --scratch-path "$(CURDIR)/.build"
+
+.PHONY: help demo smoke example test check soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: packages-DEMO toolchain ## Build, make a throw-away identity, and use it for a mutual-TLS request
 	$(SWIFT) build --product certprov
@@ -44,24 +48,60 @@ smoke: packages-DEMO build ## The demonstration with the release build
 	@Scripts/demo "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
 example: packages-DEMO toolchain ## Run the example service: two processes, mutual TLS, a renewal
-	@SWIFT="$(SWIFT)" Examples/MutualTLSService/run
+	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(CURDIR)/.build" Examples/MutualTLSService/run
 
 test: packages-TEST toolchain ## Build and run all tests
 	$(SWIFT) build --build-tests
-	# The tests' EST server first: what it accepts proves something only where others find it right.
+	@$(MAKE) --no-print-directory --jobs 4 --keep-going --output-sync=target TESTS='$(TESTS)' $(SUITES)
+
+check: packages-TEST toolchain lint ## Lint, build, and run the tests that take milliseconds
+	$(SWIFT) build --build-tests
+	CERTPROV_TEST_LENGTH=quick $(MAKE) --no-print-directory test-rooms
+
+soak: packages-TEST toolchain ## All tests with their loops at full length, and the sanitizers: hours
+	CERTPROV_TEST_LENGTH=soak $(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory sanitize fuzz
+
+# The suites, each in a process of its own: most of their time they wait for other processes, so that several run at a time,
+# the long ones first. And PKCS#11 modules find their tokens by environment variables, which they read once.
+SUITES := test-card test-token-command test-command test-enrolment test-server test-rooms test-token-faults test-token-keys \
+    test-tokens
+TOKEN_COMMAND := EndToEndTests\.(Token|Module|WrongPIN|LoginFault|Keygen|NoisyModule|ReaderService)
+TESTS = $(shell $(SWIFT) build --show-bin-path)/certprovPackageTests.xctest --testing-library swift-testing
+.PHONY: $(SUITES)
+
+# There is one smart card, and one service for readers, on a host.
+test-card:
+	$(TESTS) --filter 'PKCS11CardTests\.'
+
+test-token-command:
+	$(TESTS) --filter '$(TOKEN_COMMAND)'
+
+test-command:
+	$(TESTS) --filter 'EndToEndTests\.' --skip '$(TOKEN_COMMAND)'
+
+test-enrolment:
+	$(TESTS) --filter 'RemoteMDMProviderTests\.'
+
+# What the tests' EST server accepts proves something only where others find it right.
+test-server:
 	Tests/EnrolmentServer/check-with-pki
-	$(SWIFT) test --skip-build --skip 'EndToEndTests|PKCS11|RemoteMDM'
-	# By itself, since its servers are processes that want the processor too.
-	$(SWIFT) test --skip-build --filter RemoteMDMProviderTests
-	# In a process for each: PKCS#11 modules find their tokens by environment variables, which they read once.
-	$(SWIFT) test --skip-build --filter PKCS11TokenProviderTests
-	# There is one smart card, and one service for readers, on a host.
-	$(SWIFT) test --skip-build --filter PKCS11CardTests
-	# One after the other: OpenSC's tools look at what is written, and SoftHSM fails now and then where several write.
-	$(SWIFT) test --skip-build --no-parallel --filter PKCS11KeyGenerationTests
-	$(SWIFT) test --skip-build --filter PKCS11FaultTests
-	# Apart from the others: these tests wait for processes, and would keep all threads of Swift's tasks waiting.
-	$(SWIFT) test --skip-build --filter EndToEndTests
+
+test-rooms:
+	$(TESTS) --skip 'EndToEndTests\.|PKCS11|RemoteMDMProviderTests\.'
+
+test-token-faults:
+	$(TESTS) --filter 'PKCS11FaultTests\.'
+
+# One after the other: OpenSC's tools look at what is written, and SoftHSM fails now and then where several write.
+test-token-keys:
+	$(TESTS) --no-parallel --filter 'PKCS11KeyGenerationTests\.'
+
+test-tokens:
+	$(TESTS) --filter 'PKCS11TokenProviderTests\.'
+
+package-test: packages-PACKAGE build ## Install into an empty root, use what is there, and remove it
+	Scripts/package-test "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
 lint: toolchain ## Check the formatting
 	$(SWIFT) format lint --strict --recursive Package.swift Sources Plugins Tests Examples Benchmarks
@@ -86,9 +126,16 @@ sanitize: packages-TEST toolchain ## Run the tests of the PKCS#11 room under the
 	SWIFT="$(SWIFT)" Scripts/sanitize address
 
 bench: packages-BENCH build ## Measure against named peers; prints ratios
-	$(SWIFT) build --package-path Benchmarks -c release
-	@Benchmarks/run "$$($(SWIFT) build $(RELEASE) --show-bin-path)" \
-	    --in-process "$$($(SWIFT) build --package-path Benchmarks -c release --show-bin-path)"
+	$(SWIFT) build $(RELEASE) --package-path Benchmarks $(ONE_FOLDER)
+	@bin=$$($(SWIFT) build $(RELEASE) --show-bin-path) && Benchmarks/run "$$bin" --in-process "$$bin"
+
+# Compiled only, for the gate.
+benchmarks:
+	$(SWIFT) build --package-path Benchmarks $(ONE_FOLDER)
+
+without-traits:
+	$(SWIFT) build --disable-default-traits --product certprov
+	$(SWIFT) build --disable-default-traits --product certprov-full
 
 simulation: packages-BUILD toolchain ## Draw what 100,000 hosts that renew ask of a server, as SVG into SIMULATION
 	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
@@ -96,7 +143,7 @@ simulation: packages-BUILD toolchain ## Draw what 100,000 hosts that renew ask o
 	@"$$($(SWIFT) build $(RELEASE) --show-bin-path)/RenewalSimulation" $(SIMULATION)
 
 clean: ## Remove everything that was built
-	rm -rf .build Examples/*/.build Benchmarks/.build
+	rm -rf .build Examples/.build Benchmarks/.build
 
 toolchain:
 	@Scripts/require-swift $(SWIFT)

@@ -44,7 +44,10 @@ import Testing
         "CN = back\\\\slash", "CN = \"quote \\\" here\"", "O = one\n+OU = two\n+CN = three",
     ]
 
-    @Test(arguments: subjects, ["utf8only", "nombstr", "default"]) func writesNamesAsRFC4514(
+    @Test(
+        .enabled(if: TestLength.hasSeconds, "it takes seconds"),
+        arguments: subjects, ["utf8only", "nombstr", "default"])
+    func writesNamesAsRFC4514(
         subject: String, mask: String
     ) throws {
         // Without UTF-8 there are only the older types, which do not have every character.

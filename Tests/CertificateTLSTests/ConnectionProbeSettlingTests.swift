@@ -44,13 +44,15 @@ import Testing
     }
 
     /// The handshake was in time, and a refusal would have been.
-    @Test func theDeadlineEndsTheListening() async throws {
+    @Test(.enabled(if: TestLength.hasSeconds, "it takes seconds"))
+    func theDeadlineEndsTheListening() async throws {
         let report = try await run(settlingTime: .seconds(60), deadline: .seconds(2))
         #expect(report.clientAuthentication == .unopposed)
     }
 
     /// The handshake was in time, but a refusal would not have been.
-    @Test func aDeadlineBeforeTheVerdictIsNoConsent() async throws {
+    @Test(.enabled(if: TestLength.hasSeconds, "it takes seconds"))
+    func aDeadlineBeforeTheVerdictIsNoConsent() async throws {
         await expect(.timedOut, "completed the TLS handshake") {
             try await run(before: { [Delay(.milliseconds(1500))] }, deadline: .milliseconds(2400))
         }

@@ -72,7 +72,10 @@ import Testing
         #expect(credentials.current.identity.fingerprint == last)
     }
 
-    @Test(arguments: Version.allCases) func aServerChangesItsIdentity(version: Version) async throws {
+    @Test(
+        .enabled(if: TestLength.hasSeconds, "it takes seconds"),
+        arguments: Version.allCases)
+    func aServerChangesItsIdentity(version: Version) async throws {
         let authority = try authority.get()
         let identities = try Self.succession()
         let credentials = RotatingTLSCredentials(try TLSCredentials(identities[0]))
@@ -93,7 +96,10 @@ import Testing
         }
     }
 
-    @Test(arguments: Version.allCases) func aClientChangesItsIdentity(version: Version) async throws {
+    @Test(
+        .enabled(if: TestLength.hasSeconds, "it takes seconds"),
+        arguments: Version.allCases)
+    func aClientChangesItsIdentity(version: Version) async throws {
         let authority = try authority.get()
         let identities = try Self.succession()
         let credentials = RotatingTLSCredentials(try TLSCredentials(identities[0]))
@@ -111,7 +117,8 @@ import Testing
         }
     }
 
-    @Test func anHTTPClientChangesItsIdentity() async throws {
+    @Test(.enabled(if: TestLength.hasSeconds, "it takes seconds"))
+    func anHTTPClientChangesItsIdentity() async throws {
         let authority = try authority.get()
         let identities = try Self.succession()
         let credentials = RotatingTLSCredentials(try TLSCredentials(identities[0]))

@@ -1,11 +1,12 @@
 import Foundation
 import Glibc
 import Synchronization
+import TestSupport
 import Testing
 
 /// Several processes use one store and one directory at once.
 @Suite struct ConcurrencyTests {
-    private static let rounds = 1000
+    private static let rounds = TestLength.rounds(200, soak: 2000)
     private static let subjects = ["CN=identity-a", "CN=identity-b"]
     private let sandbox: Sandbox
 

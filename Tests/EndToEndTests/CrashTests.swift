@@ -1,10 +1,11 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 /// A process that is killed at any moment leaves the old identity or the new one, whole.
 @Suite struct CrashTests {
-    private static let rounds = 240
+    private static let rounds = TestLength.rounds(60, soak: 1000)
     private let sandbox: Sandbox
     private let out: String
 
@@ -65,7 +66,7 @@ import Testing
             most.store = max(most.store, try entries(sandbox.store))
             most.out = max(most.out, try entries(out))
         }
-        #expect(killed > Self.rounds / 3, "only \(killed) were killed in time")
+        #expect(killed > Self.rounds / 4, "only \(killed) were killed in time")
         // .lock, store.key, identities, pkcs12, the entry, and what one crash may leave.
         #expect(most.store <= 5 + 2, "\(most)")
         // .lock, current, two sets of four files each, what a crash left of a third, and its link.

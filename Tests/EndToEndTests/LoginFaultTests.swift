@@ -5,7 +5,7 @@ import Testing
 
 /// Processes that are killed at random moments, and logins that fail without an answer, on real tokens.
 @Suite(.serialized, .timeLimit(.minutes(30))) struct LoginFaultTests {
-    private static let rounds = ProcessInfo.processInfo.environment["CERTPROV_TEST_ROUNDS"].flatMap(Int.init) ?? 6
+    private static let rounds = TestLength.rounds(4, soak: 200)
     private static let modules: [TokenHost.Module] = [.softhsm, .tpm]
 
     /// CKR_HOST_MEMORY, CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_DEVICE_ERROR, CKR_DEVICE_REMOVED.

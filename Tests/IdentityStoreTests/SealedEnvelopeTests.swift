@@ -95,7 +95,8 @@ import Testing
         }
     }
 
-    @Test func anyBitFlipped() throws {
+    @Test(.enabled(if: TestLength.hasSeconds, "it takes seconds"))
+    func anyBitFlipped() throws {
         let (fixture, file) = try smallEntry()
         let storage = fixture.storage()
         for bit in 0..<file.count * 8 {

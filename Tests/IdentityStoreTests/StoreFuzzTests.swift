@@ -26,7 +26,8 @@ import Testing
         }
     }
 
-    @Test func plaintextIsAnIdentityOrRefused() throws {
+    @Test(.enabled(if: TestLength.hasSeconds, "it takes seconds"))
+    func plaintextIsAnIdentityOrRefused() throws {
         let seeds = try TestAuthority.KeyKind.allCases.map {
             StoredIdentityCoding.encode(try Samples.stored("seed", kind: $0)).withUnsafeBytes { Array($0) }
         }

@@ -49,10 +49,12 @@ import Testing
     }
 
     /// How long each is kept: to nine tenths of what is taken for its lifetime.
-    @Test(arguments: [
-        ("absent", 270), ("word", 270), ("null", 270), ("list", 270), ("text", 1620), ("-5", 0), ("0", 0),
-        ("huge", 77_760), ("1000000", 77_760), ("100.7", 90),
-    ])
+    @Test(
+        .enabled(if: TestLength.hasSeconds, "it takes seconds"),
+        arguments: [
+            ("absent", 270), ("word", 270), ("null", 270), ("list", 270), ("text", 1620), ("-5", 0), ("0", 0),
+            ("huge", 77_760), ("1000000", 77_760), ("100.7", 90),
+        ])
     func aLifetimeIsBounded(expires: String, seconds: Int) async throws {
         let server = try await ESTServer.start("--auth", "oauth")
         let clock = Clock()
@@ -90,7 +92,8 @@ import Testing
         #expect(try server.grants().count == 1)
     }
 
-    @Test func theOthersWaitOnForTheSharedRequest() async throws {
+    @Test(.enabled(if: TestLength.hasSeconds, "it takes seconds"))
+    func theOthersWaitOnForTheSharedRequest() async throws {
         let server = try await ESTServer.start("--auth", "oauth")
         let tokens = try server.tokens(fault: "slow-body-1000")
         let patient = Task { try await tokens.token() }

@@ -75,16 +75,18 @@ import Testing
         }
     }
 
-    @Test(arguments: [
-        ("type-mac", Code.protocolError), ("type-absent", .protocolError), ("type-BEARER", nil),
-        ("split-token", .protocolError), ("not-json", .protocolError), ("array", .protocolError),
-        ("deep-7", nil), ("deep-8", .protocolError), ("deep-20000", .protocolError), ("large-60000", nil),
-        ("large-70000", .protocolError), ("endless", .protocolError), ("endless-length", .protocolError),
-        ("headers-endless", .protocolError), ("wrong-type", .protocolError), ("cut-40", .protocolError),
-        ("close-after-request", .unavailable), ("half-close", .unavailable), ("status-500", .unavailable),
-        ("status-429-retry-5", .unavailable), ("status-404", .configurationInvalid), ("status-403", .rejected),
-        ("status-204", .protocolError), ("slow-body", nil), ("chunked", nil), ("no-length", nil),
-    ])
+    @Test(
+        .enabled(if: TestLength.hasSeconds, "it takes seconds"),
+        arguments: [
+            ("type-mac", Code.protocolError), ("type-absent", .protocolError), ("type-BEARER", nil),
+            ("split-token", .protocolError), ("not-json", .protocolError), ("array", .protocolError),
+            ("deep-7", nil), ("deep-8", .protocolError), ("deep-20000", .protocolError), ("large-60000", nil),
+            ("large-70000", .protocolError), ("endless", .protocolError), ("endless-length", .protocolError),
+            ("headers-endless", .protocolError), ("wrong-type", .protocolError), ("cut-40", .protocolError),
+            ("close-after-request", .unavailable), ("half-close", .unavailable), ("status-500", .unavailable),
+            ("status-429-retry-5", .unavailable), ("status-404", .configurationInvalid), ("status-403", .rejected),
+            ("status-204", .protocolError), ("slow-body", nil), ("chunked", nil), ("no-length", nil),
+        ])
     func whatCannotBeUsedIsATypedError(fault: String, code: CertificateProviderError.Code?) async throws {
         let server = try await ESTServer.start("--auth", "oauth")
         let error = await failure { _ = try await server.tokens(fault: fault).token() }
@@ -92,7 +94,10 @@ import Testing
         if fault.hasSuffix("retry-5") { #expect(error?.retryAfter == .seconds(5)) }
     }
 
-    @Test(arguments: ["hang", "drip", "hang-body"]) func whatTakesTooLongIsGivenUp(fault: String) async throws {
+    @Test(
+        .enabled(if: TestLength.hasSeconds, "it takes seconds"),
+        arguments: ["hang", "drip", "hang-body"])
+    func whatTakesTooLongIsGivenUp(fault: String) async throws {
         let server = try await ESTServer.start("--auth", "oauth")
         let tokens = try server.tokens(fault: fault, timeout: .seconds(2))
         let start = ContinuousClock.now

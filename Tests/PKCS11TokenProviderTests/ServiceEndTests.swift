@@ -7,7 +7,7 @@ import Testing
 ///
 /// Libraries take apart at the end of the process what threads inside them are using.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct ServiceEndTests {
-    private static let rounds = ProcessInfo.processInfo.environment["CERTPROV_TEST_ROUNDS"].flatMap(Int.init) ?? 25
+    private static let rounds = TestLength.rounds(8, soak: 200)
 
     private static var program: String {
         URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().deletingLastPathComponent()

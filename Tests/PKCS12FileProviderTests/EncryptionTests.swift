@@ -56,7 +56,10 @@ import Testing
         ["-macalg", "sha224"], ["-macalg", "sha3-256"], ["-macalg", "md5"],
     ]
 
-    @Test(arguments: encryptions) func opens(options: [String]) async throws {
+    @Test(
+        .enabled(if: TestLength.hasSeconds, "it takes seconds"),
+        arguments: encryptions)
+    func opens(options: [String]) async throws {
         let path = try export(options)
         let provider = try PKCS12FileProvider.testing(path["out.p12"], password: "secret")
         let list = await provider.listIdentities()

@@ -17,7 +17,10 @@ struct FieldFilesTests {
         return provider
     }
 
-    @Test(arguments: FieldFiles.rows) func hasTheOutcomeItsRowSays(row: Row) async throws {
+    @Test(
+        .enabled(if: TestLength.hasSeconds, "it takes seconds"),
+        arguments: FieldFiles.rows)
+    func hasTheOutcomeItsRowSays(row: Row) async throws {
         let provider = try provider(row, password: row.password)
         let list = await provider.listIdentities()
         let codes = list.failures.map(\.code)

@@ -75,7 +75,8 @@ import Testing
     }
 
     /// Each key looks for its certificate, and each certificate for its issuer.
-    @Test func moreKeysAndCertificatesThanCanBePaired() async throws {
+    @Test(.enabled(if: TestLength.hasSeconds, "it takes seconds"))
+    func moreKeysAndCertificatesThanCanBePaired() async throws {
         let malformed = builder.bag([1, 2, 840, 113549, 1, 12, 10, 1, 1], builder.sequence(builder.octets([1])))
         _ = try await expectRefusal(builder.file([[UInt8]](repeating: malformed, count: 20_000)), password: nil)
         let bags = try builder.bags(of: try Samples.identity("many"))
@@ -104,7 +105,9 @@ import Testing
         _ = try await expectRefusal(builder.file([builder.nested(bags, depth: 100)]), password: nil)
     }
 
-    @Test(arguments: [0x30, 0x24, 0xa0, 0x31] as [UInt8], [60, 10_000, 100_000])
+    @Test(
+        .enabled(if: TestLength.hasSeconds, "it takes seconds"),
+        arguments: [0x30, 0x24, 0xa0, 0x31] as [UInt8], [60, 10_000, 100_000])
     func bombsOfDepth(tag: UInt8, depth: Int) async throws {
         let indefinite = Array([[UInt8]](repeating: [tag, 0x80], count: depth).joined())
         _ = try await expectRefusal(indefinite)
@@ -131,7 +134,8 @@ import Testing
         _ = try await expectRefusal(builder.file([bytes]), codes)
     }
 
-    @Test func manyBags() async throws {
+    @Test(.enabled(if: TestLength.hasSeconds, "it takes seconds"))
+    func manyBags() async throws {
         let identity = try Samples.identity("many")
         let bags = [[UInt8]](repeating: builder.certificate(identity.certificate), count: 2000)
         let fixture = try FileFixture(builder.file(bags + [builder.key(try identity.pkcs8)]))

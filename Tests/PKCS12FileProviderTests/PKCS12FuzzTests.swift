@@ -51,7 +51,8 @@ import Testing
         .malformedData, .wrongPassword, .unsupportedAlgorithm, .keyMismatch, .notFound,
     ]
 
-    @Test func onlyEverThrowTypedErrors() throws {
+    @Test(.enabled(if: TestLength.hasSeconds, "it takes seconds"))
+    func onlyEverThrowTypedErrors() throws {
         let library = OpenSSLLibrary()
         let password = SecretBytes(utf8: "secret")
         var mutator = Mutator(seeds: try Self.seeds(), seed: 20_260_101)
@@ -77,6 +78,6 @@ import Testing
             }
         }
         // The loop does reach what is behind the structure.
-        #expect(outcomes[nil, default: 0] > 100 && outcomes[.malformedData, default: 0] > 100, "\(outcomes)")
+        #expect(outcomes[nil, default: 0] > 20 && outcomes[.malformedData, default: 0] > 20, "\(outcomes)")
     }
 }

@@ -1,5 +1,6 @@
 import CertificateProviding
 import FoundationEssentials
+import TestSupport
 import Testing
 
 @testable import Renewal
@@ -17,7 +18,9 @@ import Testing
         return provider
     }
 
-    @Test(arguments: [(17.0, 22.0), (17, 33)])
+    @Test(
+        .enabled(if: TestLength.hasSeconds, "it takes seconds"),
+        arguments: [(17.0, 22.0), (17, 33)])
     func theHostIsBackSoonAfterTheServer(from begin: Double, to end: Double) async throws {
         let provider = try await run(downFrom: begin, to: end)
         let failures = provider.attempts.filter { $0 < .days(end) }

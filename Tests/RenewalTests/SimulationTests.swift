@@ -1,3 +1,4 @@
+import TestSupport
 import Testing
 
 @testable import RenewalSimulation
@@ -28,7 +29,9 @@ import Testing
         #expect(outcome.shortestInterval > 14 * Self.hour)
     }
 
-    @Test(arguments: [(22.0, false), (33, true)])
+    @Test(
+        .enabled(if: TestLength.hasSeconds, "it takes seconds"),
+        arguments: [(22.0, false), (33, true)])
     func afterAnOutageTheyDoNotComeBackAtOnce(until end: Double, hasExpired: Bool) {
         var population = Population(
             lifetime: 30 * Self.day, outage: 17 * Self.day..<end * Self.day, end: 40 * Self.day, binWidth: 60)

@@ -59,10 +59,12 @@ public final class ESTServer: Sendable {
     /// - Parameter authority: The file with the root that must have issued.
     public func verify(_ identity: Identity, by authority: String = "ca.pem") throws {
         let chain = identity.certificateChain
-        try directory.write(Array(chain[0].pemRepresentation.utf8), to: "leaf.pem")
-        try directory.write(Array(chain.dropFirst().map(\.pemRepresentation).joined().utf8), to: "others.pem")
+        // Of each its own: several tasks may look at a time.
+        let (leaf, others) = ("leaf-\(chain[0].serialNumberText).pem", "others-\(chain[0].serialNumberText).pem")
+        try directory.write(Array(chain[0].pemRepresentation.utf8), to: leaf)
+        try directory.write(Array(chain.dropFirst().map(\.pemRepresentation).joined().utf8), to: others)
         var arguments = ["openssl", "verify", "-x509_strict", "-purpose", "sslclient", "-CAfile", authority]
-        if chain.count > 1 { arguments += ["-untrusted", "others.pem"] }
-        try Subprocess.run(arguments + ["leaf.pem"], in: directory.path)
+        if chain.count > 1 { arguments += ["-untrusted", others] }
+        try Subprocess.run(arguments + [leaf], in: directory.path)
     }
 }

@@ -1,15 +1,15 @@
 import Foundation
 
-/// How long a fuzz test goes on: a fixed number of rounds, or as many seconds as `CERTPROV_FUZZ_SECONDS` says.
+/// How long a fuzz test runs: a number of rounds, or the seconds in `CERTPROV_FUZZ_SECONDS`.
 ///
 ///     CERTPROV_FUZZ_SECONDS=600 swift test --sanitize=address --filter Fuzz
 public struct FuzzRounds {
     private var remaining: Int
     private let deadline: ContinuousClock.Instant?
 
-    /// - Parameter count: The rounds of an ordinary run.
+    /// - Parameter count: The rounds of `make soak`; otherwise a fifth of them.
     public init(atLeast count: Int) {
-        remaining = count
+        remaining = TestLength.rounds(count / 5, soak: count)
         deadline = ProcessInfo.processInfo.environment["CERTPROV_FUZZ_SECONDS"].flatMap(Int.init)
             .map { ContinuousClock.now + .seconds($0) }
     }

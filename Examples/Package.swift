@@ -3,9 +3,9 @@
 import PackageDescription
 
 let package = Package(
-    name: "MutualTLSService",
+    name: "certprov-examples",
     dependencies: [
-        .package(name: "certprov", path: "../.."),
+        .package(name: "certprov", path: ".."),
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
@@ -27,7 +27,8 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
-            ]
+            ],
+            path: "MutualTLSService/Sources/ServiceIdentity"
         ),
         .executableTarget(
             name: "example-server",
@@ -43,7 +44,8 @@ let package = Package(
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
-            ]
+            ],
+            path: "MutualTLSService/Sources/example-server"
         ),
         .executableTarget(
             name: "example-client",
@@ -58,7 +60,8 @@ let package = Package(
                 .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
-            ]
+            ],
+            path: "MutualTLSService/Sources/example-client"
         ),
     ],
     swiftLanguageModes: [.v6]
