@@ -23,7 +23,7 @@ extension PKCS11TokenProvider: DeletionAnnouncing {
     }
 }
 
-extension Tokens {
+extension TokenLocator {
     /// The key of the identity that was chosen; where none was, of the one that the URI means. `nil` when it is gone.
     ///
     /// Logs in to the token of that identity only: the PIN of a configuration is not for the others.
@@ -72,7 +72,7 @@ extension Tokens {
         guard let id = chosen.map({ $0.uri?.objectID }) ?? settings.uri.objectID else { return [] }
         var failures: [CertificateProviderError] = []
         var remains: [Remains] = []
-        for (token, slot) in try present(&failures) where token.isOpen {
+        for (token, slot) in try present(&failures) where token.isLoggedIn {
             if let chosen, chosen.uri?.matches(slot) != true { continue }
             for key in try token.publicKeysLeft(id: id)
             where !remains.contains(where: { $0.publicKey == key && $0.token === token }) {
@@ -90,7 +90,7 @@ extension Tokens {
     private func uncertifiedKey(on tokens: [Token]) throws(CertificateProviderError) -> TokenKey? {
         guard let id = settings.uri.objectID else { return nil }
         var keys: [TokenKey] = []
-        for token in tokens where token.isOpen { keys += try token.keys(id: id) }
+        for token in tokens where token.isLoggedIn { keys += try token.keys(id: id) }
         guard keys.count <= 1 else {
             throw CertificateProviderError(
                 .configurationInvalid,

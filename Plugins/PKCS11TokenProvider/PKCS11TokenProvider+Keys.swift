@@ -153,12 +153,12 @@ extension PKCS11TokenProvider: KeyGenerating {
         }
         guard let login else { return token }
         let pin = try await login.ask(interaction)
-        try await tokens.calls.run("logging in") { () throws(CertificateProviderError) in try tokens.open(login, pin) }
+        try await tokens.calls.run("logging in") { () throws(CertificateProviderError) in try tokens.logIn(login, pin) }
         return token
     }
 }
 
-extension Tokens {
+extension TokenLocator {
     /// - Throws: `tokenNotPresent`, and `configurationInvalid` where more than one token matches, or no login is
     ///   wanted.
     fileprivate func single() throws(CertificateProviderError) -> (Token, Login?) {
@@ -185,9 +185,9 @@ extension Tokens {
         try requireLogin(to: present)
         if let login = try tokenToOpen(of: present) {
             guard login.isUnattended else { return nil }
-            try open(login, nil)
+            try logIn(login, nil)
         }
-        for (token, _) in present where token.isOpen {
+        for (token, _) in present where token.isLoggedIn {
             if let key = try token.key(for: publicKey, id: settings.uri.objectID) { return key }
         }
         throw CertificateProviderError(

@@ -17,12 +17,12 @@ extension PKCS11TokenProvider: IdentityListing {
     }
 }
 
-extension Tokens {
+extension TokenLocator {
     fileprivate func list(
         provider: ProviderID, stored: X509Certificate?
     ) throws(CertificateProviderError) -> IdentityList {
         var list = IdentityList()
-        if settings.uri.pinValue != nil { list.remarks.append(Settings.pinValueIsUnsafe) }
+        if settings.uri.pinValue != nil { list.remarks.append(TokenSettings.pinValueIsUnsafe) }
         let present = try present(&list.failures)
         if present.isEmpty, list.failures.isEmpty {
             if lacksReaderService {
@@ -31,13 +31,13 @@ extension Tokens {
                 list.remarks.append(remarkOnNoToken)
             }
         }
-        open(present, &list)
+        logIn(present, &list)
         let listing = self.list(present)
         list.failures += listing.failures
         list.remarks += listing.remarks
         list.otherObjects = listing.otherObjects
         for (token, slot) in present {
-            if !token.isOpen, slot.has(UInt(CKF_LOGIN_REQUIRED)) {
+            if !token.isLoggedIn, slot.has(UInt(CKF_LOGIN_REQUIRED)) {
                 list.remarks.append(
                     "The token '\(token.displayName)' hides its private keys before login: which certificates have one "
                         + "is not known.\(wayToSeeKeys(on: token, slot))")
@@ -74,10 +74,10 @@ extension Tokens {
     }
 
     /// Logs in where a PIN is configured and it is clear for which token.
-    private func open(_ present: [(Token, Slot)], _ list: inout IdentityList) {
+    private func logIn(_ present: [(Token, Slot)], _ list: inout IdentityList) {
         do throws(CertificateProviderError) {
             guard let login = try loginForListing(present) else { return }
-            try login.token.open(pin: nil)
+            try login.token.logIn(pin: nil)
         } catch {
             list.failures.append(error)
         }

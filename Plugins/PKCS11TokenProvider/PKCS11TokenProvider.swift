@@ -17,16 +17,16 @@ public final class PKCS11TokenProvider: CertificateProvider {
     private let state = Mutex(State())
 
     private struct State {
-        var settings: Settings?
+        var settings: TokenSettings?
         /// What the settings lead to, found at the first use.
-        var tokens: Tokens?
+        var tokens: TokenLocator?
         var isShutDown = false
     }
 
     public init(environment: ProviderEnvironment) { self.environment = environment }
 
     public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
-        let settings = try Settings(parameters, provider: id)
+        let settings = try TokenSettings(parameters, provider: id)
         state.withLock { $0 = State(settings: settings, isShutDown: $0.isShutDown) }
     }
 
@@ -128,7 +128,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
     @discardableResult
     public static func shutDownAllModules() -> Bool { ModuleEnd.run() }
 
-    func tokens() throws(CertificateProviderError) -> Tokens {
+    func tokens() throws(CertificateProviderError) -> TokenLocator {
         let (settings, known, isShutDown) = state.withLock { ($0.settings, $0.tokens, $0.isShutDown) }
         if isShutDown { throw .modulesEnded }
         if let known { return known }
@@ -136,7 +136,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
             throw CertificateProviderError(
                 .configurationInvalid, "The provider '\(id)' has no parameters yet; set 'uri'.", provider: id)
         }
-        let new = Tokens(settings, environment)
+        let new = TokenLocator(settings, environment)
         return state.withLock { state in
             if let known = state.tokens { return known }
             state.tokens = new

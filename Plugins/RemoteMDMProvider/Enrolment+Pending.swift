@@ -88,10 +88,10 @@ extension Enrolment {
     func discardReplaced(by leaf: X509Certificate) async throws(CertificateProviderError) {
         guard try await replacement(by: leaf) != nil else { return }
         let claim = try await blocking { () throws(CertificateProviderError) in
-            try storage.claimRecord(named: settings.recordName)
+            try storage.leaseRecord(named: settings.recordName)
         }
         guard let claim else { return }
-        defer { claim.isInterrupted = false }
+        defer { claim.isUnsettled = false }
         if let replacement = try await replacement(by: leaf) { try await end(replacement) }
     }
 

@@ -10,7 +10,7 @@ extension Enrolment {
     /// How the server is reached, and which authorities it is known by.
     func trust() async throws(CertificateProviderError) -> AuthorityTrust {
         let proxies = try await settings.proxy.choice(environment, interaction)
-        let access = try ServerAccess(settings, environment, pace, through: proxies)
+        let access = try ServerAccess(settings, environment, retryPolicy, through: proxies)
         return try await blocking { () throws(CertificateProviderError) in
             try AuthorityTrust(settings, environment, interaction, access)
         }
@@ -96,7 +96,7 @@ extension Enrolment {
     }
 
     private func makeSCEPClient(
-        _ session: PatientSession, _ authorities: AuthorityTrust
+        _ session: RetryingSession, _ authorities: AuthorityTrust
     ) throws(CertificateProviderError) -> SCEPClient {
         let configuration = try SCEPConfiguration(
             target: settings.server.target, authorityIdentifier: settings.caIdentifier,

@@ -8,21 +8,21 @@ import ServerTransport
 /// The key rests in the store before the server hears of it, so that a process that is killed at any point goes on with
 /// the same key. The identity that there is stays until the new one has signed a probe.
 struct Enrolment {
-    let settings: Settings
+    let settings: EnrolmentSettings
     let environment: ProviderEnvironment
     let interaction: any UserInteraction
     let storage: any IdentityStorage
     let keys: IdentityKeys
-    let pace: Pace
+    let retryPolicy: RetryPolicy
     let secretsInHand = SecretsInHand()
 
     init(
-        _ settings: Settings, _ keys: IdentityKeys, _ environment: ProviderEnvironment,
-        _ interaction: any UserInteraction, _ pace: Pace
+        _ settings: EnrolmentSettings, _ keys: IdentityKeys, _ environment: ProviderEnvironment,
+        _ interaction: any UserInteraction, _ retryPolicy: RetryPolicy
     ) {
         self.settings = settings
         self.keys = keys
-        self.pace = pace
+        self.retryPolicy = retryPolicy
         self.environment = environment
         self.interaction = interaction
         self.storage = environment.storage
@@ -31,13 +31,13 @@ struct Enrolment {
     func run() async throws(CertificateProviderError) -> Identity {
         guard
             let claim = try await blocking({ () throws(CertificateProviderError) in
-                try storage.claimRecord(named: settings.recordName)
+                try storage.leaseRecord(named: settings.recordName)
             })
         else {
             throw CertificateProviderError(
                 .operationNotAllowed, "Another process is enrolling with \(settings.server.authority); wait for it.")
         }
-        defer { claim.isInterrupted = false }
+        defer { claim.isUnsettled = false }
         let current = try await currentIdentity()
         var renewed = current?.identity.flatMap { $0.certificate.status(at: environment.now()) == .valid ? $0 : nil }
         var content = RequestContent(names: names(renewing: renewed), wishes: SCEPClient.attributes)
@@ -67,7 +67,7 @@ struct Enrolment {
             let begun =
                 if let early { early } else { try await pendingEnrolment(after: current?.key, content) }
             var (pending, key) = (begun.pending, begun.key)
-            let end = pace.now() + settings.timeout
+            let end = retryPolicy.now() + settings.timeout
             var polls = 0
             while true {
                 stage = .asking(pending, isNew: begun.new != nil)
@@ -98,7 +98,7 @@ struct Enrolment {
                     pending.isUndecided = true
                     try await keep(pending)
                     polls += 1
-                    try await wait(pace.delay(beforePoll: polls, told: delay), told: delay, until: end)
+                    try await wait(retryPolicy.delay(beforePoll: polls, told: delay), told: delay, until: end)
                     continue
                 }
                 stage = .answered(pending)
@@ -161,7 +161,7 @@ struct Enrolment {
     private func wait(
         _ delay: Duration, told: Duration?, until end: ContinuousClock.Instant
     ) async throws(CertificateProviderError) {
-        guard pace.now() + delay < end else {
+        guard retryPolicy.now() + delay < end else {
             let date = told.map { "after \((environment.now() + Double($0.components.seconds)).formatted(.iso8601))" }
             throw CertificateProviderError(
                 .pending,
@@ -169,11 +169,11 @@ struct Enrolment {
                     + "\(date ?? "later"). The key is kept.",
                 retryAfter: told)
         }
-        let next = pace.now() + max(delay, .seconds(1))
+        let next = retryPolicy.now() + max(delay, .seconds(1))
         do {
-            while case let left = pace.now().duration(to: next), left > .zero {
+            while case let left = retryPolicy.now().duration(to: next), left > .zero {
                 interaction.report("Waiting for \(settings.server.authority) to decide", remaining: left)
-                try await pace.sleep(min(left, .seconds(1)))
+                try await retryPolicy.sleep(min(left, .seconds(1)))
             }
             interaction.report("", remaining: .zero)
         } catch {
@@ -187,7 +187,7 @@ struct Enrolment {
     ) async throws(CertificateProviderError) -> Identity {
         var pending = pending
         let source = settings.server.origin + settings.server.path
-        let identity = try await keys.certify(pending.key, key, with: issued.chain, source: source, interaction)
+        let identity = try await keys.storeChain(pending.key, key, with: issued.chain, source: source, interaction)
         if let old, old.tokenURI != nil, !old.isSame(as: pending.key) {
             pending.replaced = old
             try await keep(pending)

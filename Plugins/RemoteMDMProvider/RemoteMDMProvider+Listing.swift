@@ -36,7 +36,7 @@ extension RemoteMDMProvider: IdentityListing {
     }
 
     private static func remark(
-        on pending: PendingEnrolment, _ entry: StoredIdentity?, _ settings: Settings
+        on pending: PendingEnrolment, _ entry: StoredIdentity?, _ settings: EnrolmentSettings
     ) -> String? {
         if let current = entry.flatMap({ KeptKey($0) }), current.isSame(as: pending.key) {
             // The identity is complete; what it has replaced is in use somewhere, or was not to be had.
@@ -50,9 +50,9 @@ extension RemoteMDMProvider: IdentityListing {
             : "An enrolment with \(server) did not come to its end; the next one goes on."
     }
 
-    private func isServerUnknown(_ settings: Settings) throws(CertificateProviderError) -> Bool {
+    private func isServerUnknown(_ settings: EnrolmentSettings) throws(CertificateProviderError) -> Bool {
         guard !settings.configuredTrust.hasAnchors else { return false }
-        let access = try ServerAccess(settings, environment, pace)
+        let access = try ServerAccess(settings, environment, retryPolicy)
         return try AuthorityTrust(settings, environment, NoUserInteraction(), access).isToBeConfirmed
     }
 

@@ -17,19 +17,21 @@ public final class RemoteMDMProvider: CertificateProvider {
     public var id: ProviderID { Self.id }
 
     let environment: ProviderEnvironment
-    let pace: Pace
-    private let state = Mutex<(Settings, IdentityKeys)?>(nil)
+    let retryPolicy: RetryPolicy
+    private let state = Mutex<(EnrolmentSettings, IdentityKeys)?>(nil)
 
-    public convenience init(environment: ProviderEnvironment) { self.init(environment: environment, pace: Pace()) }
+    public convenience init(environment: ProviderEnvironment) {
+        self.init(environment: environment, retryPolicy: RetryPolicy())
+    }
 
-    init(environment: ProviderEnvironment, pace: Pace) {
+    init(environment: ProviderEnvironment, retryPolicy: RetryPolicy) {
         self.environment = environment
-        self.pace = pace
+        self.retryPolicy = retryPolicy
     }
 
     public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
         try parameters.refuseUnknown(knowing: RemoteMDMParameters.documented, provider: id)
-        let settings = try Settings(parameters, provider: id)
+        let settings = try EnrolmentSettings(parameters, provider: id)
         let tokens = TokenHome(settings.token, environment.makeProvider)
         let keys = IdentityKeys(tokens: tokens, executor: environment.executor)
         state.withLock { $0 = (settings, keys) }
@@ -45,7 +47,7 @@ public final class RemoteMDMProvider: CertificateProvider {
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
             let (settings, keys) = try configured()
-            return try await Enrolment(settings, keys, environment, interaction, pace).run()
+            return try await Enrolment(settings, keys, environment, interaction, retryPolicy).run()
         } catch {
             throw error.attributed(to: id)
         }
@@ -72,11 +74,11 @@ public final class RemoteMDMProvider: CertificateProvider {
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
             let (settings, keys) = try configured()
-            guard let claim = try environment.storage.claimRecord(named: settings.recordName) else {
+            guard let claim = try environment.storage.leaseRecord(named: settings.recordName) else {
                 throw CertificateProviderError(
                     .operationNotAllowed, "A process is enrolling with \(settings.server.authority); wait for it.")
             }
-            defer { claim.isInterrupted = false }
+            defer { claim.isUnsettled = false }
             for uri in try keysInTokens() {
                 do throws(CertificateProviderError) {
                     try keys.tokens.destroyer(ofKey: uri).deleteStoredCertificate()
@@ -115,9 +117,9 @@ public final class RemoteMDMProvider: CertificateProvider {
         return uris
     }
 
-    func settings() throws(CertificateProviderError) -> Settings { try configured().0 }
+    func settings() throws(CertificateProviderError) -> EnrolmentSettings { try configured().0 }
 
-    private func configured() throws(CertificateProviderError) -> (Settings, IdentityKeys) {
+    private func configured() throws(CertificateProviderError) -> (EnrolmentSettings, IdentityKeys) {
         guard let configured = state.withLock({ $0 }) else {
             throw CertificateProviderError(
                 .configurationInvalid, "The provider '\(id)' has no parameters yet; set 'protocol' and 'url'.",
@@ -135,7 +137,7 @@ public final class RemoteMDMProvider: CertificateProvider {
     }
 }
 
-extension Settings {
+extension EnrolmentSettings {
     var recordName: String { "enrolment-\(entryName)" }
 }
 
@@ -162,7 +164,7 @@ extension RemoteMDMProvider: ReplacedIdentityDiscarding {
     ) async throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
             let (settings, keys) = try configured()
-            try await Enrolment(settings, keys, environment, interaction, pace).discardReplaced(
+            try await Enrolment(settings, keys, environment, interaction, retryPolicy).discardReplaced(
                 by: identity.certificate)
         } catch {
             throw error.attributed(to: id)

@@ -9,18 +9,18 @@ public struct ServerTrust: Sendable {
     public var pins: [CertificatePin]
     /// Whether a pin is enough, and chain, name and validity are not looked at: for appliances with certificates that
     /// they have signed themselves. Without pins nothing is trusted then.
-    public var isPinEnough: Bool
+    public var isPinOnly: Bool
 
-    public init(trustAnchors: TrustAnchors, pins: [CertificatePin] = [], isPinEnough: Bool = false) {
+    public init(trustAnchors: TrustAnchors, pins: [CertificatePin] = [], isPinOnly: Bool = false) {
         self.trustAnchors = trustAnchors
         self.pins = pins
-        self.isPinEnough = isPinEnough
+        self.isPinOnly = isPinOnly
     }
 
     /// Verifies what a server has shown. Does not block but on the trust anchors' file.
     ///
     /// A chain leads to a trust anchor (RFC 5280, section 6), its leaf is for the name or address (RFC 9525; not the
-    /// common name) and for servers. With ``isPinEnough`` a pin must match the leaf: that the server has the keys of
+    /// common name) and for servers. With ``isPinOnly`` a pin must match the leaf: that the server has the keys of
     /// other certificates in its chain is not proven by the handshake.
     ///
     /// - Parameters:
@@ -32,7 +32,7 @@ public struct ServerTrust: Sendable {
         _ chain: [X509Certificate], for host: String, at date: Date
     ) async throws(CertificateProviderError) {
         guard let leaf = chain.first else { throw refusal("it has none") }
-        if isPinEnough {
+        if isPinOnly {
             guard pins.contains(where: { $0.matches(leaf) }) else { throw pinMismatch(leaf) }
             return
         }

@@ -15,7 +15,7 @@ public final class IdentityStore: Sendable {
 
     let path: String
     let files: FileSystem
-    let lockPatience: Duration
+    let lockTimeout: Duration
     let now: @Sendable () -> ContinuousClock.Instant
     private let keySource: any SealingKeySource
     private let openedKey = Mutex<SealingKey?>(nil)
@@ -29,12 +29,12 @@ public final class IdentityStore: Sendable {
 
     init(
         path: String, keySource: (any SealingKeySource)?, files: FileSystem,
-        lockPatience: Duration = StoreLock.patience,
+        lockTimeout: Duration = StoreLock.timeout,
         now: @escaping @Sendable () -> ContinuousClock.Instant = { .now }
     ) {
         self.path = path.hasPrefix("/") ? path : "\(FileManager.default.currentDirectoryPath)/\(path)"
         self.files = files
-        self.lockPatience = lockPatience
+        self.lockTimeout = lockTimeout
         self.now = now
         self.keySource = keySource ?? KeyFile(path: self.path, files: files)
     }

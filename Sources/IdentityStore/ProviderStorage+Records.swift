@@ -16,14 +16,14 @@ extension ProviderStorage {
         }
     }
 
-    func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim? {
+    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
         guard Self.isPermitted(name) else { throw writeFailure(Self.nameRule) }
         do throws(SafeDirectory.Refusal) {
-            return try ClaimFile(name, in: try directoryOfRecords(), store.files).map { file in
-                RecordClaim(isInterrupted: file.isInterrupted) {
+            return try LeaseFile(name, in: try directoryOfRecords(), store.files).map { file in
+                RecordLease(isUnsettled: file.isUnsettled) {
                     file.isAwaited
                 } note: {
-                    file.note(isInterrupted: $0)
+                    file.note(isUnsettled: $0)
                 }
             }
         } catch {
@@ -35,7 +35,7 @@ extension ProviderStorage {
     private func directoryOfRecords() throws(SafeDirectory.Refusal) -> SafeDirectory {
         if let directory = try openDirectory(Self.records) { return directory }
         let root = try SafeDirectory.create(store.path, store.files)
-        let lock = try StoreLock(in: root, patience: store.lockPatience, store.files)
+        let lock = try StoreLock(in: root, timeout: store.lockTimeout, store.files)
         defer { withExtendedLifetime(lock) {} }
         return try root.create(Self.records, store.files).create(provider.rawValue, store.files)
     }

@@ -55,7 +55,7 @@ final class ProviderStorage: IdentityStorage {
             let isThere = Self.version(of: name, in: directory.descriptor) != nil
             let hasRemains = try !directory.abandonedFiles().isEmpty
             guard isThere || hasRemains else { return }
-            let lock = try StoreLock(in: root, patience: store.lockPatience, store.files)
+            let lock = try StoreLock(in: root, timeout: store.lockTimeout, store.files)
             defer { withExtendedLifetime(lock) {} }
             for file in try directory.abandonedFiles() + [name] { try directory.remove(file, store.files) }
             isGone = true
@@ -98,7 +98,7 @@ extension ProviderStorage {
         let lock: StoreLock
         do throws(SafeDirectory.Refusal) {
             root = try SafeDirectory.create(store.path, store.files)
-            lock = try StoreLock(in: root, patience: store.lockPatience, store.files)
+            lock = try StoreLock(in: root, timeout: store.lockTimeout, store.files)
         } catch {
             throw writeFailure(error.reason)
         }

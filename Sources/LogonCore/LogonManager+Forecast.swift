@@ -19,7 +19,7 @@ extension LogonManager {
                 log.append(provider.id, .list, .wouldBeAsked, reason: reason, since: start)
                 log.appendNotAsked(rest, .list, because: "'\(provider.id)' was chosen before")
                 return provider.id
-            case .wouldFail(let error) where !Self.movesOn.contains(error.code):
+            case .wouldFail(let error) where !Self.fallthroughCodes.contains(error.code):
                 log.append(provider.id, .list, .stopped, error: error.attributed(to: provider.id), since: start)
                 log.appendNotAsked(rest, .list, because: "'\(provider.id)' failed before")
                 return empty
@@ -54,7 +54,7 @@ extension IdentityList {
         case .failure(let error)?: failure = error
         case nil:
             guard identities.isEmpty else { return .wouldAnswer("it sees \(seen)") }
-            let first = failures.first { !LogonManager.movesOn.contains($0.code) } ?? failures.first
+            let first = failures.first { !LogonManager.fallthroughCodes.contains($0.code) } ?? failures.first
             guard let first else { return .seesNothing }
             failure = first
         }

@@ -3,7 +3,7 @@ import CertificateProviding
 /// The steps that operations are made of. Each asks the providers one thing, in order, and records what came of it.
 extension LogonManager {
     /// What a provider says when it has nothing to offer and nothing is wrong with its part of the configuration.
-    static let movesOn: Set<CertificateProviderError.Code> = [.notFound, .tokenNotPresent, .unavailable]
+    static let fallthroughCodes: Set<CertificateProviderError.Code> = [.notFound, .tokenNotPresent, .unavailable]
 
     /// Returns the first stored identity.
     func stored(_ log: inout DecisionLog) async throws(CertificateProviderError) -> Identity? {
@@ -40,7 +40,7 @@ extension LogonManager {
             } catch {
                 let error = error.attributed(to: provider.id)
                 // A provider whose request was cancelled may call that "unavailable"; it is no reason to go on.
-                guard Self.movesOn.contains(error.code), !Task.isCancelled else {
+                guard Self.fallthroughCodes.contains(error.code), !Task.isCancelled else {
                     log.append(provider.id, .get, .stopped, error: error, since: start)
                     log.appendNotAsked(rest, .get, because: "'\(provider.id)' failed before")
                     throw error

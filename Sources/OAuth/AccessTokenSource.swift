@@ -76,10 +76,10 @@ public actor AccessTokenSource {
     ///   `protocolError` as with any server; `userCancelled` where the task is cancelled. None holds a secret.
     public func token() async throws(CertificateProviderError) -> AccessToken { try await token(within: nil) }
 
-    /// As ``token()``, for a caller whose own patience may end sooner than the request.
-    package func token(within patience: Duration?) async throws(CertificateProviderError) -> AccessToken {
+    /// As ``token()``, for a caller that may time out before the request does.
+    package func token(within timeout: Duration?) async throws(CertificateProviderError) -> AccessToken {
         if let kept, now() < kept.renewal { return kept.token }
-        do throws(CertificateProviderError) { return try await newToken(within: patience) } catch {
+        do throws(CertificateProviderError) { return try await newToken(within: timeout) } catch {
             guard error.code != .userCancelled, var kept, now() < kept.expiry else { throw error }
             // Not with each call: the server has trouble enough.
             kept.renewal = now() + (kept.expiry - now()) / 4
@@ -98,13 +98,13 @@ public actor AccessTokenSource {
         try await token(insteadOf: refused, within: nil)
     }
 
-    /// As ``token(insteadOf:)``, for a caller whose own patience may end sooner than the request.
+    /// As ``token(insteadOf:)``, for a caller that may time out before the request does.
     package func token(
-        insteadOf refused: AccessToken, within patience: Duration?
+        insteadOf refused: AccessToken, within timeout: Duration?
     ) async throws(CertificateProviderError) -> AccessToken {
         // Another caller was sooner.
-        guard let kept, kept.token.number == refused.number else { return try await token(within: patience) }
-        guard waiting == nil else { return try await newToken(within: patience) }
+        guard let kept, kept.token.number == refused.number else { return try await token(within: timeout) }
+        guard waiting == nil else { return try await newToken(within: timeout) }
         if let lastReplacement, now() < lastReplacement + Self.replacementPause {
             throw CertificateProviderError(
                 .rejected,
@@ -113,17 +113,17 @@ public actor AccessTokenSource {
         }
         lastReplacement = now()
         self.kept = nil
-        return try await newToken(within: patience)
+        return try await newToken(within: timeout)
     }
 
     /// Waits for the request that is under way, or for a new one.
-    private func newToken(within patience: Duration?) async throws(CertificateProviderError) -> AccessToken {
+    private func newToken(within timeout: Duration?) async throws(CertificateProviderError) -> AccessToken {
         callers += 1
         let caller = callers
         let authority = endpoint.server.authority
-        let timer = patience.map { patience in
+        let timer = timeout.map { timeout in
             Task {
-                try await Task.sleep(for: patience)
+                try await Task.sleep(for: timeout)
                 giveUp(
                     caller,
                     CertificateProviderError(
@@ -178,10 +178,10 @@ public actor AccessTokenSource {
 
     /// By the refresh token, where there is one that is good still; else by the grant.
     private func request() async throws(CertificateProviderError) -> TokenResponse {
-        var patience = endpoint.timeout
+        var timeout = endpoint.timeout
         // While there is one that is good, that one is to be returned before it is over.
-        if let kept, now() < kept.expiry { patience = min(patience, (kept.expiry - now()) / 2) }
-        let deadline = NIODeadline.now() + TimeAmount(patience)
+        if let kept, now() < kept.expiry { timeout = min(timeout, (kept.expiry - now()) / 2) }
+        let deadline = NIODeadline.now() + TimeAmount(timeout)
         if let refreshToken {
             var request = TokenRequest(endpoint: endpoint, client: client, secrets: [refreshToken])
             request.form.append("grant_type", "refresh_token")

@@ -31,13 +31,13 @@ public struct RenewalBackoff: Sendable, Hashable {
     /// - Parameters:
     ///   - failures: How many there were one after the other; at least one.
     ///   - window: From the renewal to expiry; `nil` when the certificate has expired.
-    ///   - patience: How long a server may put us off; `nil` when the certificate has expired.
+    ///   - longestDelay: How long a server may postpone the next attempt; `nil` when the certificate has expired.
     ///   - draw: From 0 to 1.
     func delay(
-        after error: CertificateProviderError, failures: Int, window: Duration?, patience: Duration?, draw: Double
+        after error: CertificateProviderError, failures: Int, window: Duration?, longestDelay: Duration?, draw: Double
     ) -> Duration {
         if let retryAfter = error.retryAfter {
-            let longest = max(min(Self.longestRetryAfter, patience ?? Self.longestRetryAfter), floor)
+            let longest = max(min(Self.longestRetryAfter, longestDelay ?? Self.longestRetryAfter), floor)
             let wait = min(max(retryAfter, floor), longest)
             let spread = wait / 10 * draw  // others were told the same
             return wait + spread <= longest ? wait + spread : longest - spread

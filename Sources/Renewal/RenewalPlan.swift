@@ -37,12 +37,13 @@ package struct RenewalPlan: Sendable {
         earliest =
             moment.uptime
             + backoff.delay(
-                after: error, failures: failures, window: window, patience: hasExpired ? nil : patience(at: moment),
+                after: error, failures: failures, window: window,
+                longestDelay: hasExpired ? nil : longestDelay(at: moment),
                 draw: draw)
     }
 
     /// How long a server may put us off: until the margin before expiry, and within that for a quarter of what is left.
-    private func patience(at moment: Moment) -> Duration {
+    private func longestDelay(at moment: Moment) -> Duration {
         let margin = moment.wall.duration(to: schedule.latest)
         return max(margin, moment.wall.duration(to: schedule.expiry) / 4)
     }

@@ -26,7 +26,7 @@ public final class RenewingIdentity: Service {
         var plan: RenewalPlan
         var isBusy = false
         /// The uptime from which on nobody needs what the present identity has replaced.
-        var parting: Duration?
+        var destroyReplacedAfter: Duration?
     }
     private let state: Mutex<State>
     private let latest: LatestIdentity
@@ -41,7 +41,7 @@ public final class RenewingIdentity: Service {
 
     /// So long the replaced identity stays usable: for connections that are being made, and for other processes with the
     /// same store, which are due at the same time, and look again after their longest pause.
-    private let farewell: Duration
+    private let replacedKeyGracePeriod: Duration
 
     /// Keeps fresh what a manager gave. Before it asks the provider it looks at the store, where another process may
     /// have put a newer one.
@@ -71,12 +71,12 @@ public final class RenewingIdentity: Service {
         _ identity: Identity, _ source: RenewalSource, _ backoff: RenewalBackoff, _ environment: RenewalEnvironment,
         _ install: @escaping Install
     ) {
-        farewell = backoff.floor + backoff.ceiling + .seconds(600)
+        replacedKeyGracePeriod = backoff.floor + backoff.ceiling + .seconds(600)
         // A process before this one may have ended before it could part.
         self.state = Mutex(
             State(
                 plan: RenewalPlan(source.schedule(identity), backoff: backoff),
-                parting: environment.uptime() + farewell))
+                destroyReplacedAfter: environment.uptime() + replacedKeyGracePeriod))
         self.latest = LatestIdentity(identity)
         self.source = source
         self.environment = environment
@@ -130,8 +130,10 @@ public final class RenewingIdentity: Service {
     /// Lets the provider destroy what was replaced, when it is time. What cannot be destroyed is left to the next renewal.
     private func partFromReplaced(at moment: Moment) async {
         let isTime = state.withLock { state in
-            guard !state.isBusy, let parting = state.parting, moment.uptime >= parting else { return false }
-            state.parting = nil
+            guard !state.isBusy, let destroyReplacedAfter = state.destroyReplacedAfter,
+                moment.uptime >= destroyReplacedAfter
+            else { return false }
+            state.destroyReplacedAfter = nil
             state.isBusy = true
             return true
         }
@@ -191,7 +193,7 @@ public final class RenewingIdentity: Service {
         let schedule = source.schedule(identity)
         state.withLock { state in
             state.plan.succeed(with: schedule, at: moment)
-            state.parting = moment.uptime + farewell
+            state.destroyReplacedAfter = moment.uptime + replacedKeyGracePeriod
         }
         latest.publish(identity)
         metrics.presents(identity.certificate)

@@ -12,18 +12,18 @@ package struct HTTPRequest: Sendable {
     /// Whether the server may be asked twice without harm.
     package var isRepeatable: Bool
     /// Whether whoever asks can do without the answer, and rather goes on than waits for it.
-    package var isDispensable: Bool
+    package var isOptional: Bool
 
     package init(
         method: Method = .get, target: String, headers: HTTPHeaders = HTTPHeaders(), body: [UInt8] = [],
-        isRepeatable: Bool = false, isDispensable: Bool = false
+        isRepeatable: Bool = false, isOptional: Bool = false
     ) {
         self.method = method
         self.target = target
         self.headers = headers
         self.body = body
         self.isRepeatable = isRepeatable
-        self.isDispensable = isDispensable
+        self.isOptional = isOptional
     }
 }
 

@@ -43,16 +43,16 @@ package final class ServerConnection: Sendable {
         package var now: @Sendable () -> Date
         /// Whether the server may be anybody who has a pinned certificate, where there are pins: for asking what is not
         /// secret, and believing none of it. Trust anchors, names and dates are not looked at.
-        package var isAnybodyTrusted: Bool
+        package var skipsVerification: Bool
 
         package init(
             trust: ServerTrust, credentials: TLSCredentials?, now: @escaping @Sendable () -> Date,
-            isAnybodyTrusted: Bool = false
+            skipsVerification: Bool = false
         ) {
             self.trust = trust
             self.credentials = credentials
             self.now = now
-            self.isAnybodyTrusted = isAnybodyTrusted
+            self.skipsVerification = skipsVerification
         }
     }
 

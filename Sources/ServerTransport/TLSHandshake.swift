@@ -83,7 +83,7 @@ final class TLSHandshake: Sendable {
                 guard let bytes = try? certificate.toDERBytes() else { continue }
                 chain.append(try X509Certificate(derRepresentation: bytes))
             }
-            guard !security.isAnybodyTrusted else {
+            guard !security.skipsVerification else {
                 try security.checkPins(chain)
                 return .certificateVerified(VerificationMetadata(nil))
             }

@@ -16,13 +16,13 @@ import Testing
         var code: String
         var status: Int32
         /// Whether the next provider would be tried.
-        var movesOn = false
+        var fallthroughCodes = false
     }
 
     @Test(arguments: [
         Doubt(
             testDescription: "no such alias", files: ["a"], alias: "nosuch", code: "notFound", status: 66,
-            movesOn: true),
+            fallthroughCodes: true),
         Doubt(testDescription: "two identities", files: ["a", "b"], code: "configurationInvalid", status: 78),
         Doubt(
             testDescription: "a second file that cannot be read", files: ["a", "empty"], code: "wrongPassword",
@@ -41,7 +41,7 @@ import Testing
         let explanation = try sandbox.certprov(["explain"] + arguments).document("Explanation")
         #expect(explanation["chosen"].isNull)
         let decision = explanation["decisions"].array.last
-        #expect(decision?["outcome"].string == (doubt.movesOn ? "movedOn" : "stopped"), "\(explanation)")
+        #expect(decision?["outcome"].string == (doubt.fallthroughCodes ? "movedOn" : "stopped"), "\(explanation)")
         #expect(decision?["error"]["message"].string == message, "\(explanation)")
     }
 

@@ -81,46 +81,46 @@ import Testing
     @Test func aClaimIsHeldByOne() throws {
         let fixture = try StoreFixture()
         do {
-            let claim = try #require(try fixture.storage().claimRecord(named: "record"))
-            #expect(!claim.isInterrupted)
-            #expect(try fixture.storage().claimRecord(named: "record") == nil)
-            #expect(try fixture.storage().claimRecord(named: "other") != nil)
+            let claim = try #require(try fixture.storage().leaseRecord(named: "record"))
+            #expect(!claim.isUnsettled)
+            #expect(try fixture.storage().leaseRecord(named: "record") == nil)
+            #expect(try fixture.storage().leaseRecord(named: "other") != nil)
             // Who has none still reads and writes.
             try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
             withExtendedLifetime(claim) {}
         }
-        #expect(try fixture.storage().claimRecord(named: "record")?.isInterrupted == false)
+        #expect(try fixture.storage().leaseRecord(named: "record")?.isUnsettled == false)
     }
 
     @Test func aClaimSaysThatItIsAwaited() throws {
         let fixture = try StoreFixture()
         for _ in 0..<2 {
-            let claim = try #require(try fixture.storage().claimRecord(named: "record"))
+            let claim = try #require(try fixture.storage().leaseRecord(named: "record"))
             #expect(!claim.isAwaited)
-            #expect(try fixture.storage().claimRecord(named: "record") == nil)
-            #expect(claim.isAwaited && !claim.isInterrupted)
+            #expect(try fixture.storage().leaseRecord(named: "record") == nil)
+            #expect(claim.isAwaited && !claim.isUnsettled)
         }
-        #expect(try fixture.storage().claimRecord(named: "record")?.isInterrupted == false)
+        #expect(try fixture.storage().leaseRecord(named: "record")?.isUnsettled == false)
     }
 
     @Test func anInterruptedClaimShows() throws {
         let fixture = try StoreFixture()
-        try fixture.storage().claimRecord(named: "record")?.isInterrupted = true
-        #expect(try fixture.storage().claimRecord(named: "record")?.isInterrupted == true)
-        try fixture.storage().claimRecord(named: "record")?.isInterrupted = false
-        #expect(try fixture.storage().claimRecord(named: "record")?.isInterrupted == false)
+        try fixture.storage().leaseRecord(named: "record")?.isUnsettled = true
+        #expect(try fixture.storage().leaseRecord(named: "record")?.isUnsettled == true)
+        try fixture.storage().leaseRecord(named: "record")?.isUnsettled = false
+        #expect(try fixture.storage().leaseRecord(named: "record")?.isUnsettled == false)
     }
 
     @Test func aDiskThatIsReadOnlyCanBeClaimed() throws {
         let fixture = try StoreFixture()
         fixture.disk.fail(.makeDirectory, at: 1, with: EROFS)
-        #expect(try error { _ = try fixture.storage().claimRecord(named: "record") }.code == .storeWriteFailed)
+        #expect(try error { _ = try fixture.storage().leaseRecord(named: "record") }.code == .storeWriteFailed)
         fixture.disk.repair()
-        #expect(try fixture.storage().claimRecord(named: "record") != nil)
+        #expect(try fixture.storage().leaseRecord(named: "record") != nil)
         // Its file is there now.
         fixture.disk.fail(.create, at: 1, with: EROFS)
-        let claim = try #require(try fixture.storage().claimRecord(named: "record"))
-        #expect(try fixture.storage().claimRecord(named: "record") == nil)
+        let claim = try #require(try fixture.storage().leaseRecord(named: "record"))
+        #expect(try fixture.storage().leaseRecord(named: "record") == nil)
         withExtendedLifetime(claim) {}
     }
 
@@ -129,7 +129,7 @@ import Testing
         let storage = fixture.storage()
         #expect(try error { _ = try storage.record(named: name) }.code == .storeReadFailed)
         #expect(try error { try storage.updateRecord(named: name) { _ in nil } }.code == .storeWriteFailed)
-        #expect(try error { _ = try storage.claimRecord(named: name) }.code == .storeWriteFailed)
+        #expect(try error { _ = try storage.leaseRecord(named: name) }.code == .storeWriteFailed)
         #expect(fixture.directory.contents().isEmpty)
     }
 }

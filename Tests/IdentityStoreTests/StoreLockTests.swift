@@ -14,7 +14,7 @@ import Testing
         try directory.write(Array("0".utf8), to: "counter")
         DispatchQueue.concurrentPerform(iterations: 16) { _ in
             guard let root = try? SafeDirectory.open(directory.path),
-                let lock = try? StoreLock(in: root, patience: .seconds(60), FileSystem()),
+                let lock = try? StoreLock(in: root, timeout: .seconds(60), FileSystem()),
                 let text = try? String(contentsOfFile: directory["counter"], encoding: .utf8), let count = Int(text)
             else { return }
             // Whoever else is in here reads the same number now, and one of the two is not counted.
@@ -34,7 +34,7 @@ import Testing
     @Test func givingUpClosesNoDescriptorOfOthers() throws {
         let directory = try TemporaryDirectory()
         let root = try #require(try SafeDirectory.open(directory.path))
-        let held = try StoreLock(in: root, patience: .zero, FileSystem())
+        let held = try StoreLock(in: root, timeout: .zero, FileSystem())
         let counters = Counters()
         let ended = DispatchGroup()
         for _ in 1...3 {
@@ -49,7 +49,7 @@ import Testing
                 ended.leave()
             }
         }
-        for _ in 1...5000 { _ = try? StoreLock(in: root, patience: .zero, FileSystem()) }
+        for _ in 1...5000 { _ = try? StoreLock(in: root, timeout: .zero, FileSystem()) }
         counters.isDone.store(true, ordering: .relaxed)
         ended.wait()
         #expect(counters.stolen.load(ordering: .relaxed) == 0)
@@ -62,8 +62,8 @@ import Testing
         try fixture.storage().setEntry(identity, named: "entry")
         let root = try #require(try SafeDirectory.open(fixture.path))
         // A program that another test starts has the first writer's descriptor for an instant, and with it the lock.
-        let held = try StoreLock(in: root, patience: StoreLock.patience, FileSystem())
-        let store = IdentityStore(path: fixture.path, keySource: nil, files: FileSystem(), lockPatience: .zero)
+        let held = try StoreLock(in: root, timeout: StoreLock.timeout, FileSystem())
+        let store = IdentityStore(path: fixture.path, keySource: nil, files: FileSystem(), lockTimeout: .zero)
         let storage = store.storage(for: ProviderID("test"))
         let writing = try error { try storage.setEntry(identity, named: "entry") }
         #expect(writing.code == .storeWriteFailed && writing.message.contains("another process has held"), "\(writing)")
@@ -80,16 +80,16 @@ import Testing
         #expect(process.readLine() == "locked")
 
         let start = ContinuousClock.now
-        let patience = Duration.milliseconds(50)
+        let timeout = Duration.milliseconds(50)
         #expect {
-            _ = try StoreLock(in: root, patience: patience, FileSystem())
+            _ = try StoreLock(in: root, timeout: timeout, FileSystem())
         } throws: {
             ($0 as? SafeDirectory.Refusal)?.reason.contains("another process has held \(directory[".lock"])") == true
         }
-        #expect(ContinuousClock.now - start >= patience)
+        #expect(ContinuousClock.now - start >= timeout)
 
         process.closeInput()
         #expect(process.wait(seconds: 10) == 1)
-        _ = try StoreLock(in: root, patience: .seconds(10), FileSystem())
+        _ = try StoreLock(in: root, timeout: .seconds(10), FileSystem())
     }
 }

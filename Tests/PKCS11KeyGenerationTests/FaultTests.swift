@@ -47,7 +47,7 @@ import Testing
     func aBrokenDeviceIsConnectedToAnew(code: CK_RV) async throws {
         let token = try token()
         for isAway in [false, true] {
-            try token.open(pin: nil)
+            try token.logIn(pin: nil)
             let connection = try token.withConnection { $0 }
             Faults.plan.withLock {
                 $0 = Faults.Plan(generation: code)
@@ -237,7 +237,7 @@ import Testing
         let token = try token()
         let made = try token.generate(.p256, label: "x")
         Faults.plan.withLock { $0.signing = code }
-        #expect(throws: CertificateProviderError.self) { try token.sign([1], with: made.key, by: made.key.ways) }
+        #expect(throws: CertificateProviderError.self) { try token.sign([1], with: made.key, by: made.key.mechanisms) }
         try made.takeBack()
         #expect(try tokens.count(.faults) == 0)
     }
@@ -267,14 +267,14 @@ import Testing
         Faults.plan.withLock { $0.hasVanished = true }
         #expect(try token.key(for: key.publicKey) != nil)
         Faults.plan.withLock { $0.hasVanished = true }
-        _ = try token.sign([1], with: key, by: key.ways)
+        _ = try token.sign([1], with: key, by: key.mechanisms)
         try token.discard(key)
     }
 
     /// The key is ready only after its caller has given up.
     @Test func aLateKeyIsDestroyed() async throws {
         let token = try token(timeout: .milliseconds(300))
-        try token.open(pin: nil)
+        try token.logIn(pin: nil)
         let (release, undone) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
         await expect(code: .timedOut) {
             _ = try await token.calls.run(

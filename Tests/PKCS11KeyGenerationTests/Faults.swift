@@ -127,7 +127,7 @@ enum Faults {
             if let code = Faults.plan.withLock({ Faults.next(&$0.destruction) }) { return code }
             return Faults.functions?.C_DestroyObject?(session, object) ?? CKR_GENERAL_ERROR
         }
-        return try Module(copy, name: "faulty", owner: ModuleHandles(.single(loaded)), place: ModulePlace())
+        return try Module(copy, name: "faulty", owner: LoadedModules(.single(loaded)), place: ModuleRegistry())
     }
 
     /// The code of a call that is to fail.

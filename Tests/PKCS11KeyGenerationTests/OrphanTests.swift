@@ -81,7 +81,7 @@ extension FaultTests {
     /// - Parameter part: The classes of what is there of the pair.
     private func makeLate(_ part: [CK_OBJECT_CLASS], of id: [UInt8], on token: Token) throws {
         let template = try #require(KeyPairTemplate.all(.p256, id: id, label: "late", for: .signing).first)
-        try token.withOpenConnection { connection throws(CryptokiError) in
+        try token.withConnection(loggedIn: true) { connection throws(CryptokiError) in
             try connection.sessions.withSession(writing: true) { session throws(CryptokiError) in
                 let pair = try session.generate(
                     template.mechanism, publicKey: template.publicKey, privateKey: template.privateKey)

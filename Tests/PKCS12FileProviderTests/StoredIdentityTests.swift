@@ -172,7 +172,7 @@ import Testing
             func updateRecord(
                 named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
             ) {}
-            func claimRecord(named name: String) -> RecordClaim? { nil }
+            func leaseRecord(named name: String) -> RecordLease? { nil }
         }
         let stored = try ["one", "other"].map {
             let identity = try Samples.identity($0)
@@ -202,7 +202,7 @@ import Testing
             func updateRecord(
                 named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
             ) {}
-            func claimRecord(named name: String) -> RecordClaim? { nil }
+            func leaseRecord(named name: String) -> RecordLease? { nil }
         }
         for chain in [[], try Samples.identity("x").certificateChain] {
             let provider = try PKCS12FileProvider.testing("/x", storage: Keyless(chain))

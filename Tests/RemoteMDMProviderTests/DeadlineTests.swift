@@ -10,7 +10,7 @@ import Testing
     @Test func answersThatAreSlowTogetherAreGivenUp() async throws {
         let server = try await ESTServer.start("--auth", "basic", "--csrattrs", "hash:sha384")
         let fault = "fault-cacerts-slow-body-4000+csrattrs-slow-body-4000+slow-body-4000"
-        let provider = try server.provider(label: fault, ["timeout": "8"], pace: Pace())
+        let provider = try server.provider(label: fault, ["timeout": "8"], retryPolicy: RetryPolicy())
         let start = ContinuousClock.now
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .timedOut)
         // A busy host has its own idea of time.
@@ -27,11 +27,11 @@ import Testing
 
     @Test func whatCanBeDoneWithoutHasAShareOfTheTime() async throws {
         let clock = TurnedClock()
-        let allowance = Allowance(.seconds(16), clock.pace)
+        let timeBudget = TimeBudget(.seconds(16), clock.retryPolicy)
         for share in [4, 3] {
-            let start = clock.pace.now()
-            let end = try await allowance.spend(oneOf: 4) { end throws(CertificateProviderError) in
-                try? await clock.pace.sleep(.seconds(4))
+            let start = clock.retryPolicy.now()
+            let end = try await timeBudget.spend(oneOf: 4) { end throws(CertificateProviderError) in
+                try? await clock.retryPolicy.sleep(.seconds(4))
                 return end
             }
             #expect(end == start + .seconds(share))
@@ -40,16 +40,16 @@ import Testing
 
     @Test func aServerThatHasUsedUpItsTimeIsAskedNothingMore() async throws {
         let clock = TurnedClock()
-        let allowance = Allowance(.seconds(10), clock.pace)
+        let timeBudget = TimeBudget(.seconds(10), clock.retryPolicy)
         for left in [10, 6, 2] {
-            let end = try await allowance.spend { end throws(CertificateProviderError) in
-                try? await clock.pace.sleep(.seconds(4))
+            let end = try await timeBudget.spend { end throws(CertificateProviderError) in
+                try? await clock.retryPolicy.sleep(.seconds(4))
                 return end
             }
-            #expect(end == clock.pace.now() + .seconds(left - 4))
+            #expect(end == clock.retryPolicy.now() + .seconds(left - 4))
         }
         let error = await #expect(throws: CertificateProviderError.self) {
-            try await allowance.spend { _ throws(CertificateProviderError) in Issue.record("asked") }
+            try await timeBudget.spend { _ throws(CertificateProviderError) in Issue.record("asked") }
         }
         #expect(error?.code == .timedOut)
     }
@@ -60,7 +60,7 @@ private struct SlowPerson: UserInteraction {
     let clock: TurnedClock
 
     func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        try? await clock.pace.sleep(.seconds(1000))
+        try? await clock.retryPolicy.sleep(.seconds(1000))
         return SecretBytes(utf8: ESTServer.password)
     }
 

@@ -11,7 +11,7 @@ extension ESTServer {
     /// Makes a provider that trusts the server and has the password.
     func provider(
         storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:],
-        clock: TurnedClock = TurnedClock(), pace: Pace? = nil, variables: [String: String] = [:],
+        clock: TurnedClock = TurnedClock(), retryPolicy: RetryPolicy? = nil, variables: [String: String] = [:],
         log: WarningLog = WarningLog()
     ) throws -> RemoteMDMProvider {
         var environment = ProviderEnvironment.testing(
@@ -20,7 +20,7 @@ extension ESTServer {
         )
         environment.executor = executor
         environment.logger = log.logger
-        let provider = RemoteMDMProvider(environment: environment, pace: pace ?? clock.pace)
+        let provider = RemoteMDMProvider(environment: environment, retryPolicy: retryPolicy ?? clock.retryPolicy)
         var parameters = [
             "protocol": "est", "url": "https://localhost:\(port)/\(label)", "trust-anchors": directory["ca.pem"],
             "username": Self.user, "password-source": "env:PASSWORD", "subject": "CN=client,O=Example", "timeout": "20",

@@ -81,9 +81,9 @@ import Testing
         let url = try #require(ServerURL(server.url))
         let security = ServerConnection.Security(
             trust: ServerTrust(
-                trustAnchors: .system, pins: [CertificatePin(identity.certificate)], isPinEnough: true),
+                trustAnchors: .system, pins: [CertificatePin(identity.certificate)], isPinOnly: true),
             credentials: nil, now: { Date() })
-        let session = ServerSession(url, security, credentials)
+        let session = AuthenticatingSession(url, security, credentials)
         do {
             let response = try await session.response(to: HTTPRequest(target: "/"), before: .now() + .seconds(60))
             await session.close()

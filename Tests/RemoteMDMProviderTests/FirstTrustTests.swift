@@ -133,7 +133,7 @@ import Testing
         let environment = ProviderEnvironment.testing()
         let trust = try AuthorityTrust(
             try provider.settings(), environment, person,
-            try ServerAccess(provider.settings(), environment, TurnedClock().pace))
+            try ServerAccess(provider.settings(), environment, TurnedClock().retryPolicy))
         try await trust.confirm(Array(authorities.prefix(2)))
         let question = try #require(person.questions.first)
         #expect(authorities.prefix(2).allSatisfy { question.contains(CAFingerprint.text(of: $0)) })

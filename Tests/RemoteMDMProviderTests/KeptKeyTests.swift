@@ -108,7 +108,8 @@ import Testing
     }
 
     private func provider(_ server: SCEPHTTPServer, _ storage: any IdentityStorage) throws -> RemoteMDMProvider {
-        let provider = RemoteMDMProvider(environment: .testing(storage: storage), pace: TurnedClock().pace)
+        let provider = RemoteMDMProvider(
+            environment: .testing(storage: storage), retryPolicy: TurnedClock().retryPolicy)
         let parameters = [
             "protocol": "scep", "url": server.url, "subject": "CN=client,O=Example", "timeout": "20",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,

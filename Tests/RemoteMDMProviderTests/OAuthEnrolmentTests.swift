@@ -80,7 +80,7 @@ import Testing
     func aChallengeTellsWhetherTheTokenIsRefused(challenge: String?, isRefused: Bool) {
         let response = HTTPResponse(
             status: 401, headers: challenge.map { ["WWW-Authenticate": $0] } ?? [:], body: [])
-        #expect(ServerSession.isRefused(token: response) == isRefused)
+        #expect(AuthenticatingSession.isRefused(token: response) == isRefused)
     }
 
     @Test func whatTheTokenEndpointSaysIsPassedOn() async throws {

@@ -131,7 +131,7 @@ import Testing
                     variables: [
                         "CHALLENGE": SCEPServer.challenge, "PROXY_PASSWORD": ProxyServer.password,
                         "WRONG": "wr0ng-secret",
-                    ]), pace: TurnedClock().pace)
+                    ]), retryPolicy: TurnedClock().retryPolicy)
             let parameters = [
                 "protocol": "scep", "url": server.url, "challenge-source": "env:CHALLENGE", "proxy": proxy.url,
                 "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,

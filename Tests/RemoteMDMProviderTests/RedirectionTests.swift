@@ -73,13 +73,13 @@ import Testing
 
     private func session(
         _ answer: @escaping SCEPHTTPServer.Answer
-    ) async throws -> (SCEPHTTPServer, ServerSession) {
+    ) async throws -> (SCEPHTTPServer, AuthenticatingSession) {
         let identity = try TestAuthority().issue("server")
         let server = try await SCEPHTTPServer(showing: identity, answer)
         let security = ServerConnection.Security(
             trust: ServerTrust(
-                trustAnchors: .system, pins: [CertificatePin(identity.certificate)], isPinEnough: true),
+                trustAnchors: .system, pins: [CertificatePin(identity.certificate)], isPinOnly: true),
             credentials: nil, now: { Date() })
-        return (server, ServerSession(try #require(ServerURL(server.url)), security, .none))
+        return (server, AuthenticatingSession(try #require(ServerURL(server.url)), security, .none))
     }
 }

@@ -203,7 +203,7 @@ import Testing
         try folder.write(SCEPServer.challenge.utf8, to: "challenge")
         let responder = try SCEPResponder()
         let server = try await SCEPHTTPServer(responder, showing: web.issue("web"), accepting: web.root)
-        let provider = RemoteMDMProvider(environment: .testing(), pace: TurnedClock().pace)
+        let provider = RemoteMDMProvider(environment: .testing(), retryPolicy: TurnedClock().retryPolicy)
         let parameters = [
             "protocol": "scep", "url": server.url, "challenge-source": "file:\(folder["challenge"])",
             "trust-anchors": folder["both.pem"], "subject": "CN=client,O=Example", "timeout": "20",

@@ -92,10 +92,10 @@ import Testing
     }
 
     @Test func waitsHaveAFloorAndAreDrawn() {
-        #expect(TurnedClock(draw: 0).pace.delay(after: 3) == .milliseconds(200))
-        #expect(TurnedClock(draw: 1).pace.delay(after: 3) == .milliseconds(4200))
-        #expect(TurnedClock(draw: 0).pace.delay(afterBeingTold: .zero) == .milliseconds(200))
-        let drawn = (0..<64).map { _ in Pace().delay(after: 1) }
+        #expect(TurnedClock(draw: 0).retryPolicy.delay(after: 3) == .milliseconds(200))
+        #expect(TurnedClock(draw: 1).retryPolicy.delay(after: 3) == .milliseconds(4200))
+        #expect(TurnedClock(draw: 0).retryPolicy.delay(afterBeingTold: .zero) == .milliseconds(200))
+        let drawn = (0..<64).map { _ in RetryPolicy().delay(after: 1) }
         #expect(Set(drawn).count > 1 && drawn.allSatisfy { (.milliseconds(200)...(.milliseconds(1200))).contains($0) })
     }
 
@@ -129,9 +129,9 @@ import Testing
         #expect(clock.waits.reduce(.zero, +) == .seconds(52))
         // What the server has not said is not passed on as if it had.
         #expect(error?.code == .pending && error?.retryAfter == (retryAfter == "0" ? .zero : nil))
-        let pace = TurnedClock(draw: 0).pace
-        #expect(pace.delay(beforePoll: 9, told: .zero) == .milliseconds(4200))
-        #expect(pace.delay(beforePoll: 9, told: .seconds(2)) == .seconds(2))
+        let retryPolicy = TurnedClock(draw: 0).retryPolicy
+        #expect(retryPolicy.delay(beforePoll: 9, told: .zero) == .milliseconds(4200))
+        #expect(retryPolicy.delay(beforePoll: 9, told: .seconds(2)) == .seconds(2))
     }
 
     @Test func soItIsWithSCEP() async throws {

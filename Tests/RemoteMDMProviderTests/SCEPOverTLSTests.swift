@@ -29,7 +29,7 @@ import Testing
     ) throws -> RemoteMDMProvider {
         let environment = ProviderEnvironment.testing(
             storage: storage, variables: ["CHALLENGE": SCEPServer.challenge, "TOKEN": "t0ken", "SECRET": "estsecret"])
-        let provider = RemoteMDMProvider(environment: environment, pace: TurnedClock().pace)
+        let provider = RemoteMDMProvider(environment: environment, retryPolicy: TurnedClock().retryPolicy)
         let parameters = [
             "protocol": "scep", "url": server.url, "challenge-source": "env:CHALLENGE",
             "subject": "CN=client,O=Example", "timeout": "20",

@@ -20,7 +20,7 @@ import X509
         _ server: SCEPHTTPServer, challenge: String, timeout: Int = 20
     ) throws -> RemoteMDMProvider {
         let provider = RemoteMDMProvider(
-            environment: .testing(storage: storage, variables: [:]), pace: Pace(draw: { 0 }))
+            environment: .testing(storage: storage, variables: [:]), retryPolicy: RetryPolicy(draw: { 0 }))
         let parameters = [
             "protocol": "scep", "url": server.url, "challenge-source": challenge, "timeout": "\(timeout)",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,

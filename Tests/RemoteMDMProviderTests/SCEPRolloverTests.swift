@@ -13,7 +13,7 @@ import Testing
         _ server: SCEPHTTPServer, storage: any IdentityStorage = InMemoryStorage(), _ settings: [String: String] = [:]
     ) throws -> RemoteMDMProvider {
         let environment = ProviderEnvironment.testing(storage: storage, variables: ["CHALLENGE": SCEPServer.challenge])
-        let provider = RemoteMDMProvider(environment: environment, pace: TurnedClock().pace)
+        let provider = RemoteMDMProvider(environment: environment, retryPolicy: TurnedClock().retryPolicy)
         var parameters = [
             "protocol": "scep", "url": "http://127.0.0.1:\(server.port)/scep", "challenge-source": "env:CHALLENGE",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,

@@ -150,7 +150,7 @@ private final class WatchedStorage: IdentityStorage {
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
     ) throws(CertificateProviderError) { try storage.updateRecord(named: name, change) }
 
-    func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim? {
-        try storage.claimRecord(named: name)
+    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+        try storage.leaseRecord(named: name)
     }
 }

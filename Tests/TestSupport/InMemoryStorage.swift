@@ -82,7 +82,7 @@ public final class InMemoryStorage: IdentityStorage {
         }
     }
 
-    public func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim? {
+    public func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
         let wasInterrupted: Bool? = try access(writing: false) { state in
             guard state.claims.updateValue(true, forKey: name) == nil else { return nil }
             state.claims[name] = false
@@ -90,11 +90,11 @@ public final class InMemoryStorage: IdentityStorage {
         }
         return wasInterrupted.map { wasInterrupted in
             let held = Held(name: name, storage: self)
-            return RecordClaim(isInterrupted: wasInterrupted) {
+            return RecordLease(isUnsettled: wasInterrupted) {
                 held.storage.state.withLock { $0.claims[name] ?? false }
-            } note: { isInterrupted in
+            } note: { isUnsettled in
                 held.storage.state.withLock { state in
-                    if isInterrupted { state.interrupted.insert(name) } else { state.interrupted.remove(name) }
+                    if isUnsettled { state.interrupted.insert(name) } else { state.interrupted.remove(name) }
                 }
             }
         }

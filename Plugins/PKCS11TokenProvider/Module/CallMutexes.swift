@@ -16,7 +16,7 @@ enum CallMutexes {
     static func serve(_ file: String) -> Bool { file.hasSuffix("opensc-pkcs11.so") }
 
     /// Starts a library with them. Another part of the process may have started it before, with p11-kit's.
-    static func initialize(_ functions: Library.Functions) -> CK_RV {
+    static func initialize(_ functions: CryptokiLibrary.Functions) -> CK_RV {
         var arguments = CK_C_INITIALIZE_ARGS()
         arguments.CreateMutex = { CallMutexes.create($0) }
         arguments.DestroyMutex = { CallMutexes.destroy($0) }

@@ -5,16 +5,16 @@ import Synchronization
 
 /// A PKCS#11 module that p11-kit has loaded: one vendor's library, or one that runs in another process (`remote:`).
 ///
-/// There is one for all providers of the process that load the library: see ``ModulePlace``. p11-kit counts who else
+/// There is one for all providers of the process that load the library: see ``ModuleRegistry``. p11-kit counts who else
 /// uses it, so that finalising it here takes nothing from another part of the process. After a fork the child makes no
 /// call: some modules share a device's connection with the parent, which would break.
 final class Module: Sendable {
     /// What p11-kit calls it, or its path.
     let name: String
     /// Valid as long as `owner`.
-    private let library: Library
-    private let owner: ModuleHandles
-    private let place: ModulePlace
+    private let library: CryptokiLibrary
+    private let owner: LoadedModules
+    private let place: ModuleRegistry
     /// Held while a session is opened: some modules hand out the same handle twice when two threads open sessions at
     /// once.
     let opening = Mutex(())
@@ -40,18 +40,18 @@ final class Module: Sendable {
     ///
     /// - Throws: When the module does not initialise.
     static func shared(
-        _ functions: Library.Functions, name: String, owner: ModuleHandles
+        _ functions: CryptokiLibrary.Functions, name: String, owner: LoadedModules
     ) throws(CryptokiError) -> Use {
-        let place = ModulePlace.of(Library.file(of: functions) ?? name)
+        let place = ModuleRegistry.of(CryptokiLibrary.file(of: functions) ?? name)
         return try place.use { () throws(CryptokiError) in
             try Module(functions, name: name, owner: owner, place: place)
         }
     }
 
     init(
-        _ functions: Library.Functions, name: String, owner: ModuleHandles, place: ModulePlace
+        _ functions: CryptokiLibrary.Functions, name: String, owner: LoadedModules, place: ModuleRegistry
     ) throws(CryptokiError) {
-        self.library = try Library(starting: functions, name: name)
+        self.library = try CryptokiLibrary(starting: functions, name: name)
         self.name = name
         self.owner = owner
         self.place = place
@@ -62,7 +62,7 @@ final class Module: Sendable {
     var info: CK_INFO { library.info }
 
     /// Where what nobody uses any more is given back.
-    var releases: Releases { owner.releases }
+    var releases: DeferredCleanup { owner.releases }
 
     /// Whether this is no child of the process that has the module.
     var isOfThisProcess: Bool { getpid() == process }
@@ -162,7 +162,7 @@ final class Module: Sendable {
         let module: Module
         private let hasLeft = Atomic(false)
 
-        /// Only for ``ModulePlace``, which counts the uses.
+        /// Only for ``ModuleRegistry``, which counts the uses.
         init(_ module: Module) { self.module = module }
 
         deinit {
@@ -170,7 +170,7 @@ final class Module: Sendable {
             module.releases.run { [module] in module.place.leave(module, by: .now + ModuleEnd.limit) }
         }
 
-        /// Ends the use before this object goes. Blocks, as ``ModulePlace/leave(_:by:)``.
+        /// Ends the use before this object goes. Blocks, as ``ModuleRegistry/leave(_:by:)``.
         func leave(by deadline: ContinuousClock.Instant) {
             guard !hasLeft.exchange(true, ordering: .acquiringAndReleasing) else { return }
             module.place.leave(module, by: deadline)

@@ -104,8 +104,8 @@ final class ModuleCalls: Sendable {
     ) {
         // The threads are the parent's: nobody would do the work, and nobody give up.
         guard getpid() == process else { return completion(.failure(forked())) }
-        let patience = max(timeout, minimum)
-        let call = Call(deadline: .now + patience) { completion(.failure(Self.timedOut(purpose, after: patience))) }
+        let timeout = max(timeout, minimum)
+        let call = Call(deadline: .now + timeout) { completion(.failure(Self.timedOut(purpose, after: timeout))) }
         guard queued.add(1, ordering: .relaxed).oldValue < Self.maximumQueued else {
             queued.subtract(1, ordering: .relaxed)
             return completion(
@@ -170,10 +170,10 @@ final class ModuleCalls: Sendable {
                 + "sign in that one, or execute a program that has a provider of its own.")
     }
 
-    private static func timedOut(_ purpose: String, after patience: Duration) -> CertificateProviderError {
+    private static func timedOut(_ purpose: String, after timeout: Duration) -> CertificateProviderError {
         CertificateProviderError(
             .timedOut,
-            "The PKCS#11 module did not answer within \(patience) (\(purpose)); see whether its device or service hangs, "
+            "The PKCS#11 module did not answer within \(timeout) (\(purpose)); see whether its device or service hangs, "
                 + "or give it more time with 'timeout'.")
     }
 }

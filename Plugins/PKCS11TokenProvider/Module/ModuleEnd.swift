@@ -38,7 +38,7 @@ enum ModuleEnd {
     private static func endAll() -> Bool {
         let deadline = ContinuousClock.now + limit
         hasBegun.store(true, ordering: .releasing)
-        let places = ModulePlace.beginEnd()
+        let places = ModuleRegistry.beginEnd()
         let ended = Mutex(0)
         let group = DispatchGroup()
         // A thread for each, since any of them may hang.
@@ -50,7 +50,7 @@ enum ModuleEnd {
                 group.leave()
             }
         }
-        let hasReleased = Releases.end(by: DispatchTime(deadline))
+        let hasReleased = DeferredCleanup.end(by: DispatchTime(deadline))
         return group.wait(timeout: DispatchTime(deadline)) == .success && hasReleased
             && ended.withLock { $0 } == places.count
     }

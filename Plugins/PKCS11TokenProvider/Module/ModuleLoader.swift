@@ -15,8 +15,8 @@ enum ModuleLoader {
     ///   `configurationInvalid` for a directory without a name.
     static func modules(
         for uri: TokenURI, path: String?, timeout: Duration
-    ) throws(CertificateProviderError) -> [WantedModule] {
-        let handles: ModuleHandles
+    ) throws(CertificateProviderError) -> [ModuleReference] {
+        let handles: LoadedModules
         let path = path ?? uri.modulePath
         if let path {
             handles = try load(library(at: path, named: uri.moduleName))
@@ -24,19 +24,19 @@ enum ModuleLoader {
             guard let list = p11_kit_modules_load(nil, 0) else {
                 throw CertificateProviderError(.unavailable, "p11-kit cannot load its modules: \(message()).")
             }
-            handles = ModuleHandles(.list(list))
+            handles = LoadedModules(.list(list))
         }
-        func wanted() -> [WantedModule] {
+        func wanted() -> [ModuleReference] {
             handles.functions.compactMap { functions in
                 let name = string(p11_kit_module_get_name(functions)) ?? path ?? "unnamed"
                 guard isWanted(functions, name, uri) else { return nil }
-                return WantedModule(functions, name: name, owner: handles, timeout: timeout)
+                return ModuleReference(functions, name: name, owner: handles, timeout: timeout)
             }
         }
         var modules = wanted()
         // p11-kit knows a library by its configured name only while the configuration is loaded.
         if modules.isEmpty, path != nil, uri.moduleName != nil, let list = p11_kit_modules_load(nil, 0) {
-            let configured = ModuleHandles(.list(list))
+            let configured = LoadedModules(.list(list))
             modules = withExtendedLifetime(configured) { wanted() }
         }
         if modules.isEmpty, let name = uri.moduleName?.withVisibleControls {
@@ -97,12 +97,12 @@ enum ModuleLoader {
         return try library(at: absolute + "/" + found, named: nil)
     }
 
-    private static func load(_ path: String) throws(CertificateProviderError) -> ModuleHandles {
+    private static func load(_ path: String) throws(CertificateProviderError) -> LoadedModules {
         guard let functions = p11_kit_module_load(path, 0) else {
             throw CertificateProviderError(
                 .unavailable, "The PKCS#11 module '\(path.withVisibleControls)' cannot be loaded: \(message()).")
         }
-        return ModuleHandles(.single(functions))
+        return LoadedModules(.single(functions))
     }
 
     private static func isWanted(

@@ -5,17 +5,17 @@ extension Session {
     /// Signs with a key of the token. Blocks.
     ///
     /// - Parameters:
-    ///   - ways: Those of one scheme; the next one is tried where the token does not know one after all.
+    ///   - mechanisms: Those of one scheme; the next one is tried where the token does not know one after all.
     ///   - modulusBits: The size of an RSA key; not used for others.
     ///   - authenticate: Called between `C_SignInit` and `C_Sign`, where a key demands the PIN for each signature.
     func sign(
-        _ message: [UInt8], with key: CK_OBJECT_HANDLE, by ways: [SigningMechanism], modulusBits: Int,
+        _ message: [UInt8], with key: CK_OBJECT_HANDLE, by mechanisms: [SigningMechanism], modulusBits: Int,
         authenticate: ((Session) throws(CryptokiError) -> Void)?
     ) throws(CryptokiError) -> TokenSignature {
         var refusal = CryptokiError(function: "C_SignInit", code: CKR_KEY_SIZE_RANGE)
-        for way in ways {
-            guard let input = way.input(for: message, modulusBits: modulusBits) else { continue }
-            do throws(CryptokiError) { try initialize(way, key) } catch {
+        for mechanism in mechanisms {
+            guard let input = mechanism.input(for: message, modulusBits: modulusBits) else { continue }
+            do throws(CryptokiError) { try initialize(mechanism, key) } catch {
                 guard error.code == CKR_MECHANISM_INVALID || error.code == CKR_MECHANISM_PARAM_INVALID else {
                     throw error
                 }
@@ -23,7 +23,7 @@ extension Session {
                 continue
             }
             try authenticate?(self)
-            return TokenSignature(bytes: try sign(input), scheme: way.scheme)
+            return TokenSignature(bytes: try sign(input), scheme: mechanism.scheme)
         }
         throw refusal
     }
@@ -47,9 +47,9 @@ extension Session {
     /// RSA with 16384 bits.
     private static let maximumSignatureSize = 2048
 
-    private func initialize(_ way: SigningMechanism, _ key: CK_OBJECT_HANDLE) throws(CryptokiError) {
-        var mechanism = CK_MECHANISM(mechanism: way.mechanism, pParameter: nil, ulParameterLen: 0)
-        guard way.isPSS, let parameters = way.hash.pssParameters else {
+    private func initialize(_ signing: SigningMechanism, _ key: CK_OBJECT_HANDLE) throws(CryptokiError) {
+        var mechanism = CK_MECHANISM(mechanism: signing.type, pParameter: nil, ulParameterLen: 0)
+        guard signing.isPSS, let parameters = signing.hash.pssParameters else {
             return try call("C_SignInit") { $0.C_SignInit?(handle, &mechanism, key) }
         }
         var pss = parameters
@@ -78,6 +78,6 @@ extension SigningMechanism {
     /// Whether the mechanism takes the parameters of PSS.
     fileprivate var isPSS: Bool {
         [CKM_RSA_PKCS_PSS, CKM_SHA256_RSA_PKCS_PSS, CKM_SHA384_RSA_PKCS_PSS, CKM_SHA512_RSA_PKCS_PSS].contains(
-            mechanism)
+            type)
     }
 }

@@ -16,7 +16,7 @@ struct SigningMechanism: Sendable {
     }
 
     let scheme: SignatureScheme
-    let mechanism: CK_MECHANISM_TYPE
+    let type: CK_MECHANISM_TYPE
     let preparation: Preparation
     let hash: Hash
 
@@ -54,17 +54,17 @@ struct SigningMechanism: Sendable {
         }
     }
 
-    /// The ways to sign with `key`: for each scheme that the token can really do, most preferred first, those that it
+    /// The mechanisms to sign with `key`: for each scheme that the token can really do, most preferred first, those that it
     /// may know, the best first.
     ///
     /// - Parameters:
-    ///   - mechanisms: The token's.
+    ///   - supported: The token's.
     ///   - allowed: The key's own `CKA_ALLOWED_MECHANISMS`; `nil` when it has none.
     static func all(
-        for key: PublicKeyInfo, mechanisms: TokenMechanisms, allowed: Set<CK_MECHANISM_TYPE>? = nil
+        for key: PublicKeyInfo, mechanisms supported: TokenMechanisms, allowed: Set<CK_MECHANISM_TYPE>? = nil
     ) -> [SigningMechanism] {
-        schemes(for: key).flatMap(ways).filter { way in
-            mechanisms.maySign(way.mechanism, with: key) && allowed?.contains(way.mechanism) ?? true
+        schemes(for: key).flatMap(mechanisms(of:)).filter { mechanism in
+            supported.maySign(mechanism.type, with: key) && allowed?.contains(mechanism.type) ?? true
         }
     }
 
@@ -95,21 +95,21 @@ struct SigningMechanism: Sendable {
     }
 
     /// The mechanisms that give a signature of `scheme`, the best first: hashing outside saves sending the message.
-    private static func ways(of scheme: SignatureScheme) -> [SigningMechanism] {
-        func ways(_ hash: Hash, _ list: [(CK_MECHANISM_TYPE, Preparation)]) -> [SigningMechanism] {
-            list.map { SigningMechanism(scheme: scheme, mechanism: $0.0, preparation: $0.1, hash: hash) }
+    private static func mechanisms(of scheme: SignatureScheme) -> [SigningMechanism] {
+        func list(_ hash: Hash, _ entries: [(CK_MECHANISM_TYPE, Preparation)]) -> [SigningMechanism] {
+            entries.map { SigningMechanism(scheme: scheme, type: $0.0, preparation: $0.1, hash: hash) }
         }
         return switch scheme {
-        case .ecdsaP256SHA256: ways(.sha256, [(CKM_ECDSA, .hash), (CKM_ECDSA_SHA256, .message)])
-        case .ecdsaP384SHA384: ways(.sha384, [(CKM_ECDSA, .hash), (CKM_ECDSA_SHA384, .message)])
-        case .ecdsaP521SHA512: ways(.sha512, [(CKM_ECDSA, .hash), (CKM_ECDSA_SHA512, .message)])
-        case .ed25519: ways(.none, [(CKM_EDDSA, .message)])
-        case .rsaPKCS1SHA256: ways(.sha256, pkcs1(CKM_SHA256_RSA_PKCS))
-        case .rsaPKCS1SHA384: ways(.sha384, pkcs1(CKM_SHA384_RSA_PKCS))
-        case .rsaPKCS1SHA512: ways(.sha512, pkcs1(CKM_SHA512_RSA_PKCS))
-        case .rsaPSSRSAESHA256, .rsaPSSPSSSHA256: ways(.sha256, pss(CKM_SHA256_RSA_PKCS_PSS))
-        case .rsaPSSRSAESHA384, .rsaPSSPSSSHA384: ways(.sha384, pss(CKM_SHA384_RSA_PKCS_PSS))
-        case .rsaPSSRSAESHA512, .rsaPSSPSSSHA512: ways(.sha512, pss(CKM_SHA512_RSA_PKCS_PSS))
+        case .ecdsaP256SHA256: list(.sha256, [(CKM_ECDSA, .hash), (CKM_ECDSA_SHA256, .message)])
+        case .ecdsaP384SHA384: list(.sha384, [(CKM_ECDSA, .hash), (CKM_ECDSA_SHA384, .message)])
+        case .ecdsaP521SHA512: list(.sha512, [(CKM_ECDSA, .hash), (CKM_ECDSA_SHA512, .message)])
+        case .ed25519: list(.none, [(CKM_EDDSA, .message)])
+        case .rsaPKCS1SHA256: list(.sha256, pkcs1(CKM_SHA256_RSA_PKCS))
+        case .rsaPKCS1SHA384: list(.sha384, pkcs1(CKM_SHA384_RSA_PKCS))
+        case .rsaPKCS1SHA512: list(.sha512, pkcs1(CKM_SHA512_RSA_PKCS))
+        case .rsaPSSRSAESHA256, .rsaPSSPSSSHA256: list(.sha256, pss(CKM_SHA256_RSA_PKCS_PSS))
+        case .rsaPSSRSAESHA384, .rsaPSSPSSSHA384: list(.sha384, pss(CKM_SHA384_RSA_PKCS_PSS))
+        case .rsaPSSRSAESHA512, .rsaPSSPSSSHA512: list(.sha512, pss(CKM_SHA512_RSA_PKCS_PSS))
         default: []
         }
     }

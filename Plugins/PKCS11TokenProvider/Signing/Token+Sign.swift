@@ -14,7 +14,7 @@ extension Token {
         }
         if isProven { return }
         if asksEachTime, slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) || !isPINAtHand { return }
-        _ = try sign(Self.probe(), with: key, by: key.ways.filter { $0.scheme == scheme })
+        _ = try sign(Self.probe(), with: key, by: key.mechanisms.filter { $0.scheme == scheme })
     }
 
     /// Whether a public object is a key that signs without a login. It signs a probe where there was no signature on
@@ -26,7 +26,7 @@ extension Token {
                 connection.hasProvenKey(of: key.publicKey)
             }
             if isProven { return true }
-            _ = try sign(Self.probe(), with: key, by: key.ways.filter { $0.scheme == scheme }, opening: false)
+            _ = try sign(Self.probe(), with: key, by: key.mechanisms.filter { $0.scheme == scheme }, loggedIn: false)
             return true
         } catch {
             // What else fails may work the next time.
@@ -57,25 +57,25 @@ extension Token {
 
     /// Signs, and after the token was away looks for the key again and makes sure that it is the same one.
     func sign(
-        _ message: [UInt8], with key: TokenKey, by ways: [SigningMechanism]
+        _ message: [UInt8], with key: TokenKey, by mechanisms: [SigningMechanism]
     ) throws(CertificateProviderError) -> [UInt8] {
         if needsNoLogin(for: key.publicKey) {
             do throws(CertificateProviderError) {
-                return try sign(message, with: key, by: ways, opening: false)
+                return try sign(message, with: key, by: mechanisms, loggedIn: false)
             } catch {
                 guard error.isOfNoLogin else { throw error }
                 noteLogin(isNeededFor: key.publicKey)
             }
         }
-        return try sign(message, with: key, by: ways, opening: true)
+        return try sign(message, with: key, by: mechanisms, loggedIn: true)
     }
 
-    /// - Parameter opening: Whether to log in before.
+    /// - Parameter loggedIn: Whether to log in first.
     private func sign(
-        _ message: [UInt8], with key: TokenKey, by ways: [SigningMechanism], opening: Bool
+        _ message: [UInt8], with key: TokenKey, by mechanisms: [SigningMechanism], loggedIn: Bool
     ) throws(CertificateProviderError) -> [UInt8] {
         while true {
-            guard let result = try attempt(message, with: key, by: ways, opening: opening) else {
+            guard let result = try attempt(message, with: key, by: mechanisms, loggedIn: loggedIn) else {
                 try pins.requirePermission(for: self)
                 throw CertificateProviderError(
                     .notFound, "The token '\(displayName)' no longer has the private key of the certificate.")
@@ -113,16 +113,16 @@ extension Token {
 
     /// Signs with what is taken for the key; `nil` when there is none.
     private func attempt(
-        _ message: [UInt8], with key: TokenKey, by ways: [SigningMechanism], opening: Bool
+        _ message: [UInt8], with key: TokenKey, by mechanisms: [SigningMechanism], loggedIn: Bool
     ) throws(CertificateProviderError)
         -> (outcome: Result<TokenSignature, CryptokiError>, key: TokenConnection.Key, connection: TokenConnection)?
     {
-        try withConnection(opening: opening) { connection throws(CryptokiError) in
+        try withConnection(loggedIn: loggedIn) { connection throws(CryptokiError) in
             guard let known = try connection.key(for: key.publicKey, id: key.id) else { return nil }
             do throws(CryptokiError) {
                 let signature = try connection.sessions.withSession { session throws(CryptokiError) in
                     try session.sign(
-                        message, with: known.found.handle, by: ways, modulusBits: key.publicKey.bits,
+                        message, with: known.found.handle, by: mechanisms, modulusBits: key.publicKey.bits,
                         authenticate: known.found.needsPINEachTime ? confirmation(on: connection) : nil)
                 }
                 return (.success(signature), known, connection)

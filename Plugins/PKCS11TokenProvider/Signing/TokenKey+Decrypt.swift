@@ -18,7 +18,8 @@ extension Token {
     fileprivate func decrypt(
         _ ciphertext: [UInt8], with key: TokenKey
     ) throws(CertificateProviderError) -> SecretBytes {
-        let result = try withOpenConnection { connection throws(CryptokiError) -> Result<SecretBytes, CryptokiError>? in
+        let result = try withConnection(loggedIn: true) {
+            connection throws(CryptokiError) -> Result<SecretBytes, CryptokiError>? in
             guard let known = try connection.key(for: key.publicKey, id: key.id) else { return nil }
             do throws(CryptokiError) {
                 return .success(

@@ -4,8 +4,8 @@ import CertificateProviding
 struct TokenKey: CallbackIdentityKey {
     let publicKey: PublicKeyInfo
     let uri: String?
-    /// What the token can do with the key, by scheme; more than one way for some.
-    let ways: [SigningMechanism]
+    /// What the token can do with the key, by scheme; more than one mechanism for some.
+    let mechanisms: [SigningMechanism]
     /// The `CKA_ID` that the key shares with its certificate.
     let id: [UInt8]
     let token: Token
@@ -18,7 +18,7 @@ struct TokenKey: CallbackIdentityKey {
     var signatureTimeout: Duration? { token.calls.timeout }
     var signatureSchemes: [SignatureScheme] {
         var seen = Set<SignatureScheme>()
-        return ways.map(\.scheme).filter { seen.insert($0).inserted }
+        return mechanisms.map(\.scheme).filter { seen.insert($0).inserted }
     }
 
     /// The token works for at most the provider's `timeout`. The caller is suspended meanwhile, unless it is alone with
@@ -39,8 +39,8 @@ struct TokenKey: CallbackIdentityKey {
         _ message: [UInt8], using scheme: SignatureScheme,
         completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void
     ) {
-        let ways = ways.filter { $0.scheme == scheme }
-        guard !ways.isEmpty else {
+        let mechanisms = mechanisms.filter { $0.scheme == scheme }
+        guard !mechanisms.isEmpty else {
             return completion(
                 .failure(
                     CertificateProviderError(
@@ -52,7 +52,7 @@ struct TokenKey: CallbackIdentityKey {
             "signing",
             { () throws(CertificateProviderError) in
                 try token.pace.measure { () throws(CertificateProviderError) in
-                    try token.sign(message, with: self, by: ways)
+                    try token.sign(message, with: self, by: mechanisms)
                 }
             }
         ) { completion($0.mapError { $0.attributed(to: PKCS11TokenProvider.id) }) }

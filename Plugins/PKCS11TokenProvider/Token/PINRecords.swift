@@ -19,7 +19,7 @@ struct PINRecords: Sendable {
     private static let reserve = Duration.milliseconds(250)
 
     enum Turn {
-        case mine(RecordClaim)
+        case mine(RecordLease)
         /// Another login has shown meanwhile what `isKnown` asks for.
         case known
         /// Other logins took all the time, or the process ends.
@@ -56,7 +56,7 @@ struct PINRecords: Sendable {
         let end = (ModuleCalls.deadline ?? start + timeout) - Self.reserve
         var loginsBefore: UInt8?
         while true {
-            if let claim = try storage.claimRecord(named: Self.name(of: token)) { return .mine(claim) }
+            if let claim = try storage.leaseRecord(named: Self.name(of: token)) { return .mine(claim) }
             let now = ContinuousClock.now
             if loginsBefore == nil || now >= start + Self.turns, let record = try? self[token] {
                 let logins = record.logins(of: token)

@@ -134,7 +134,7 @@ final class PINSupply: Sendable {
 
     /// Throws where a key is not to be seen because nobody may log in.
     func requirePermission(for token: Token) throws(CertificateProviderError) {
-        guard isPermitted || token.isOpen else { throw notPermitted(token.displayName) }
+        guard isPermitted || token.isLoggedIn else { throw notPermitted(token.displayName) }
     }
 
     private func notPermitted(_ token: String) -> CertificateProviderError {

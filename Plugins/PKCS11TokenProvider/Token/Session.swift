@@ -181,14 +181,14 @@ final class Session: Sendable {
             case .idle, .retired: if moves(from: phase, to: .closed) { return true }
             case .calling, .leaving:
                 // One that does not end has met its own session, or hangs before it meets any.
-                if moves(from: phase, to: .replaced) { return !hasLeft(by: .now() + Self.patience) }
+                if moves(from: phase, to: .replaced) { return !hasLeft(by: .now() + Self.timeout) }
             case .late: if moves(from: .late, to: .replaced) { return true }
             case .replaced, .closed: return true
             }
         }
     }
 
-    private static let patience = DispatchTimeInterval.seconds(2)
+    private static let timeout = DispatchTimeInterval.seconds(2)
 
     private func moves(from old: Phase, to new: Phase) -> Bool {
         phase.compareExchange(expected: old, desired: new, ordering: .acquiringAndReleasing).exchanged

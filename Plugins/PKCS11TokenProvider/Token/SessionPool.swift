@@ -42,7 +42,7 @@ final class SessionPool: Sendable {
 
     /// - Parameter isOnly: Whether the token has no other session: then it is for everything that the token permits.
     private static func openKeeper(_ slot: Slot, isOnly: Bool) throws(CryptokiError) -> Session {
-        let end = ContinuousClock.now + patienceForKeeper
+        let end = ContinuousClock.now + keeperTimeout
         var isForWriting = isOnly
         while true {
             do throws(CryptokiError) { return try Session.open(slot, readWrite: isForWriting) } catch {
@@ -57,7 +57,7 @@ final class SessionPool: Sendable {
     }
 
     /// Sessions that another part of the process has given up may still be closing.
-    private static let patienceForKeeper = Duration.milliseconds(500)
+    private static let keeperTimeout = Duration.milliseconds(500)
 
     /// Lends a session to `body`, opening one or waiting for one where none is idle. Blocks.
     ///
@@ -97,13 +97,13 @@ final class SessionPool: Sendable {
                 return state.sessions + [keeper]
             }
             sessions.forEach { $0.retire() }
-            let deadline = DispatchTime.now() + Self.patience
+            let deadline = DispatchTime.now() + Self.timeout
             sessions.forEach { $0.closeRetired(by: deadline) }
         }
     }
 
     /// A call that takes longer hangs, and whoever wants to connect anew is not to hang with it.
-    private static let patience = DispatchTimeInterval.seconds(2)
+    private static let timeout = DispatchTimeInterval.seconds(2)
 
     private func take(writing: Bool) throws(CryptokiError) -> Session {
         var place: DispatchSemaphore?

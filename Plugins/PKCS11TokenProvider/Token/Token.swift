@@ -23,7 +23,7 @@ final class Token: Sendable {
     private let logsInAlways: Bool
     private let connection = Mutex<TokenConnection?>(nil)
     /// One thread at a time connects and logs in.
-    private let connecting = Mutex(())
+    private let connectLock = Mutex(())
     private let isShutDown = Atomic(false)
 
     /// - Parameter logsInAlways: Also where the token does not demand it.
@@ -43,38 +43,24 @@ final class Token: Sendable {
 
     /// Lends the connection to `body`. Where the token was removed or reset, connects again and calls `body` once more.
     ///
-    /// - Parameter opening: Whether to log in before, as ``withOpenConnection(_:)`` does.
-    /// - Throws: What the token says, `tokenNotPresent` while it is away.
+    /// - Parameter loggedIn: Whether to log in first, where the token has a login.
+    /// - Throws: What the token says, `tokenNotPresent` while it is away; with `loggedIn` also `interactionRequired` where
+    ///   there is no PIN, and what ``PINPolicy`` refuses.
     func withConnection<T>(
-        opening: Bool = false, _ body: (TokenConnection) throws(CryptokiError) -> T
-    ) throws(CertificateProviderError) -> T {
-        try connecting(opening: opening, body)
-    }
-
-    /// Lends a connection on which the user is logged in, where the token has a login.
-    ///
-    /// - Throws: Also `interactionRequired` where there is no PIN, and what ``PINPolicy`` refuses.
-    func withOpenConnection<T>(
-        _ body: (TokenConnection) throws(CryptokiError) -> T
-    ) throws(CertificateProviderError) -> T {
-        try connecting(opening: true, body)
-    }
-
-    private func connecting<T>(
-        opening: Bool, _ body: (TokenConnection) throws(CryptokiError) -> T
+        loggedIn: Bool = false, _ body: (TokenConnection) throws(CryptokiError) -> T
     ) throws(CertificateProviderError) -> T {
         // A failure counts where it is this connection's own, and not where another thread has ended it meanwhile.
         var (failures, interruptions) = (0, 0)
-        var opening = opening
+        var wantsLogin = loggedIn
         while true {
             let connection = try connected()
             var failure = CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
             // Without a permission, what can be seen can be used: a public key, or one that somebody has logged in for.
-            let opens = opening && pins.isPermitted
+            let logsIn = wantsLogin && pins.isPermitted
             var hadLogin = false
             let result = try module.operate { () throws(CertificateProviderError) -> T? in
-                let isReady = opens ? try open(connection, nil) : true
-                hadLogin = connection.isOpen
+                let isReady = logsIn ? try logIn(connection, nil) : true
+                hadLogin = connection.isLoggedIn
                 guard isReady else { return nil }
                 do throws(CryptokiError) { return try body(connection) } catch {
                     failure = error
@@ -83,11 +69,11 @@ final class Token: Sendable {
             }
             if let result { return result }
             let isInterrupted = connection.isOver
-            let isLost = opens && failure.mayBeLostLogin && connection.hasLostLogin
+            let isLost = logsIn && failure.mayBeLostLogin && connection.hasLostLogin
             guard isInterrupted || isLost || failure.endsConnection else { throw describe(failure) }
             // Without the login that was there, a second look would not see what the first one did.
             let hasPad = connection.slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
-            opening = opening || hadLogin && isPINAtHand && !hasPad
+            wantsLogin = wantsLogin || hadLogin && isPINAtHand && !hasPad
             forget(connection)
             guard failure.isRepeatable else { throw describe(failure) }
             if isInterrupted { interruptions += 1 } else { failures += 1 }
@@ -96,7 +82,7 @@ final class Token: Sendable {
                     connection.slot.has(UInt(CKF_LOGIN_REQUIRED))
                 {
                     if hadLogin { throw refused(failure) }
-                    if opening { try pins.requirePermission(for: self) }
+                    if wantsLogin { try pins.requirePermission(for: self) }
                 }
                 // Not what the module calls it: that it wants a login, or is broken, is over with that connection.
                 if isInterrupted || isLost {
@@ -124,11 +110,11 @@ final class Token: Sendable {
 
     /// Logs the user in, where the token has a login and it has not happened yet.
     /// - Parameter pin: One that a person has just given; otherwise the configured one is used.
-    func open(pin: SecretBytes?) throws(CertificateProviderError) {
+    func logIn(pin: SecretBytes?) throws(CertificateProviderError) {
         for _ in 0..<Self.maximumInterruptions {
             let connection = try connected()
-            let isOpen = try module.operate { () throws(CertificateProviderError) in try open(connection, pin) }
-            if isOpen { return }
+            let isLoggedIn = try module.operate { () throws(CertificateProviderError) in try logIn(connection, pin) }
+            if isLoggedIn { return }
             forget(connection)
         }
         throw describe(CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED))
@@ -138,7 +124,7 @@ final class Token: Sendable {
     var isPINAtHand: Bool { pins.isAtHand }
 
     /// Whether private objects can be seen now.
-    var isOpen: Bool { connection.withLock { $0 }?.isOpen ?? false }
+    var isLoggedIn: Bool { connection.withLock { $0 }?.isLoggedIn ?? false }
 
     func logout() {
         pins.forget()
@@ -157,7 +143,7 @@ final class Token: Sendable {
 
     /// Closes the sessions, unless a thread is connecting or logging in.
     func closeIfIdle() -> Bool {
-        let isClosed: Void? = connecting.withLockIfAvailable { _ in
+        let isClosed: Void? = connectLock.withLockIfAvailable { _ in
             let current = connection.withLock { current in
                 defer { current = nil }
                 return current
@@ -170,7 +156,7 @@ final class Token: Sendable {
     private func connected() throws(CertificateProviderError) -> TokenConnection {
         if let current = connection.withLock({ $0 }) { return current }
         try bringBack()
-        return try connecting.withLock { _ throws(CertificateProviderError) in
+        return try connectLock.withLock { _ throws(CertificateProviderError) in
             guard !isShutDown.load(ordering: .acquiring) else { throw .modulesEnded }
             if let current = connection.withLock({ $0 }) { return current }
             for _ in 0..<Self.maximumInterruptions {
@@ -180,7 +166,7 @@ final class Token: Sendable {
         }
     }
 
-    /// Called with `connecting` locked.
+    /// Called with `connectLock` locked.
     ///
     /// - Returns: `nil` where the module was started again in between, as it is to find another token: nothing was asked of
     ///   the token.
@@ -265,7 +251,7 @@ final class Token: Sendable {
     /// Ends a connection that is of no more use; the next call makes another.
     func forget(_ old: TokenConnection) {
         // Nobody connects anew before the old handles are closed: the module may give the same ones again.
-        connecting.withLock { _ in
+        connectLock.withLock { _ in
             let isCurrent = connection.withLock { current in
                 guard current === old else { return false }
                 current = nil
@@ -276,12 +262,12 @@ final class Token: Sendable {
     }
 
     /// - Returns: `false` where the connection is over: nothing was sent.
-    private func open(_ connection: TokenConnection, _ pin: SecretBytes?) throws(CertificateProviderError) -> Bool {
-        guard !connection.isOpen else { return true }
+    private func logIn(_ connection: TokenConnection, _ pin: SecretBytes?) throws(CertificateProviderError) -> Bool {
+        guard !connection.isLoggedIn else { return true }
         do throws(CertificateProviderError) {
-            return try connecting.withLock { _ throws(CertificateProviderError) in
+            return try connectLock.withLock { _ throws(CertificateProviderError) in
                 guard !connection.isOver else { return false }
-                guard !connection.isOpen else { return true }
+                guard !connection.isLoggedIn else { return true }
                 // The flags as they are now: the PIN may have been tried elsewhere meanwhile. And the token where it is
                 // now: the session may be another one's by then.
                 let slot = try present()

@@ -40,7 +40,7 @@ final class TokenConnection: Sendable {
     }
 
     /// Whether private objects can be seen: the user is logged in, or the token has no login (`CKF_LOGIN_REQUIRED`).
-    var isOpen: Bool { !slot.has(UInt(CKF_LOGIN_REQUIRED)) || state.withLock { $0.login != nil } }
+    var isLoggedIn: Bool { !slot.has(UInt(CKF_LOGIN_REQUIRED)) || state.withLock { $0.login != nil } }
 
     /// Logs the user in. Login belongs to the whole application and not to a session: being logged in already is
     /// success, whoever did it. Blocks, with a PIN pad for as long as the person takes.
@@ -95,7 +95,7 @@ final class TokenConnection: Sendable {
             let found = try search()
             if !found.isEmpty { return found }
             // Where nobody has logged in here, it is no wonder.
-            guard try seesEverything(session) else { return isOpen ? nil : [] }
+            guard try seesEverything(session) else { return isLoggedIn ? nil : [] }
             // SoftHSM finds nothing on a token that it has lost.
             try slot.requirePresence()
         }

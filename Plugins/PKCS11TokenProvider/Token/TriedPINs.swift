@@ -38,7 +38,7 @@ final class TriedPINs: Sendable {
         let pin: SecretBytes
         fileprivate let isPersons: Bool
         /// `nil` if another login has just shown that the PIN is right.
-        fileprivate let claim: RecordClaim?
+        fileprivate let claim: RecordLease?
         fileprivate let known: PINRule.PIN
         /// As the token showed it before.
         fileprivate let count: PINRule.Count
@@ -85,7 +85,7 @@ final class TriedPINs: Sendable {
         let (pin, token) = (remembered.pin, slot.identity)
         if ModuleEnd.isUnderWay { return .busy }
         if unwritten.withLock({ $0[token]?.contains(pin) ?? false }) { return .refused(.rejected) }
-        var claim: RecordClaim?
+        var claim: RecordLease?
         var obstacle: CertificateProviderError?
         var hasWaited = false
         do throws(CertificateProviderError) {
@@ -105,7 +105,7 @@ final class TriedPINs: Sendable {
         }
         let isJustSeen = claim == nil && obstacle == nil
         if attempt.known.isRight, isJustSeen || !attempt.count.isLow {
-            claim?.isInterrupted = true
+            claim?.isUnsettled = true
             return .permitted(attempt)
         }
         // The record has changed again since.
@@ -118,14 +118,14 @@ final class TriedPINs: Sendable {
 
     /// Reads the record, and brings it up to date with the claim, the clock and the token's flags.
     private func attempt(
-        _ remembered: PINPolicy.Remembered, _ slot: Slot, _ claim: RecordClaim?, at time: Date
+        _ remembered: PINPolicy.Remembered, _ slot: Slot, _ claim: RecordLease?, at time: Date
     ) throws(CertificateProviderError) -> Attempt {
         let (pin, token) = (remembered.pin, slot.identity)
         let record = try records[token]
         var known = record.knowledge(of: pin, on: token, isAccepted: remembered.isKnown)
         let stored = known.unanswered
         // Sent unwritten, by a process that was killed: only where the token showed no wrong PIN.
-        if claim?.isInterrupted == true, known.isAccepted, !known.isRejected {
+        if claim?.isUnsettled == true, known.isAccepted, !known.isRejected {
             let count = stored?.count ?? 0
             known.unanswered = .init(
                 count: count == .max ? .max : count + 1, last: time, wasCountLow: stored?.wasCountLow ?? false)
@@ -137,7 +137,7 @@ final class TriedPINs: Sendable {
         if count.isShown && !wasShown { remember(token) { $0.setCountShown(by: token) } }
         if known.unanswered != stored {
             try write(known.unanswered, pin, token)
-            claim?.isInterrupted = false
+            claim?.isUnsettled = false
         }
         return Attempt(
             token: token, pin: pin, isPersons: remembered.isPersons, claim: claim, known: known, count: count,
@@ -181,7 +181,7 @@ final class TriedPINs: Sendable {
 
     /// The token has found the PIN right. The login does not depend on what can be remembered of it.
     func accept(_ attempt: Attempt) {
-        attempt.claim?.isInterrupted = false
+        attempt.claim?.isUnsettled = false
         let isNews = !attempt.isPersons && (!attempt.isNoted || attempt.claim?.isAwaited == true)
         guard attempt.isMarked || attempt.known.unanswered != nil || isNews else { return }
         remember(attempt.token) { record in
@@ -193,13 +193,13 @@ final class TriedPINs: Sendable {
     /// The token has rejected the PIN.
     func reject(_ attempt: Attempt) {
         let isWritten = reject(attempt.pin, for: attempt.token)
-        attempt.claim?.isInterrupted = !isWritten
+        attempt.claim?.isUnsettled = !isWritten
     }
 
     /// The token has certainly not looked at the PIN, or has found nothing wrong with it.
     func takeBack(_ attempt: Attempt) {
         guard attempt.isMarked else {
-            attempt.claim?.isInterrupted = false
+            attempt.claim?.isUnsettled = false
             return
         }
         remember(attempt.token) { $0.set(attempt.known.unanswered, for: attempt.pin, on: attempt.token) }
@@ -211,7 +211,7 @@ final class TriedPINs: Sendable {
         guard !attempt.isMarked else { return }
         let unanswered = next(attempt, at: now())
         let isWritten = remember(attempt.token) { $0.set(unanswered, for: attempt.pin, on: attempt.token) }
-        attempt.claim?.isInterrupted = !isWritten
+        attempt.claim?.isUnsettled = !isWritten
     }
 
     /// The token is locked, which is no word on this PIN, unless it is what has locked the token: one that it has not

@@ -6,7 +6,7 @@ struct KeyPairTemplate {
     let mechanism: CK_MECHANISM_TYPE
     let publicKey, privateKey: [Attribute]
 
-    /// The ways to ask, the one that says most first: modules refuse attributes that they do not know.
+    /// The mechanisms to ask, the one that says most first: modules refuse attributes that they do not know.
     /// - Parameter forbidsDecryption: Whether the longer ones forbid it where `use` does not want it.
     static func all(
         _ type: KeyType, id: [UInt8], label: String, for use: KeyUse, forbidsDecryption: Bool = true
@@ -37,7 +37,7 @@ struct KeyPairTemplate {
     private struct Kind {
         let mechanism: CK_MECHANISM_TYPE
         let keyType: CK_ULONG
-        /// What tells the size or the curve, in the ways that modules want it.
+        /// What tells the size or the curve, in the mechanisms that modules want it.
         let parameters: [[Attribute]]
 
         init(_ type: KeyType) {

@@ -22,7 +22,7 @@ struct PendingKeys: Sendable {
     private static let format: UInt8 = 1
     private static let formatAfterLook: UInt8 = 2
     /// How long after the first look a pair may still come: longer than any card takes for one.
-    private static let patience: TimeInterval = 600
+    private static let timeout: TimeInterval = 600
     /// As many are made at a time on one token, by all processes.
     private static let maximum = 16
 
@@ -30,14 +30,14 @@ struct PendingKeys: Sendable {
     struct Entry: Sendable {
         let id: [UInt8]
         fileprivate let name: String
-        fileprivate let claim: RecordClaim
+        fileprivate let claim: RecordLease
         fileprivate let storage: any IdentityStorage
         fileprivate var firstLook: Date?
 
         /// Crosses it out.
         func end() throws(CertificateProviderError) {
             try write([PendingKeys.format])
-            claim.isInterrupted = false
+            claim.isUnsettled = false
         }
 
         /// Crosses it out where nothing of it can come any more.
@@ -45,7 +45,7 @@ struct PendingKeys: Sendable {
         func hasBeenLookedFor(wasWhole: Bool, at now: Date) throws(CertificateProviderError) {
             // The clock may have been set back.
             if let firstLook, firstLook <= now {
-                if wasWhole || now.timeIntervalSince(firstLook) > PendingKeys.patience { try end() }
+                if wasWhole || now.timeIntervalSince(firstLook) > PendingKeys.timeout { try end() }
             } else if wasWhole {
                 try end()
             } else {
@@ -64,9 +64,9 @@ struct PendingKeys: Sendable {
     /// - Throws: What the store says, and `unavailable` where too many are being made.
     func begin(_ id: [UInt8], on token: Slot.Identity) throws(CertificateProviderError) -> Entry {
         do throws(CertificateProviderError) {
-            var place: (name: String, claim: RecordClaim, firstLook: Date)?
+            var place: (name: String, claim: RecordLease, firstLook: Date)?
             for name in names(for: token) {
-                guard let claim = try storage.claimRecord(named: name) else { continue }
+                guard let claim = try storage.leaseRecord(named: name) else { continue }
                 let known = try content(of: name)
                 // Where there is no other, that of a pair that was looked for longest.
                 guard let firstLook = known == nil ? .distantPast : known?.firstLook,
@@ -97,7 +97,7 @@ struct PendingKeys: Sendable {
         for name in names(for: token) {
             do throws(CertificateProviderError) {
                 // Read again under the claim: whoever had it may just have come to the end.
-                guard try content(of: name) != nil, let claim = try storage.claimRecord(named: name),
+                guard try content(of: name) != nil, let claim = try storage.leaseRecord(named: name),
                     let content = try content(of: name)
                 else { continue }
                 orphans.append(

@@ -46,7 +46,7 @@ extension Token {
         }
     }
 
-    /// Makes a key pair in the first of the ways that the module takes. Modules refuse a template with any code.
+    /// Makes a key pair in the first of the mechanisms that the module takes. Modules refuse a template with any code.
     ///
     /// - Throws: The first failure that is not about the template, where there is one: a broken device is not a key
     ///   that it does not support.
@@ -84,7 +84,7 @@ extension Token {
             let privateKey = try reader.privateKey(pair.privateKey), privateKey.mayBe(publicKey)
         else { throw CryptokiError(function: "C_GenerateKeyPair", code: CKR_TEMPLATE_INCONSISTENT) }
         let key = try tokenKey(privateKey, publicKey, connection, session)
-        guard !key.ways.isEmpty else { throw CryptokiError(function: "C_SignInit", code: CKR_MECHANISM_INVALID) }
+        guard !key.mechanisms.isEmpty else { throw CryptokiError(function: "C_SignInit", code: CKR_MECHANISM_INVALID) }
         return key
     }
 }

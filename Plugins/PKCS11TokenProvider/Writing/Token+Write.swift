@@ -7,7 +7,8 @@ extension Token {
     func write<T>(
         _ body: (TokenConnection, Session) throws(CryptokiError) -> T
     ) throws(CertificateProviderError) -> T {
-        let result = try withOpenConnection { connection throws(CryptokiError) -> Result<T, CryptokiError> in
+        let result = try withConnection(loggedIn: true) {
+            connection throws(CryptokiError) -> Result<T, CryptokiError> in
             do throws(CryptokiError) {
                 try connection.slot.requireWritable()
                 return .success(
@@ -31,7 +32,7 @@ extension Token {
     ///
     /// - Parameter id: A `CKA_ID` that it is expected under, for tokens without public key objects.
     func key(for publicKey: PublicKeyInfo, id: [UInt8]? = nil) throws(CertificateProviderError) -> TokenKey? {
-        try withOpenConnection { connection throws(CryptokiError) in
+        try withConnection(loggedIn: true) { connection throws(CryptokiError) in
             let found = try connection.sessions.withSession { session throws(CryptokiError) in
                 try connection.findHidden(in: session) { () throws(CryptokiError) -> [TokenKey] in
                     let reader = TokenReader(session: session, slot: connection.slot)
@@ -54,7 +55,7 @@ extension Token {
 
     /// Finds the private keys under an id whose public keys are on the token as well.
     func keys(id: [UInt8]) throws(CertificateProviderError) -> [TokenKey] {
-        let publicKeys = try withOpenConnection { connection throws(CryptokiError) in
+        let publicKeys = try withConnection(loggedIn: true) { connection throws(CryptokiError) in
             try connection.sessions.withSession { session throws(CryptokiError) in
                 try TokenReader(session: session, slot: connection.slot).publicKeys(id: id).map(\.key)
             }
@@ -76,7 +77,7 @@ extension Token {
         return TokenKey(
             publicKey: publicKey,
             uri: TokenURI.text(of: connection.slot.token, class: CKO_PRIVATE_KEY, id: key.id, label: key.label),
-            ways: SigningMechanism.all(
+            mechanisms: SigningMechanism.all(
                 for: publicKey, mechanisms: connection.mechanisms, allowed: key.allowedMechanisms),
             id: key.id, token: self,
             canDecrypt: canDecrypt,
@@ -88,13 +89,13 @@ extension Token {
     func isPrivateHalf(
         _ key: TokenReader.PrivateKey, of publicKey: PublicKeyInfo, _ connection: TokenConnection, _ session: Session
     ) throws(CryptokiError) -> Bool {
-        let ways = SigningMechanism.all(
+        let mechanisms = SigningMechanism.all(
             for: publicKey, mechanisms: connection.mechanisms, allowed: key.allowedMechanisms)
-        guard key.mayBe(publicKey), let scheme = ways.first?.scheme else { return false }
+        guard key.mayBe(publicKey), let scheme = mechanisms.first?.scheme else { return false }
         let probe = Self.probe()
         do throws(CryptokiError) {
             let signature = try session.sign(
-                probe, with: key.handle, by: ways.filter { $0.scheme == scheme }, modulusBits: publicKey.bits,
+                probe, with: key.handle, by: mechanisms.filter { $0.scheme == scheme }, modulusBits: publicKey.bits,
                 authenticate: key.needsPINEachTime ? confirmation(on: connection) : nil)
             guard let encoded = try? signature.encoded(for: publicKey, token: displayName) else { return false }
             return publicKey.isValidSignature(encoded, for: probe, using: scheme)

@@ -7,17 +7,17 @@ import X509
 
 /// Enrolment over Secure Transport (RFC 7030, RFC 8951).
 struct ESTClient: EnrolmentProtocol {
-    let session: PatientSession
+    let session: RetryingSession
     /// `/.well-known/est`, and the label where there is one.
     let base: String
     let now: @Sendable () -> Date
     /// Whether the server is to make the key (section 4.4). The one that signs the request is then not certified.
     let asksForKey: Bool
-    private let knownAttributes = Once<CSRAttributes>()
+    private let knownAttributes = CachedAnswer<CSRAttributes>()
 
     /// - Parameter server: The scheme and authority, with the label as its path.
     init(
-        _ server: ServerURL, session: PatientSession, now: @escaping @Sendable () -> Date, asksForKey: Bool = false
+        _ server: ServerURL, session: RetryingSession, now: @escaping @Sendable () -> Date, asksForKey: Bool = false
     ) {
         let path = server.path.split(separator: "/")
         let wellKnown: [Substring] = [".well-known", "est"]

@@ -66,7 +66,7 @@ struct IdentityKeys: Sendable {
     }
 
     /// Puts an issued chain where the key is, and lets the key sign a probe.
-    func certify(
+    func storeChain(
         _ kept: KeptKey, _ key: any IdentityKey, with chain: [X509Certificate], source: String,
         _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {

@@ -10,7 +10,7 @@ final class TokenHome: Sendable {
 
     private let make: ProviderEnvironment.ProviderMaker
     /// `nil` where no token is configured any more: what was made in one before is still found there.
-    private let location: Settings.TokenLocation?
+    private let location: EnrolmentSettings.TokenLocation?
     /// Those that were made, by what they were told. Each new one would have the vendor's module loaded anew.
     private let made = Mutex<[[String: String]: any KeyGenerating]>([:])
     /// The key that was used last, for which somebody may have given a PIN.
@@ -18,7 +18,7 @@ final class TokenHome: Sendable {
     /// Identities come and go: what is not needed any more is not kept.
     private static let maximum = 8
 
-    init(_ location: Settings.TokenLocation?, _ make: @escaping ProviderEnvironment.ProviderMaker) {
+    init(_ location: EnrolmentSettings.TokenLocation?, _ make: @escaping ProviderEnvironment.ProviderMaker) {
         self.location = location
         self.make = make
     }

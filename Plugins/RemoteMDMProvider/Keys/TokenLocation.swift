@@ -1,7 +1,7 @@
 import CertificateProviding
 import RemoteMDMParameters
 
-extension Settings {
+extension EnrolmentSettings {
     /// The token in which keys are made, as the parameters name it.
     struct TokenLocation: Sendable {
         /// RFC 7512.

@@ -120,12 +120,12 @@ extension SCEPClient {
             HTTPRequest(
                 method: method, target: target, headers: headers, body: body,
                 isRepeatable: operation != "PKIOperation",
-                isDispensable: ["GetCACaps", "GetNextCACert"].contains(operation)))
+                isOptional: ["GetCACaps", "GetNextCACert"].contains(operation)))
     }
 
     private func check(_ response: HTTPResponse, of operation: String) throws(CertificateProviderError) {
         guard response.status == 200 else { throw Self.failure(response, operation, now()) }
-        guard !response.body.isEmpty, response.body.count <= ServerSession.maximumBody else {
+        guard !response.body.isEmpty, response.body.count <= AuthenticatingSession.maximumBody else {
             throw CertificateProviderError(
                 .protocolError, "The SCEP server's answer to \(operation) has \(response.body.count) bytes.")
         }

@@ -20,8 +20,8 @@ struct SCEPClient: EnrolmentProtocol {
     let now: @Sendable () -> Date
     let logger: Logger
     let transport: Transport
-    private let knownAuthorities = Once<SCEPAuthorities>()
-    private let knownCapabilities = Once<SCEPCapabilities>()
+    private let knownAuthorities = CachedAnswer<SCEPAuthorities>()
+    private let knownCapabilities = CachedAnswer<SCEPCapabilities>()
 
     /// - Parameter challenge: Called when the CA has been found to be the right one, and not for a request that is
     ///   pending. For a renewal the current certificate should do; some servers want the challenge as well.

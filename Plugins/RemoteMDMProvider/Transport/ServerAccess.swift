@@ -10,25 +10,27 @@ struct ServerAccess: Sendable {
     /// On the way to this one.
     private let proxy: HTTPProxy?
     /// For all that is asked in the run.
-    let allowance: Allowance
-    let pace: Pace
+    let timeBudget: TimeBudget
+    let retryPolicy: RetryPolicy
     let now: @Sendable () -> Date
 
     /// - Throws: `configurationInvalid` for a proxy that cannot be used.
     init(
-        _ settings: Settings, _ environment: ProviderEnvironment, _ pace: Pace, through proxies: ProxyChoice = .none
+        _ settings: EnrolmentSettings, _ environment: ProviderEnvironment, _ retryPolicy: RetryPolicy,
+        through proxies: ProxyChoice = .none
     ) throws(CertificateProviderError) {
         server = settings.server
         self.proxies = proxies
         proxy = try proxies.proxy(for: server)
-        allowance = Allowance(settings.timeout, pace)
-        self.pace = pace
+        timeBudget = TimeBudget(settings.timeout, retryPolicy)
+        self.retryPolicy = retryPolicy
         now = environment.now
     }
 
-    func session(_ security: ServerConnection.Security, _ credentials: ServerCredentials) -> PatientSession {
-        PatientSession(
-            session: ServerSession(server, security, credentials, through: proxy), allowance: allowance, pace: pace,
+    func session(_ security: ServerConnection.Security, _ credentials: ServerCredentials) -> RetryingSession {
+        RetryingSession(
+            session: AuthenticatingSession(server, security, credentials, through: proxy), timeBudget: timeBudget,
+            retryPolicy: retryPolicy,
             now: now)
     }
 }

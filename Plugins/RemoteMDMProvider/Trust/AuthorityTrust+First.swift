@@ -32,19 +32,19 @@ extension AuthorityTrust {
     /// Asks over a connection on which nobody is known and nothing of ours is shown, no certificate either.
     func authoritiesFromAnybody() async throws(CertificateProviderError) -> [X509Certificate] {
         let pins = try await blocking { () throws(CertificateProviderError) in try settings.configuredTrust.pins() }
-        return try await authorities(trusting: ServerTrust(trustAnchors: .system, pins: pins), isAnybodyTrusted: true)
+        return try await authorities(trusting: ServerTrust(trustAnchors: .system, pins: pins), skipsVerification: true)
     }
 
     /// Asks over a connection on which no password and no token is sent.
     ///
     /// - Parameter identity: Whose certificate is shown.
     func authorities(
-        trusting trust: ServerTrust, presenting identity: Identity? = nil, isAnybodyTrusted: Bool = false
+        trusting trust: ServerTrust, presenting identity: Identity? = nil, skipsVerification: Bool = false
     ) async throws(CertificateProviderError) -> [X509Certificate] {
         let security = ServerConnection.Security(
             trust: trust,
             credentials: try identity.map { identity throws(CertificateProviderError) in try TLSCredentials(identity) },
-            now: environment.now, isAnybodyTrusted: isAnybodyTrusted)
+            now: environment.now, skipsVerification: skipsVerification)
         let session = access.session(security, .none)
         return try await ESTClient(settings.server, session: session, now: environment.now).authorities()
     }

@@ -7,7 +7,7 @@ import Logging
 /// By which certificate authorities an enrolment knows its server: those that are configured, those that a person has
 /// confirmed, and those that the server has named since over connections on which it was known.
 struct AuthorityTrust: Sendable {
-    let settings: Settings
+    let settings: EnrolmentSettings
     let environment: ProviderEnvironment
     let interaction: any UserInteraction
     let access: ServerAccess
@@ -20,11 +20,11 @@ struct AuthorityTrust: Sendable {
     /// `nil` where nothing is to be learnt: a pin and the host's list of authorities are configured. With SCEP these
     /// speak for the connection only, and not for the CA.
     private let basis: [UInt8]?
-    private let first = Once<ServerTrust>()
+    private let first = CachedAnswer<ServerTrust>()
 
     /// Blocks on the trust anchors' file and the store.
     init(
-        _ settings: Settings, _ environment: ProviderEnvironment, _ interaction: any UserInteraction,
+        _ settings: EnrolmentSettings, _ environment: ProviderEnvironment, _ interaction: any UserInteraction,
         _ access: ServerAccess
     ) throws(CertificateProviderError) {
         self.settings = settings
@@ -79,7 +79,7 @@ struct AuthorityTrust: Sendable {
     /// Whom to trust after a server that is not known any more has named a root that a known one vouches for. `nil`
     /// where it does not.
     func trustAfterRollover() async throws(CertificateProviderError) -> ServerTrust? {
-        guard settings.enrolmentProtocol == .est, !known.isEmpty, !settings.isPinEnough,
+        guard settings.enrolmentProtocol == .est, !known.isEmpty, !settings.isPinOnly,
             let bag = try? await authoritiesFromAnybody()
         else { return nil }
         let successors = await Roots.successors(in: bag, of: anchors + known, at: environment.now())
@@ -118,7 +118,7 @@ struct AuthorityTrust: Sendable {
 
     /// Forgets what was confirmed and learnt. Blocks on the store.
     static func forget(
-        _ settings: Settings, in storage: any IdentityStorage
+        _ settings: EnrolmentSettings, in storage: any IdentityStorage
     ) throws(CertificateProviderError) {
         try storage.updateRecord(named: settings.authoritiesRecordName) { $0.map { _ in SecretBytes(copying: []) } }
     }
@@ -140,6 +140,6 @@ struct AuthorityTrust: Sendable {
     }
 }
 
-extension Settings {
+extension EnrolmentSettings {
     var authoritiesRecordName: String { "authorities-\(entryName)" }
 }

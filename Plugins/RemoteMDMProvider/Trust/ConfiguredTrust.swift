@@ -51,10 +51,10 @@ struct ConfiguredTrust: Sendable {
     }
 
     /// Both, with the host's list of authorities where none are configured.
-    func serverTrust(isPinEnough: Bool = false) throws(CertificateProviderError) -> ServerTrust {
+    func serverTrust(isPinOnly: Bool = false) throws(CertificateProviderError) -> ServerTrust {
         ServerTrust(
             trustAnchors: hasAnchors ? .certificates(try anchors()) : .system, pins: try pins(),
-            isPinEnough: isPinEnough)
+            isPinOnly: isPinOnly)
     }
 }
 

@@ -29,13 +29,13 @@ extension CertificateChain {
         at date: Date
     ) async throws(CertificateProviderError) -> Validation {
         let readable = try leaf.certificate()
-        let allowance = IssuerStore.Allowance()
-        let roots = anchors.map { CertificateStore(custom: IssuerStore($0, allowance)) } ?? .systemTrustRoots
+        let budget = IssuerStore.SearchBudget()
+        let roots = anchors.map { CertificateStore(custom: IssuerStore($0, budget)) } ?? .systemTrustRoots
         var verifier = Verifier(rootCertificates: roots) {
             RFC5280Policy(fixedExpiryValidationTime: date)
             LeavesToCaller()
         }
-        let intermediates = CertificateStore(custom: IssuerStore(candidates, allowance))
+        let intermediates = CertificateStore(custom: IssuerStore(candidates, budget))
         let result = await verifier.validate(leaf: readable, intermediates: intermediates)
         if Task.isCancelled {
             throw CertificateProviderError(
@@ -45,7 +45,7 @@ extension CertificateChain {
             let others = candidates + (anchors ?? [])
             return Validation(
                 path: nil,
-                obstacle: allowance.isSpent
+                obstacle: budget.isSpent
                     ? "it comes with authorities that certify each other in more ways than are tried"
                     : obstacle(from: leaf, among: others, handled: verifier.policy.verifyingCriticalExtensions, date))
         }

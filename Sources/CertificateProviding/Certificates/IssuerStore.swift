@@ -7,7 +7,7 @@ import X509
 /// of a signature. A search therefore is handed a limited number of issuers, and none once its task is cancelled.
 struct IssuerStore: CustomCertificateStore {
     /// How many issuers a search is handed from all its stores.
-    final class Allowance: Sendable {
+    final class SearchBudget: Sendable {
         /// Hierarchies in use have some five levels, with a few certificates for the same authority in each.
         private static let whole = 64
 
@@ -25,11 +25,11 @@ struct IssuerStore: CustomCertificateStore {
     }
 
     private var issuers: [DistinguishedName: [Certificate]] = [:]
-    private let allowance: Allowance
+    private let budget: SearchBudget
 
     /// - Parameter certificates: Those that swift-certificates cannot read are left out.
-    init(_ certificates: [X509Certificate], _ allowance: Allowance) {
-        self.allowance = allowance
+    init(_ certificates: [X509Certificate], _ budget: SearchBudget) {
+        self.budget = budget
         var seen: Set<X509Certificate> = []
         let unique = certificates.filter { seen.insert($0).inserted }
         // Of two for the same authority, such as an old and a renewed one, the later one first.
@@ -40,7 +40,7 @@ struct IssuerStore: CustomCertificateStore {
     subscript(subject: DistinguishedName) -> [Certificate]? {
         get async {
             guard !Task.isCancelled, let found = issuers[subject] else { return nil }
-            return allowance.take(found)
+            return budget.take(found)
         }
     }
 
@@ -53,8 +53,8 @@ struct IssuerStore: CustomCertificateStore {
     }
 
     static func == (one: Self, other: Self) -> Bool {
-        one.allowance === other.allowance && one.issuers == other.issuers
+        one.budget === other.budget && one.issuers == other.issuers
     }
 
-    func hash(into hasher: inout Hasher) { hasher.combine(ObjectIdentifier(allowance)) }
+    func hash(into hasher: inout Hasher) { hasher.combine(ObjectIdentifier(budget)) }
 }

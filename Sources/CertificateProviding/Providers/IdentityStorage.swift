@@ -40,7 +40,7 @@ public protocol IdentityStorage: Sendable {
     /// while another process or another thread has it. Claims bind those who ask for them; the record can be read and
     /// changed by everybody.
     /// - Throws: `storeWriteFailed` where nothing can be claimed.
-    func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim?
+    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease?
 }
 
 /// An identity at rest.

@@ -3,7 +3,7 @@ import Glibc
 
 /// Whether the server's port can be reached: a TCP connection, closed at once.
 struct PortCheck {
-    private static let patience: Int32 = 3000
+    private static let timeout: Int32 = 3000
     let host: String
     let port: UInt16
 
@@ -37,7 +37,7 @@ struct PortCheck {
         if connect(descriptor, address.ai_addr, address.ai_addrlen) == 0 { return nil }
         guard errno == EINPROGRESS else { return String(cString: strerror(errno)) }
         var waiting = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
-        guard poll(&waiting, 1, patience) == 1 else { return "no answer within \(patience / 1000) seconds" }
+        guard poll(&waiting, 1, timeout) == 1 else { return "no answer within \(timeout / 1000) seconds" }
         var (result, size) = (Int32(0), socklen_t(MemoryLayout<Int32>.size))
         getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &result, &size)
         return result == 0 ? nil : String(cString: strerror(result))

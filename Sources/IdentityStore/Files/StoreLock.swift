@@ -5,14 +5,14 @@ import Glibc
 /// change is one rename. The kernel gives the lock back when its holder dies.
 final class StoreLock {
     /// How long a writer waits for another one: many times what a write takes on a slow disk.
-    static let patience = Duration.seconds(10)
+    static let timeout = Duration.seconds(10)
 
     private static let name = ".lock"
     private let descriptor: Int32
 
-    /// Waits at most `patience` for the lock.
+    /// Waits at most `timeout` for the lock.
     init(
-        in directory: SafeDirectory, patience: Duration, _ files: FileSystem
+        in directory: SafeDirectory, timeout: Duration, _ files: FileSystem
     ) throws(SafeDirectory.Refusal) {
         // From here on `deinit` closes it, also when this initialiser throws.
         descriptor = files.create(directory.descriptor, Self.name, O_RDWR)
@@ -20,13 +20,13 @@ final class StoreLock {
             throw SafeDirectory.Refusal(
                 reason: "\(directory.path) cannot be written to: \(errorText(errno))")
         }
-        let deadline = ContinuousClock.now + patience
+        let deadline = ContinuousClock.now + timeout
         while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
             let code = errno
             guard code == EWOULDBLOCK || code == EINTR, ContinuousClock.now < deadline else {
                 throw SafeDirectory.Refusal(
                     reason: code == EWOULDBLOCK
-                        ? "another process has held \(directory.path)/\(Self.name) for \(patience.components.seconds) seconds"
+                        ? "another process has held \(directory.path)/\(Self.name) for \(timeout.components.seconds) seconds"
                         : "\(directory.path) cannot be locked: \(errorText(code))")
             }
             usleep(2000)

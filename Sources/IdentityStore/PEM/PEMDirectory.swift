@@ -35,7 +35,7 @@ package struct PEMDirectory {
             guard let directory = try SafeDirectory.open(path) else {
                 throw SafeDirectory.Refusal(reason: "\(path) has just vanished")
             }
-            let lock = try StoreLock(in: directory, patience: StoreLock.patience, files)
+            let lock = try StoreLock(in: directory, timeout: StoreLock.timeout, files)
             defer { withExtendedLifetime(lock) {} }
             try write(set, directory)
         } catch {

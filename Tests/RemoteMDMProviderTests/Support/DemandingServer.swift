@@ -33,8 +33,8 @@ struct DemandingServer {
     }
 
     /// A session that trusts the server's certificate alone.
-    func session(presenting credentials: TLSCredentials? = nil) -> ServerSession {
-        let trust = ServerTrust(trustAnchors: .system, pins: [CertificatePin(certificate)], isPinEnough: true)
-        return ServerSession(url, .init(trust: trust, credentials: credentials, now: { Date() }), .none)
+    func session(presenting credentials: TLSCredentials? = nil) -> AuthenticatingSession {
+        let trust = ServerTrust(trustAnchors: .system, pins: [CertificatePin(certificate)], isPinOnly: true)
+        return AuthenticatingSession(url, .init(trust: trust, credentials: credentials, now: { Date() }), .none)
     }
 }

@@ -27,8 +27,8 @@ struct OneIdentity: IdentityStorage {
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
     ) throws(CertificateProviderError) { try storage.updateRecord(named: one(name), change) }
 
-    func claimRecord(named name: String) throws(CertificateProviderError) -> RecordClaim? {
-        try storage.claimRecord(named: "one")
+    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+        try storage.leaseRecord(named: "one")
     }
 
     private func one(_ name: String) -> String { name.hasPrefix("enrolment-") ? "one" : name }

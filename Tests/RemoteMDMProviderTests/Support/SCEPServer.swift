@@ -49,7 +49,7 @@ final class SCEPServer: Sendable {
             }
             let security = ServerConnection.Security(
                 trust: ServerTrust(trustAnchors: .system), credentials: nil, now: { Date() })
-            let session = ServerSession(url, security, .none)
+            let session = AuthenticatingSession(url, security, .none)
             let response = try await session.response(to: request, before: .now() + .seconds(120))
             await session.close()
             return response

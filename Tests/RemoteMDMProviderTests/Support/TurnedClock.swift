@@ -12,8 +12,8 @@ final class TurnedClock: Sendable {
 
     var waits: [Duration] { state.withLock(\.waits) }
 
-    var pace: Pace {
-        Pace(
+    var retryPolicy: RetryPolicy {
+        RetryPolicy(
             now: { self.state.withLock(\.now) },
             sleep: { duration in
                 try Task.checkCancellation()

@@ -6,7 +6,7 @@ import Synchronization
 /// A library has its sessions, handles and logins once in a process, whichever provider loads it. Only what knows all of
 /// its users can tell which of them a handle belongs to, and start it again when none of them needs it. So what is known
 /// of it belongs to the process too.
-final class ModulePlace: Sendable {
+final class ModuleRegistry: Sendable {
     private struct State {
         var module: Module?
         var uses = 0
@@ -20,7 +20,7 @@ final class ModulePlace: Sendable {
         let library: String
     }
 
-    private static let all = Mutex<[Name: ModulePlace]>([:])
+    private static let all = Mutex<[Name: ModuleRegistry]>([:])
     /// Set when the process ends: no module starts after that.
     private static let isEnding = Atomic(false)
 
@@ -28,10 +28,10 @@ final class ModulePlace: Sendable {
     /// may give out again.
     private let state = Mutex(State())
 
-    static func of(_ library: String) -> ModulePlace {
+    static func of(_ library: String) -> ModuleRegistry {
         all.withLock { all in
             let name = Name(process: getpid(), library: library)
-            let place = all[name] ?? ModulePlace()
+            let place = all[name] ?? ModuleRegistry()
             all[name] = place
             return place
         }
@@ -64,7 +64,7 @@ final class ModulePlace: Sendable {
 
     /// Keeps modules of this process from starting.
     /// - Returns: The places of this process.
-    static func beginEnd() -> [ModulePlace] {
+    static func beginEnd() -> [ModuleRegistry] {
         isEnding.store(true, ordering: .releasing)
         let process = getpid()
         return all.withLock { all in all.filter { $0.key.process == process }.map(\.value) }

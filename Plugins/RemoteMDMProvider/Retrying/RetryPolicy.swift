@@ -1,5 +1,5 @@
 /// How an enrolment waits: its clock and its randomness, so that tests need neither.
-struct Pace: Sendable {
+struct RetryPolicy: Sendable {
     var now: @Sendable () -> ContinuousClock.Instant = { .now }
     var sleep: @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) }
     /// From 0 to 1.

@@ -2,7 +2,7 @@ public import CertificateProviding
 import Crypto
 
 /// The provider's parameters, checked.
-struct Settings: Sendable {
+struct TokenSettings: Sendable {
     enum Login: String, Sendable { case auto, always, never }
 
     let uri: TokenURI
@@ -124,7 +124,7 @@ struct Settings: Sendable {
     }
 }
 
-extension Settings {
+extension TokenSettings {
     enum Parameter {
         static let uri = "uri"
         static let modulePath = "module-path"
@@ -151,7 +151,7 @@ extension Settings {
             Parameter.deleteObjects, .boolean, defaultValue: "false",
             summary: "Whether deleting the identity destroys its objects on the token, for good."),
         ParameterDescriptor(
-            Parameter.timeout, .string, defaultValue: String(Settings.defaultTimeout),
+            Parameter.timeout, .string, defaultValue: String(TokenSettings.defaultTimeout),
             summary: "How many seconds a caller waits for what it wants of the module, and then goes on without it."),
     ]
 }
@@ -161,6 +161,6 @@ extension PKCS11TokenProvider {
     public static var descriptor: ProviderDescriptor {
         ProviderDescriptor(
             id: id, displayName: "PKCS#11 token", summary: "An identity whose key stays in a token.",
-            parameters: Settings.parameters, makeProvider: { PKCS11TokenProvider(environment: $0) })
+            parameters: TokenSettings.parameters, makeProvider: { PKCS11TokenProvider(environment: $0) })
     }
 }

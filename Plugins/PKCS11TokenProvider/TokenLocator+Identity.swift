@@ -2,7 +2,7 @@ import CP11Kit
 import CertificateProviding
 import FoundationEssentials
 
-extension Tokens {
+extension TokenLocator {
     /// Returns the one identity that the URI means, logging in where that takes it.
     ///
     /// - Parameter pin: One that a person has just given.
@@ -11,7 +11,7 @@ extension Tokens {
     func identity(pin: GivenPIN?) throws(CertificateProviderError) -> Identity {
         let found = try find { login, isFirst throws(CertificateProviderError) in
             // What was accepted is known by then.
-            try open(login, isFirst ? pin : nil)
+            try logIn(login, isFirst ? pin : nil)
             return true
         }
         guard let found else { throw tokenNotPresent() }
@@ -24,7 +24,7 @@ extension Tokens {
     func identityAtHand() throws(CertificateProviderError) -> Identity? {
         let found = try find { login, _ throws(CertificateProviderError) in
             guard login.isUnattended else { return false }
-            try open(login, nil)
+            try logIn(login, nil)
             return true
         }
         guard let found else { return nil }
@@ -36,9 +36,9 @@ extension Tokens {
         return try identity(of: found, with: key)
     }
 
-    /// - Parameter open: Logs in; false gives up.
+    /// - Parameter logIn: Logs in; false gives up.
     private func find(
-        _ open: (_ login: Login, _ isFirst: Bool) throws(CertificateProviderError) -> Bool
+        _ logIn: (_ login: Login, _ isFirst: Bool) throws(CertificateProviderError) -> Bool
     ) throws(CertificateProviderError) -> Found? {
         var failures: [CertificateProviderError] = []
         let present = try present(&failures)
@@ -46,12 +46,12 @@ extension Tokens {
         var candidates: [Found] = []
         for isFirst in [true, false] {
             if let login = try loginToUse(present) {
-                guard try open(login, isFirst) else { return nil }
+                guard try logIn(login, isFirst) else { return nil }
             }
-            let taken = present.filter { $0.0.isOpen }
+            let taken = present.filter { $0.0.isLoggedIn }
             candidates = present.flatMap { read($0.0, $0.1, &failures) }
             // One that was away since it was last used shows that only now, and wants its login again.
-            guard let closed = taken.first(where: { !$0.0.isOpen }) else { break }
+            guard let closed = taken.first(where: { !$0.0.isLoggedIn }) else { break }
             if !isFirst, candidates.isEmpty {
                 throw failures.last ?? closed.0.describe(TokenConnection.searchWithoutLogin)
             }
@@ -66,7 +66,7 @@ extension Tokens {
         // A token that is closed by now is not the one that the PIN was for: to sign there would send it.
         let closed = candidates.first
         var candidates = candidates.filter {
-            settings.login == .never || $0.token.isOpen
+            settings.login == .never || $0.token.isLoggedIn
                 || $0.token.needsNoLogin(for: $0.candidate.certificate.publicKey)
         }
         let fits: [(X509Certificate) -> Bool] = [
@@ -120,11 +120,11 @@ extension Tokens {
     func key(of found: Found) throws(CertificateProviderError) -> TokenKey {
         let (candidate, token) = (found.candidate, found.token)
         let publicKey = candidate.certificate.publicKey
-        let ways = try token.withConnection { connection throws(CryptokiError) in
+        let mechanisms = try token.withConnection { connection throws(CryptokiError) in
             SigningMechanism.all(
                 for: publicKey, mechanisms: connection.mechanisms, allowed: candidate.key?.allowedMechanisms)
         }
-        guard !ways.isEmpty else {
+        guard !mechanisms.isEmpty else {
             guard SigningMechanism.isPossible(for: publicKey) else {
                 throw CertificateProviderError(
                     .unsupportedAlgorithm,
@@ -135,7 +135,8 @@ extension Tokens {
                 .unsupportedAlgorithm,
                 "The token '\(token.displayName)' has no mechanism that signs with the \(publicKey.displayName) key.")
         }
-        return TokenKey(publicKey: publicKey, uri: candidate.uri, ways: ways, id: candidate.id, token: token)
+        return TokenKey(
+            publicKey: publicKey, uri: candidate.uri, mechanisms: mechanisms, id: candidate.id, token: token)
     }
 
     private func identity(of found: Found, with key: TokenKey) throws(CertificateProviderError) -> Identity {

@@ -6,7 +6,7 @@ import RemoteMDMParameters
 import ServerTransport
 
 /// The parameters, checked.
-struct Settings: Sendable {
+struct EnrolmentSettings: Sendable {
     enum EnrolmentKind: String { case est, scep }
 
     let enrolmentProtocol: EnrolmentKind
@@ -18,7 +18,7 @@ struct Settings: Sendable {
     let caIdentifier: String?
     /// Of SCEP.
     let permitsTripleDES: Bool
-    let isPinEnough: Bool
+    let isPinOnly: Bool
     let username: String?
     let passwordSource: SecretSource?
     let bearerSource: SecretSource?
@@ -81,11 +81,11 @@ struct Settings: Sendable {
             throw parameters.invalid(
                 Parameter.pin, "is of no use with an http: server, which shows no certificate", provider: provider)
         }
-        isPinEnough = try choice(Parameter.pinMode, PinMode.both, "pin-and-pki or pin-only") == .pinOnly
-        guard !isPinEnough || configuredTrust.hasPins else {
+        isPinOnly = try choice(Parameter.pinMode, PinMode.both, "pin-and-pki or pin-only") == .pinOnly
+        guard !isPinOnly || configuredTrust.hasPins else {
             throw parameters.invalid(Parameter.pinMode, "is pin-only, which needs a 'pin'", provider: provider)
         }
-        guard !isPinEnough || enrolmentProtocol == .scep || caFingerprint == nil else {
+        guard !isPinOnly || enrolmentProtocol == .scep || caFingerprint == nil else {
             throw parameters.invalid(
                 Parameter.caFingerprint, "is not looked at with pin-mode=pin-only; remove it", provider: provider)
         }
@@ -187,6 +187,6 @@ struct Settings: Sendable {
                     + "(with pin-mode=pin-only where this host does not know its authority)."
             )
         }
-        return try configuredTrust.serverTrust(isPinEnough: isPinEnough)
+        return try configuredTrust.serverTrust(isPinOnly: isPinOnly)
     }
 }

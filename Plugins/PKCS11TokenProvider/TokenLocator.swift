@@ -5,8 +5,8 @@ import Logging
 import Synchronization
 
 /// The tokens that the settings lead to, and the identity among what is on them. Everything here blocks.
-final class Tokens: Sendable {
-    let settings: Settings
+final class TokenLocator: Sendable {
+    let settings: TokenSettings
     /// For what concerns more than one token; the others are the modules'.
     let calls: ModuleCalls
     let environment: ProviderEnvironment
@@ -14,7 +14,7 @@ final class Tokens: Sendable {
     let state = Mutex(State())
 
     struct State {
-        var modules: [WantedModule]?
+        var modules: [ModuleReference]?
         /// Those that were met, by what they are: each keeps its connection and its PIN.
         var tokens: [Slot.Identity: Token] = [:]
         /// What else there was at the last look.
@@ -22,14 +22,14 @@ final class Tokens: Sendable {
         var isShutDown = false
     }
 
-    init(_ settings: Settings, _ environment: ProviderEnvironment) {
+    init(_ settings: TokenSettings, _ environment: ProviderEnvironment) {
         self.settings = settings
         self.environment = environment
         self.calls = ModuleCalls(timeout: settings.timeout)
         let tried = TriedPINs(
             storage: environment.storage, timeout: settings.timeout, now: environment.now, logger: environment.logger)
         self.policy = PINPolicy(tried: tried, logger: environment.logger)
-        if settings.uri.pinValue != nil { environment.logger.warning("\(Settings.pinValueIsUnsafe)") }
+        if settings.uri.pinValue != nil { environment.logger.warning("\(TokenSettings.pinValueIsUnsafe)") }
     }
 
     /// A certificate on a token.
@@ -72,7 +72,7 @@ final class Tokens: Sendable {
                 var problems = ObjectFailures()
                 let result = try connection.sessions.withSession { session throws(CryptokiError) -> T? in
                     let reader = TokenReader(session: session, slot: slot)
-                    let areKeysHidden = !connection.isOpen
+                    let areKeysHidden = !connection.isLoggedIn
                     let keys = try connection.findHidden(in: session) { () throws(CryptokiError) in
                         let reading = try reader.privateKeys(id: uri.objectID)
                         problems.append(reading, on: slot)

@@ -5,7 +5,7 @@ import Glibc
 import Logging
 import Synchronization
 
-extension Tokens {
+extension TokenLocator {
     /// Returns the tokens that are there now and that the URI matches.
     /// - Parameter failures: Gets what kept modules from being looked at.
     func present(_ failures: inout [CertificateProviderError]) throws(CertificateProviderError) -> [(Token, Slot)] {
@@ -114,8 +114,8 @@ extension Tokens {
     /// Calls `body` with each of the modules: where there are several at the same time, and for half of the timeout, so
     /// that one that hangs hides nothing in the others.
     private func visit<Item: Sendable, T: Sendable>(
-        _ visits: [(module: WantedModule, item: Item)], _ failures: inout [CertificateProviderError],
-        _ body: @escaping @Sendable (WantedModule, Item) throws(CertificateProviderError) -> T
+        _ visits: [(module: ModuleReference, item: Item)], _ failures: inout [CertificateProviderError],
+        _ body: @escaping @Sendable (ModuleReference, Item) throws(CertificateProviderError) -> T
     ) -> [T] {
         var results: [Result<T, CertificateProviderError>] = []
         if visits.count == 1 {
@@ -172,7 +172,7 @@ extension Tokens {
         return look
     }
 
-    private func modules() throws(CertificateProviderError) -> [WantedModule] {
+    private func modules() throws(CertificateProviderError) -> [ModuleReference] {
         let (known, isShutDown) = state.withLock { ($0.modules, $0.isShutDown) }
         if isShutDown { throw .modulesEnded }
         if let known { return known }

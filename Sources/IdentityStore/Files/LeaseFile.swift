@@ -1,12 +1,12 @@
 import Glibc
 
-/// A ``RecordClaim`` between processes: a file that one of them has locked. Its first byte says whether
+/// A ``RecordLease`` between processes: a file that one of them has locked. Its first byte says whether
 /// something is under way, or was when a process ended; its second byte, whether another process waits for the claim.
 ///
 /// The kernel gives the lock back when its holder dies, which no process's number shows across containers. The bytes
 /// are not flushed, so that a claim costs no wait for the disk: they are there after the end of a process, and may be
 /// lost with the power.
-final class ClaimFile: Sendable {
+final class LeaseFile: Sendable {
     private static let prefix = ".claim-"
     private static let interrupted: off_t = 0
     private static let awaited: off_t = 1
@@ -14,7 +14,7 @@ final class ClaimFile: Sendable {
     private let files: FileSystem
     private let isWritable: Bool
     /// As it was found.
-    let isInterrupted: Bool
+    let isUnsettled: Bool
 
     /// Returns `nil` while another one has the claim.
     init?(_ name: String, in directory: SafeDirectory, _ files: FileSystem) throws(SafeDirectory.Refusal) {
@@ -28,7 +28,7 @@ final class ClaimFile: Sendable {
             descriptor = existing
         }
         let code = Self.lock(descriptor)
-        isInterrupted = code == 0 && Self.byte(Self.interrupted, of: descriptor) ?? 0 != 0
+        isUnsettled = code == 0 && Self.byte(Self.interrupted, of: descriptor) ?? 0 != 0
         // From here on `deinit` closes it.
         self.descriptor = descriptor
         self.files = files
@@ -55,7 +55,7 @@ final class ClaimFile: Sendable {
     /// Whether another process, or another thread, has tried to get the claim since this one has it.
     var isAwaited: Bool { Self.byte(Self.awaited, of: descriptor) ?? 0 != 0 }
 
-    func note(isInterrupted: Bool) { write(isInterrupted ? 1 : 0, at: Self.interrupted) }
+    func note(isUnsettled: Bool) { write(isUnsettled ? 1 : 0, at: Self.interrupted) }
 
     /// `nil` where there is none.
     private static func byte(_ offset: off_t, of descriptor: Int32) -> UInt8? {

@@ -8,7 +8,7 @@ import Synchronization
 /// The last reference to a key or a provider may go on an event loop, and each of these calls may block. So they run on
 /// threads of their own, without a caller that waits. Only the end of the process waits (``ModuleEnd``), and runs no
 /// more of them: a library that is torn down in the middle of a call may crash.
-final class Releases: Sendable {
+final class DeferredCleanup: Sendable {
     private let executor = BlockingExecutor.threads(maximum: 4)
     private let process = getpid()
 

@@ -9,7 +9,7 @@ struct GivenPIN: Sendable {
 
 /// Which token gets a PIN: never more than one, and none by chance. A PIN that is sent to another token than its own
 /// counts there as a wrong one.
-extension Tokens {
+extension TokenLocator {
     /// A token to log in to.
     struct Login {
         let token: Token
@@ -38,7 +38,7 @@ extension Tokens {
     /// Whether every identity that the URI may mean on a token has a public private key that signs without a login, as in
     /// slot 9e of a PIV card.
     private func needsNoLogin(_ login: Login, _ lettingSign: Bool) -> Bool {
-        guard settings.login == .auto, settings.uri.namesObject, !login.token.isOpen else { return false }
+        guard settings.login == .auto, settings.uri.namesObject, !login.token.isLoggedIn else { return false }
         var failures: [CertificateProviderError] = []
         let keys = read(login.token, login.slot, &failures) { reader, contents throws(CryptokiError) in
             try contents.candidates.map { candidate throws(CryptokiError) -> Found? in
@@ -64,9 +64,9 @@ extension Tokens {
     func tokenToOpen(of present: [(Token, Slot)]) throws(CertificateProviderError) -> Login? {
         guard settings.login != .never else { return nil }
         let guarded = present.filter { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) }
-        guard let first = guarded.first, guarded.contains(where: { !$0.0.isOpen }) else { return nil }
+        guard let first = guarded.first, guarded.contains(where: { !$0.0.isLoggedIn }) else { return nil }
         if guarded.count == 1, settings.uri.namesToken { return Login(token: first.0, slot: first.1, isMeant: true) }
-        // Certificates can be seen without a login, mostly. Tokens that are open already count as well: the identity
+        // Certificates can be seen without a login, mostly. Tokens that are logged in already count as well: the identity
         // may be on one of them, and then none of the others is to get its PIN.
         var failures: [CertificateProviderError] = []
         let holders = guarded.filter { showsIdentity($0.0, $0.1, &failures) }
@@ -79,7 +79,7 @@ extension Tokens {
             }
             if !remembered.isEmpty { meant = remembered }
         }
-        guard let closed = meant.first(where: { !$0.0.isOpen }) else { return nil }
+        guard let closed = meant.first(where: { !$0.0.isLoggedIn }) else { return nil }
         guard meant.count == 1 else { throw severalTokens(meant) }
         return Login(token: closed.0, slot: closed.1, isMeant: true)
     }
@@ -89,12 +89,12 @@ extension Tokens {
     /// - Parameter pin: One that a person has just given; otherwise the configured one is used.
     /// - Throws: `interactionRequired` for a PIN that was given for another token, and `configurationInvalid` where a
     ///   configured one would go to a token that nothing says it is for.
-    func open(_ login: Login, _ pin: GivenPIN?) throws(CertificateProviderError) {
+    func logIn(_ login: Login, _ pin: GivenPIN?) throws(CertificateProviderError) {
         try check(login, pin)
-        try login.token.open(pin: pin?.secret)
+        try login.token.logIn(pin: pin?.secret)
     }
 
-    /// Throws what ``open(_:_:)`` does before anything is sent.
+    /// Throws what ``logIn(_:_:)`` does before anything is sent.
     func check(_ login: Login, _ pin: GivenPIN?) throws(CertificateProviderError) {
         if let pin, pin.token != login.token.identity {
             throw CertificateProviderError(
@@ -121,7 +121,7 @@ extension Tokens {
                 "The token '\(login.token.displayName)' wants its PIN at the reader's own pad, where nobody is asked now."
             )
         }
-        try open(login, nil)
+        try logIn(login, nil)
     }
 
     /// The login that has to be made; `nil` where none has to be.
@@ -147,7 +147,7 @@ extension Tokens {
     }
 }
 
-extension Tokens.Login {
+extension TokenLocator.Login {
     /// Asks the person here for the PIN, where it is not known and not for the reader's own pad. Says before how many
     /// tries there may be.
     ///

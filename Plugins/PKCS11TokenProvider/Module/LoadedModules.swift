@@ -1,7 +1,7 @@
 import CP11Kit
 
 /// The modules that one call of p11-kit loaded, released together.
-final class ModuleHandles: Sendable {
+final class LoadedModules: Sendable {
     /// Taken over from p11-kit, which says so of its functions.
     enum Loaded: @unchecked Sendable {
         /// What `p11_kit_modules_load` returned.
@@ -11,7 +11,7 @@ final class ModuleHandles: Sendable {
     }
 
     private let loaded: Loaded
-    let releases = Releases()
+    let releases = DeferredCleanup()
 
     init(_ loaded: Loaded) { self.loaded = loaded }
 

@@ -3,13 +3,13 @@ import Synchronization
 
 /// The time that a server may take for a whole run, however many requests that has. What a person takes for an answer,
 /// and the wait between two questions for a decision, are not its time.
-final class Allowance: Sendable {
+final class TimeBudget: Sendable {
     private let left: Mutex<Duration>
     private let now: @Sendable () -> ContinuousClock.Instant
 
-    init(_ whole: Duration, _ pace: Pace) {
+    init(_ whole: Duration, _ retryPolicy: RetryPolicy) {
         left = Mutex(whole)
-        now = pace.now
+        now = retryPolicy.now
     }
 
     /// Does what the server is waited for with, until the given instant at the latest. One at a time.

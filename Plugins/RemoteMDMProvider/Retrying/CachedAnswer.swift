@@ -2,7 +2,7 @@ import CertificateProviding
 import Synchronization
 
 /// An answer of the server that holds for the whole of a run.
-final class Once<Answer: Sendable>: Sendable {
+final class CachedAnswer<Answer: Sendable>: Sendable {
     private let answer = Mutex<Answer?>(nil)
 
     /// Returns the answer, and asks where it is not known yet. A failure is none. Not for several tasks at once, each

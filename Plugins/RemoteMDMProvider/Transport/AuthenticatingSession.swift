@@ -6,7 +6,7 @@ import ServerTransport
 
 /// Requests to one server: connects when there is need, answers its demands for a password, follows it on its own
 /// ground.
-actor ServerSession {
+actor AuthenticatingSession {
     let server: ServerURL
     private let security: ServerConnection.Security
     private let credentials: ServerCredentials
@@ -63,7 +63,7 @@ actor ServerSession {
             case 401 where answers == 0 && token != nil && Self.isRefused(token: response):
                 answers += 1
                 if case .oauth(let tokens) = credentials, let refused = token {
-                    token = try await tokens.token(insteadOf: refused, within: deadline.patience)
+                    token = try await tokens.token(insteadOf: refused, within: deadline.remaining)
                 }
             // It has taken the POST, and there is only a GET for what it says (RFC 9110, section 15.4.4), which no protocol
             // here has. With the others it has not, and the method stays.
@@ -84,7 +84,7 @@ actor ServerSession {
 
     /// Gets a token of OAuth, or the one that is at hand, where that is what the server wants.
     func authenticate(before deadline: NIODeadline) async throws(CertificateProviderError) {
-        if case .oauth(let tokens) = credentials { token = try await tokens.token(within: deadline.patience) }
+        if case .oauth(let tokens) = credentials { token = try await tokens.token(within: deadline.remaining) }
     }
 
     /// Connects where there is no connection, and verifies the server. Sends nothing.
@@ -186,5 +186,5 @@ actor ServerSession {
 
 extension NIODeadline {
     /// What is left until then.
-    fileprivate var patience: Duration { .nanoseconds((self - .now()).nanoseconds) }
+    fileprivate var remaining: Duration { .nanoseconds((self - .now()).nanoseconds) }
 }

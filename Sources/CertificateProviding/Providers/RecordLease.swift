@@ -1,21 +1,21 @@
 import Synchronization
 
 /// A record that is claimed: no other user has its claim until this value goes, or its process ends.
-public final class RecordClaim: Sendable {
+public final class RecordLease: Sendable {
     private let looksAwaited: @Sendable () -> Bool
-    private let note: @Sendable (_ isInterrupted: Bool) -> Void
+    private let note: @Sendable (_ isUnsettled: Bool) -> Void
     private let state: Mutex<Bool>
 
     /// For those who implement ``IdentityStorage``. The claim is held for as long as the closures are.
     /// - Parameters:
-    ///   - isInterrupted: The value that was noted last.
+    ///   - isUnsettled: The value that was noted last.
     ///   - isAwaited: Says whether another user has asked for the claim in vain since this one has it.
-    ///   - note: Keeps what ``isInterrupted`` is set to. Called by one thread at a time.
+    ///   - note: Keeps what ``isUnsettled`` is set to. Called by one thread at a time.
     public init(
-        isInterrupted: Bool, isAwaited: @escaping @Sendable () -> Bool,
-        note: @escaping @Sendable (_ isInterrupted: Bool) -> Void
+        isUnsettled: Bool, isAwaited: @escaping @Sendable () -> Bool,
+        note: @escaping @Sendable (_ isUnsettled: Bool) -> Void
     ) {
-        self.state = Mutex(isInterrupted)
+        self.state = Mutex(isUnsettled)
         self.looksAwaited = isAwaited
         self.note = note
     }
@@ -29,7 +29,7 @@ public final class RecordClaim: Sendable {
     ///
     /// Survives the end of a process however that came, as far as the disk permits, but not always a loss of power: what
     /// must not be lost then belongs into the record.
-    public var isInterrupted: Bool {
+    public var isUnsettled: Bool {
         get { state.withLock { $0 } }
         set {
             state.withLock { state in

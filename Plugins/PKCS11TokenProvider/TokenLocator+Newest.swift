@@ -1,7 +1,7 @@
 import CertificateProviding
 import FoundationEssentials
 
-extension Tokens {
+extension TokenLocator {
     /// A token and a key on it.
     private struct Holder: Hashable {
         let token: ObjectIdentifier

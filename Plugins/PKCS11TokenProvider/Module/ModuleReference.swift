@@ -4,11 +4,11 @@ import Glibc
 import Synchronization
 
 /// A module that a URI may mean: started at its first use, and visited for a limited time where there are others.
-final class WantedModule: Sendable {
+final class ModuleReference: Sendable {
     let name: String
     /// Valid as long as `owner`.
     nonisolated(unsafe) private let functions: UnsafeMutablePointer<CK_FUNCTION_LIST>
-    private let owner: ModuleHandles
+    private let owner: LoadedModules
     private let start = Mutex(Start.none)
     /// Held for as long as the start takes.
     private let starting = Mutex(())
@@ -31,7 +31,7 @@ final class WantedModule: Sendable {
 
     /// - Parameter timeout: Of calls; of a visit half of that, which leaves something for the others.
     init(
-        _ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>, name: String, owner: ModuleHandles, timeout: Duration
+        _ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>, name: String, owner: LoadedModules, timeout: Duration
     ) {
         self.functions = functions
         self.name = name

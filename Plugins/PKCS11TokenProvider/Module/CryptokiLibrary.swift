@@ -7,7 +7,7 @@ import Synchronization
 ///
 /// p11-kit tells every library that several threads are going to call it. One that cannot have that (`CKR_CANT_LOCK`)
 /// is told otherwise, and one thread at a time calls it.
-struct Library: Sendable {
+struct CryptokiLibrary: Sendable {
     /// What the module says of itself.
     let info: CK_INFO
     /// Valid as long as what p11-kit has loaded.

@@ -7,11 +7,11 @@ import ServerTransport
 ///
 /// A connection may be tried again, since nothing was sent yet. Once something was, only a request that says so of
 /// itself: a server that was asked for a certificate and has failed to answer may have issued.
-struct PatientSession: Sendable {
-    let session: ServerSession
+struct RetryingSession: Sendable {
+    let session: AuthenticatingSession
     /// For all requests of the run, with their repetitions.
-    let allowance: Allowance
-    let pace: Pace
+    let timeBudget: TimeBudget
+    let retryPolicy: RetryPolicy
     let now: @Sendable () -> Date
 
     var server: ServerURL { session.server }
@@ -20,16 +20,16 @@ struct PatientSession: Sendable {
     ///
     /// - Throws: As ``ServerConnection/open(_:_:deadline:on:)``.
     func connect() async throws(CertificateProviderError) {
-        try await allowance.spend { end throws(CertificateProviderError) in try await connect(until: end) }
+        try await timeBudget.spend { end throws(CertificateProviderError) in try await connect(until: end) }
     }
 
-    /// Sends a request, as ``ServerSession/response(to:before:body:)`` does.
+    /// Sends a request, as ``AuthenticatingSession/response(to:before:body:)`` does.
     func response(
         to request: HTTPRequest,
         body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
     ) async throws(CertificateProviderError) -> HTTPResponse {
         // What is left must do for all that comes after.
-        try await allowance.spend(oneOf: request.isDispensable ? 4 : 1) { end throws(CertificateProviderError) in
+        try await timeBudget.spend(oneOf: request.isOptional ? 4 : 1) { end throws(CertificateProviderError) in
             try await response(to: request, until: end, body: bind)
         }
     }
@@ -81,11 +81,13 @@ struct PatientSession: Sendable {
                     .failure(error), error.code == .unavailable ? .temporary(retryAfter: nil) : .final
                 )
             }
-            guard case .temporary(let told) = verdict, attempt < Pace.maximumAttempts else { return try outcome.get() }
-            let delay = told.map(pace.delay(afterBeingTold:)) ?? pace.delay(after: attempt)
+            guard case .temporary(let told) = verdict, attempt < RetryPolicy.maximumAttempts else {
+                return try outcome.get()
+            }
+            let delay = told.map(retryPolicy.delay(afterBeingTold:)) ?? retryPolicy.delay(after: attempt)
             // A server that is to be asked later than that is not asked sooner either.
-            guard pace.now() + delay < end else { return try outcome.get() }
-            do { try await pace.sleep(delay) } catch {
+            guard retryPolicy.now() + delay < end else { return try outcome.get() }
+            do { try await retryPolicy.sleep(delay) } catch {
                 throw CertificateProviderError(.userCancelled, "The request to \(server.authority) was cancelled.")
             }
             attempt += 1
@@ -93,7 +95,7 @@ struct PatientSession: Sendable {
     }
 
     private func deadline(_ end: ContinuousClock.Instant) -> NIODeadline {
-        .now() + TimeAmount(pace.now().duration(to: end))
+        .now() + TimeAmount(retryPolicy.now().duration(to: end))
     }
 }
 

@@ -2,7 +2,7 @@ import CP11Kit
 import CertificateProviding
 import Synchronization
 
-extension Tokens {
+extension TokenLocator {
     /// The tokens that the URI does not match: one of them may be meant.
     struct Unmatched {
         /// Their URIs. Two modules may show the same one.
