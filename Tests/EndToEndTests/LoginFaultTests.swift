@@ -28,6 +28,7 @@ import Testing
             try host.setFault(nil)
         }
         try host.clearTPM()
+        try host.restartDaemon()
     }
 
     private func duration(_ host: TokenHost, _ arguments: [String]) throws -> Duration {

@@ -168,6 +168,23 @@ final class TokenHost: Sendable {
         }
     }
 
+    /// Starts opencryptoki's daemon where it has ended. Version 3.8 ends with a client that is killed while it connects
+    /// (SIGPIPE); a host has systemd for that.
+    func restartDaemon() throws {
+        guard module == .opencryptoki else { return }
+        // An answer shows that it has dealt with those that connected before.
+        let script = """
+            for look in $(seq 100); do
+                pkcsconf -t >/dev/null 2>&1 && exit
+                kill -0 "$(cat /run/pkcsslotd.pid)" 2>/dev/null || pkcsslotd </dev/null
+                sleep 0.05
+            done
+            exit 1
+            """
+        let output = try sandbox.run(entrance + ["sh", "-c", script])
+        try #require(output.status == 0, "\(output)")
+    }
+
     /// Has the TPM forget what processes have left in it that were killed: it has room for three keys and three sessions.
     /// With a resource manager, that does it.
     func clearTPM() throws {
