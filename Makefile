@@ -103,8 +103,9 @@ test-tokens:
 package-test: packages-PACKAGE build ## Install into an empty root, use what is there, and remove it
 	Scripts/package-test "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
-lint: toolchain ## Check the formatting
+lint: toolchain ## Check the formatting and the wording of messages
 	$(SWIFT) format lint --strict --recursive Package.swift Sources Plugins Tests Examples Benchmarks
+	Scripts/messages --check
 
 build: packages-BUILD toolchain ## Build the release
 	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
