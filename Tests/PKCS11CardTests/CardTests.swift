@@ -121,7 +121,8 @@ struct CardTests {
 
     @Test func aWrongPINOfTenProcessesCostsOneTry() async throws {
         try card.restoreTries()
-        let arguments = ["fetch"] + (try card.options(card.uri(.authentication), pin: "wrong-pin"))
+        // Each takes seconds for the card, one after the other.
+        let arguments = ["fetch"] + (try card.options(card.uri(.authentication), pin: "wrong-pin", "timeout=100"))
         let threads = BlockingExecutor.threads(maximum: 10)
         let statuses = try await withThrowingTaskGroup(of: Int32?.self) { tasks in
             for _ in 0..<10 {
