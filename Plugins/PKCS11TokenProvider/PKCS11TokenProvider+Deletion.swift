@@ -1,6 +1,8 @@
 public import CertificateProviding
 
 extension PKCS11TokenProvider: DeletionAnnouncing {
+    public var deletions: (any DeletionAnnouncing)? { self }
+
     /// Returns what `delete-objects` will destroy. Logs in where nobody has to be asked.
     public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
         do throws(CertificateProviderError) {
@@ -9,8 +11,8 @@ extension PKCS11TokenProvider: DeletionAnnouncing {
             return try await tokens.calls.run("looking for the identity") { () throws(CertificateProviderError) in
                 guard let key = try tokens.keyToDestroy() else {
                     return try tokens.remains().map { remains in
-                        "what is left of a key pair (\(remains.publicKey.displayName), id \(remains.id.hexEncoded)) on the token "
-                            + "'\(remains.token.displayName)'"
+                        "the leftover objects of a key pair (\(remains.publicKey.displayName), id \(remains.id.hexEncoded)) on "
+                            + "the token '\(remains.token.displayName)'"
                     }
                 }
                 let name = "(\(key.publicKey.displayName), id \(key.id.hexEncoded))"
@@ -94,8 +96,8 @@ extension TokenLocator {
         guard keys.count <= 1 else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "There are \(keys.count) keys under the id \(id.hexEncoded); destroy the right one with the token's own "
-                    + "tool.")
+                "\(keys.count) keys have the id \(id.hexEncoded), so none is destroyed; destroy the right one with the "
+                    + "token's own tool.")
         }
         return keys.first
     }

@@ -85,7 +85,7 @@ extension PKCS11TokenProvider: KeyGenerating {
                     () throws(CertificateProviderError) in try token.remove(written, for: key)
                 }
                 var error = error
-                if removal == nil { error.message += " The certificate that was written is still on the token." }
+                if removal == nil { error.message += " The new certificate is still on the token." }
                 throw error
             }
             return identity
@@ -121,7 +121,7 @@ extension PKCS11TokenProvider: KeyGenerating {
         try await attributed { () async throws(CertificateProviderError) in
             let token = try await openToken(interaction)
             let id = try tokens().settings.uri.objectID
-            try await token.calls.run("destroying what is left of a key") { () throws(CertificateProviderError) in
+            try await token.calls.run("destroying the leftover objects of a key") { () throws(CertificateProviderError) in
                 try token.removeRemains(of: publicKey, id: id)
             }
         }
@@ -140,7 +140,7 @@ extension PKCS11TokenProvider: KeyGenerating {
         if let key = key as? TokenKey { return key }
         if let found = try await self.key(for: key.publicKey, interaction) as? TokenKey { return found }
         throw CertificateProviderError(
-            .notFound, "No token that 'uri' leads to has the private key (\(key.publicKey.displayName)).")
+            .notFound, "No token that 'uri' matches has the private key (\(key.publicKey.displayName)).")
     }
 
     /// The one token that the URI means, with its user logged in.
@@ -191,14 +191,15 @@ extension TokenLocator {
             if let key = try token.key(for: publicKey, id: settings.uri.objectID) { return key }
         }
         throw CertificateProviderError(
-            .notFound, "No token that 'uri' leads to has the private key (\(publicKey.displayName)).")
+            .notFound, "No token that 'uri' matches has the private key (\(publicKey.displayName)).")
     }
 
     /// What a login would show may be what is looked for.
     func requireLogin(to present: [(Token, Slot)]) throws(CertificateProviderError) {
         guard settings.login != .never || !present.contains(where: { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) }) else {
             throw CertificateProviderError(
-                .configurationInvalid, "Keys cannot be made, found or destroyed without a login; 'login' is 'never'.")
+                .configurationInvalid,
+                "Keys cannot be made, found or destroyed without a login, but 'login' is 'never'; set it to 'auto'.")
         }
     }
 }

@@ -2,6 +2,8 @@ public import CertificateProviding
 import CP11Kit
 
 extension PKCS11TokenProvider: IdentityListing {
+    public var listing: (any IdentityListing)? { self }
+
     /// Returns the identities on every token that the URI matches. Logs in where a PIN is configured and nobody has to
     /// be asked; without it shows what is public, and says what a login would add.
     public func listIdentities() async -> IdentityList {
@@ -39,8 +41,8 @@ extension TokenLocator {
         for (token, slot) in present {
             if !token.isLoggedIn, slot.has(UInt(CKF_LOGIN_REQUIRED)) {
                 list.remarks.append(
-                    "The token '\(token.displayName)' hides its private keys before login: which certificates have one "
-                        + "is not known.\(wayToSeeKeys(on: token, slot))")
+                    "The token '\(token.displayName)' hides its private keys until login, so it is unknown which "
+                        + "certificates have one.\(wayToSeeKeys(on: token, slot))")
             }
         }
         let choice = choice(listing.found.map(\.found), present, list.failures)
@@ -67,10 +69,10 @@ extension TokenLocator {
     /// apart.
     private func wayToSeeKeys(on token: Token, _ slot: Slot) -> String {
         if slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) {
-            return " Its PIN is typed at the reader's own pad, where a listing asks nobody."
+            return " Its PIN is entered on the reader's PIN pad, which a listing does not use."
         }
-        if settings.login == .never { return " Set 'login' to 'auto' to see it." }
-        return token.isPINAtHand ? "" : " Set 'pin-source' to see it."
+        if settings.login == .never { return " Set 'login' to 'auto' to see the keys." }
+        return token.isPINAtHand ? "" : " Set 'pin-source' to see the keys."
     }
 
     /// Logs in where a PIN is configured and it is clear for which token.
@@ -103,7 +105,7 @@ extension TokenLocator {
             if let login = try loginToUse(present, lettingSign: false) {
                 try check(login, nil)
                 throw CertificateProviderError(
-                    .interactionRequired, "The token '\(login.token.displayName)' wants its PIN first.")
+                    .interactionRequired, "The token '\(login.token.displayName)' requires its PIN first.")
             }
             return try choose(all, failures)
         }

@@ -116,7 +116,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
             }
         } catch {
             environment.logger.warning(
-                "the PKCS#11 modules were not shut down in order", metadata: ["reason": "\(error)"])
+                "the PKCS#11 modules were not shut down cleanly", metadata: ["reason": "\(error)"])
         }
     }
 

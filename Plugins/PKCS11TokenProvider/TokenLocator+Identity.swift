@@ -87,7 +87,7 @@ extension TokenLocator {
                 ?? CertificateProviderError(
                     .notFound,
                     "No identity on the token matches '\(settings.uri.text.withVisibleControls)'; 'certprov list' "
-                        + "shows what there is.")
+                        + "shows the available identities.")
         }
         guard candidates.count == 1 else {
             let named = candidates.prefix(TokenReader.maximumRemarks)
@@ -129,7 +129,7 @@ extension TokenLocator {
                 throw CertificateProviderError(
                     .unsupportedAlgorithm,
                     "On the token '\(token.displayName)', '\(candidate.certificate.subject)': \(publicKey.displayName) keys "
-                        + "cannot be used; RSA, EC on P-256, P-384 and P-521, and Ed25519 can.")
+                        + "are not supported; use RSA, EC on P-256, P-384 or P-521, or Ed25519.")
             }
             throw CertificateProviderError(
                 .unsupportedAlgorithm,

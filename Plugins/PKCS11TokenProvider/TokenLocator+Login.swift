@@ -99,16 +99,16 @@ extension TokenLocator {
         if let pin, pin.token != login.token.identity {
             throw CertificateProviderError(
                 .interactionRequired,
-                "The PIN was given for another token than '\(login.token.displayName)', which is there now, and was not "
-                    + "sent; try again.")
+                "The PIN was not sent: it was entered for another token, and now '\(login.token.displayName)' is "
+                    + "present; try again.")
         }
         // A PIN that this token has accepted is its own.
         if pin == nil, !login.isMeant, login.isUnattended, !login.token.pins.isProven {
             let uri = TokenURI.text(of: login.slot.token, class: nil, id: [], label: []) ?? ""
             throw CertificateProviderError(
                 .configurationInvalid,
-                "Nothing says that the configured PIN is for the token '\(login.token.displayName)', the only one there; "
-                    + "if it is, name the token in 'uri': '\(uri)'.")
+                "The configured PIN is not sent to the token '\(login.token.displayName)', since 'uri' does not name it; if "
+                    + "the PIN is for this token, set 'uri' to '\(uri)'.")
         }
     }
 
@@ -118,8 +118,8 @@ extension TokenLocator {
         guard !login.hasPad else {
             throw CertificateProviderError(
                 .interactionRequired,
-                "The token '\(login.token.displayName)' wants its PIN at the reader's own pad, where nobody is asked now."
-            )
+                "The token '\(login.token.displayName)' requires its PIN on the reader's PIN pad; run 'certprov fetch' on a "
+                    + "terminal to enter it.")
         }
         try logIn(login, nil)
     }
@@ -142,7 +142,7 @@ extension TokenLocator {
         }
         return CertificateProviderError(
             .configurationInvalid,
-            "There are \(uris.count) tokens that the PIN could be for, and it is sent to one only; set 'uri' to one of: "
+            "The PIN could be for \(uris.count) tokens, and it is sent to one only; set 'uri' to one of: "
                 + uris.joined(separator: ", ") + ".")
     }
 }
@@ -159,19 +159,19 @@ extension TokenLocator.Login {
         guard hasPad else {
             let warning =
                 isLastTry
-                ? " (the last try: a wrong one locks it)"
-                : slot.hasSeenWrongPIN ? " (a wrong one was entered before)" : ""
+                ? " (last try: a wrong PIN locks it)"
+                : slot.hasSeenWrongPIN ? " (a wrong PIN was entered before)" : ""
             let secret = try await interaction.requestSecret("PIN for the token '\(name)'\(warning)")
             return GivenPIN(secret: secret, token: token.identity)
         }
         if isLastTry {
-            let question = "One more wrong PIN locks the token '\(name)'. Go on, and enter it at the reader's pad?"
+            let question = "One more wrong PIN locks the token '\(name)'. Enter the PIN on the reader's PIN pad?"
             guard try await interaction.confirm(question) else {
                 throw CertificateProviderError(
-                    .userCancelled, "The PIN of the token '\(name)', which has one try left, was not asked for.")
+                    .userCancelled, "The PIN of the token '\(name)' was not requested: one try is left.")
             }
         }
-        interaction.report("Waiting for the PIN of the token '\(name)' at the reader's pad")
+        interaction.report("Waiting for the PIN of the token '\(name)' on the reader's PIN pad")
         return nil
     }
 }

@@ -21,7 +21,7 @@ extension TokenLocator {
                 // A module that starts without its tokens may not start at all.
                 let isAway = error.function == "C_Initialize" && state.withLock { !$0.tokens.isEmpty }
                 throw CertificateProviderError(
-                    isAway ? .tokenNotPresent : .unavailable, "The PKCS#11 module '\(module.name)' fails (\(error)).",
+                    isAway ? .tokenNotPresent : .unavailable, "The PKCS#11 module '\(module.name)' failed (\(error)).",
                     nativeCode: Int(clamping: error.code), underlying: error)
             }
         }.compactMap(\.self)
@@ -32,7 +32,7 @@ extension TokenLocator {
         if isFound {
             // Nor in other modules, which a host may have for devices that it has not.
             for failure in failures[before...] {
-                environment.logger.debug("a module was not looked at", metadata: ["reason": "\(failure)"])
+                environment.logger.debug("a module was not searched", metadata: ["reason": "\(failure)"])
             }
             failures.removeSubrange(before...)
         } else {
@@ -107,7 +107,7 @@ extension TokenLocator {
         listing.otherObjects += contents.otherObjects
         if contents.found.isEmpty, contents.remarks.isEmpty, contents.otherObjects.isEmpty {
             let uri = TokenURI.text(of: slot.token, class: nil, id: [], label: []) ?? ""
-            listing.remarks.append("The token '\(token.displayName)' shows nothing that 'uri' matches: \(uri)")
+            listing.remarks.append("The token '\(token.displayName)' has no object that 'uri' matches: \(uri)")
         }
     }
 

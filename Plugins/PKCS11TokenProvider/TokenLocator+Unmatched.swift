@@ -34,11 +34,11 @@ extension TokenLocator {
         let unmatched = state.withLock(\.unmatched)
         let all =
             unmatched.uris.map { "'\($0)'" }
-            + unmatched.uninitialised.map { "one in the reader '\($0)', not initialised" }
+            + unmatched.uninitialised.map { "an uninitialised one in the reader '\($0)'" }
         let named = all.prefix(TokenReader.maximumRemarks)
         let rest = all.count > named.count ? ", and \(all.count - named.count) more" : ""
         return "No token matches '\(settings.uri.text.withVisibleControls)'. "
-            + (all.isEmpty ? "There is no other." : "There are: \(named.joined(separator: ", "))\(rest).")
+            + (all.isEmpty ? "No other token is present." : "Present: \(named.joined(separator: ", "))\(rest).")
     }
 
     /// Whether a token may be missing since no service for smart card readers runs.
@@ -56,7 +56,7 @@ extension TokenLocator {
         else { return first }
         var error = tokenNotPresent()
         let reasons = failures.prefix(TokenReader.maximumRemarks).map(\.message)
-        error.message += " Not looked at: \(reasons.joined(separator: " "))"
+        error.message += " Not searched: \(reasons.joined(separator: " "))"
         return error
     }
 
@@ -66,7 +66,7 @@ extension TokenLocator {
         if let missing = state.withLock(\.unmatched.missingService) {
             return CertificateProviderError(
                 .tokenNotPresent,
-                "No token matches '\(settings.uri.text.withVisibleControls)', and no service for smart card readers runs "
+                "No token matches '\(settings.uri.text.withVisibleControls)', and the smart card service is not running "
                     + "(\(missing)); start pcscd."
             ).naming(others)
         }
@@ -78,7 +78,7 @@ extension TokenLocator {
             : "insert it, or initialise the one in the reader "
                 + "\(readers.map { "'\($0)'" }.joined(separator: " or ")) with its own tool."
         return CertificateProviderError(
-            .tokenNotPresent, "There is no token that matches '\(settings.uri.text.withVisibleControls)'; \(rest)"
+            .tokenNotPresent, "No token matches '\(settings.uri.text.withVisibleControls)'; \(rest)"
         ).naming(others)
     }
 }

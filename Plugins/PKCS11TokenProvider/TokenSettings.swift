@@ -19,8 +19,8 @@ struct TokenSettings: Sendable {
     static let defaultTimeout = 20
 
     static let pinValueIsUnsafe =
-        "The PIN stands in the URI ('pin-value'), where everybody who sees the configuration reads it; name a file that "
-        + "only you can read with 'pin-source' instead."
+        "The URI contains the PIN ('pin-value'), readable for all who can read the configuration; write the PIN to a file "
+        + "that only you can read, and set 'pin-source' to it."
 
     init(_ parameters: ProviderParameters, provider: ProviderID) throws(CertificateProviderError) {
         try parameters.refuseUnknown(knowing: Self.parameters, provider: provider)
@@ -33,7 +33,7 @@ struct TokenSettings: Sendable {
         }
         guard uri.meansIdentity else {
             throw parameters.invalid(
-                Parameter.uri, "must mean an identity: its 'type' is 'cert' or 'private', or left out",
+                Parameter.uri, "must name an identity: leave out 'type', or set it to 'cert' or 'private'",
                 provider: provider)
         }
         modulePath = parameters.string(Parameter.modulePath)
@@ -137,22 +137,22 @@ extension TokenSettings {
     static let parameters = [
         ParameterDescriptor(
             Parameter.uri, .string, defaultValue: "any identity on any token",
-            summary: "The RFC 7512 URI of the identity, or as much of it as tells it from others."),
+            summary: "The RFC 7512 URI of the identity, or as much of it as identifies it."),
         ParameterDescriptor(
             Parameter.modulePath, .library, defaultValue: "the modules that p11-kit is configured with",
-            summary: "The PKCS#11 library to load, or the directory of the one that 'module-name' in 'uri' names."),
+            summary: "The PKCS#11 library to load, or its directory if 'uri' has 'module-name'."),
         ParameterDescriptor(
-            Parameter.pinSource, .secretSource, defaultValue: "the URI's pin-source; else a person is asked",
-            summary: "Where the PIN is."),
+            Parameter.pinSource, .secretSource, defaultValue: "the URI's pin-source, else a prompt",
+            summary: "The secret source of the PIN."),
         ParameterDescriptor(
             Parameter.login, .string, defaultValue: "auto",
-            summary: "'always' logs in before anything is read, 'never' uses only what is public."),
+            summary: "'auto' logs in if needed, 'always' before anything is read; 'never' uses public objects only."),
         ParameterDescriptor(
             Parameter.deleteObjects, .boolean, defaultValue: "false",
-            summary: "Whether deleting the identity destroys its objects on the token, for good."),
+            summary: "Whether deleting the identity also destroys its objects on the token, permanently."),
         ParameterDescriptor(
             Parameter.timeout, .string, defaultValue: String(TokenSettings.defaultTimeout),
-            summary: "How many seconds a caller waits for what it wants of the module, and then goes on without it."),
+            summary: "How many seconds a caller waits for the module, before the operation fails."),
     ]
 }
 
@@ -160,7 +160,7 @@ extension PKCS11TokenProvider {
     /// For a registry.
     public static var descriptor: ProviderDescriptor {
         ProviderDescriptor(
-            id: id, displayName: "PKCS#11 token", summary: "An identity whose key stays in a token.",
+            id: id, displayName: "PKCS#11 token", summary: "An identity whose private key stays in a PKCS#11 token.",
             parameters: TokenSettings.parameters, makeProvider: { PKCS11TokenProvider(environment: $0) })
     }
 }

@@ -15,7 +15,7 @@ struct PFX {
         let root = try BER.parse(Self.withoutTrailingBytes(file))
         (content, mac) = try BER.sequence(root, identifier: .sequence) { nodes in
             let version = try Int(berEncoded: &nodes)
-            guard version == 3 else { throw ASN1Error.invalidASN1Object(reason: "PFX version \(version), not 3") }
+            guard version == 3 else { throw ASN1Error.invalidASN1Object(reason: "the PFX version is \(version), expected 3") }
             let content = try BER.sequence(try nodes.required("authSafe"), identifier: .sequence) { nodes in
                 let type = try ASN1ObjectIdentifier(berEncoded: &nodes)
                 guard type == .pkcs7Data else {
@@ -23,7 +23,7 @@ struct PFX {
                         .unsupportedAlgorithm,
                         type == .pkcs7SignedData
                             ? "The file is protected by a signature (public-key integrity mode), which is not supported."
-                            : "The file's content is of the unknown type \(type).")
+                            : "The file's content has the unknown type \(type).")
                 }
                 return try nodes.explicitOctetString("authSafe content")
             }

@@ -54,7 +54,7 @@ extension PKCS12Contents {
         if isLinked {
             return CertificateProviderError(
                 .keyMismatch,
-                "The private key\(name) is not the key of the certificate that is stored with it; export the pair anew."
+                "The private key\(name) is not the key of the certificate that is stored with it; export both again."
             )
         }
         if let first = unreadableCertificates.first { return first }
@@ -62,7 +62,7 @@ extension PKCS12Contents {
             .notFound,
             certificates.isEmpty
                 ? "The file holds a private key\(name) but no certificate for it."
-                : "The private key\(name) has no certificate: none of the \(certificates.count) in the file is for it.")
+                : "The private key\(name) has no certificate: none of the \(certificates.count) certificates in the file matches it.")
     }
 
     /// Why there is no identity in a file in which nothing is wrong.
@@ -73,7 +73,7 @@ extension PKCS12Contents {
             ? "The file holds neither a private key nor a certificate."
             : "The file holds \(certificates) certificate\(certificates == 1 ? "" : "s") but no private key."
         let skipped =
-            hasPublicKeyEncryptedParts ? " Parts of it are encrypted with a public key and were passed over." : ""
+            hasPublicKeyEncryptedParts ? " Parts of it are encrypted with a public key and were skipped." : ""
         return CertificateProviderError(.notFound, reason + skipped)
     }
 }

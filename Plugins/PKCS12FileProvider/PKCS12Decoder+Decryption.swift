@@ -70,12 +70,12 @@ extension PKCS12Decoder {
             // The MAC has shown that the password is right and that nothing was changed.
             return CertificateProviderError(
                 .unsupportedAlgorithm,
-                "\(what) is encrypted with another password than the file, or with another encoding of it; write the "
-                    + "file anew with one ASCII password.", underlying: failure)
+                "\(what) is encrypted with a different password than the file, or a different encoding of it; export "
+                    + "the file again with one ASCII password.", underlying: failure)
         }
         return CertificateProviderError(
             .malformedData,
-            "\(what) cannot be decrypted: it is damaged, or the password is wrong; the file has no MAC that could tell.",
+            "\(what) cannot be decrypted: it is damaged, or the password is wrong (the file has no MAC to tell which).",
             underlying: failure)
     }
 }

@@ -38,7 +38,7 @@ struct PKCS12Decoder {
             throw error
         } catch {
             throw CertificateProviderError(
-                .malformedData, "The file is damaged, or is not a PKCS#12 file at all: \(Self.describe(error)).",
+                .malformedData, "The file is damaged, or is not a PKCS#12 file: \(Self.describe(error)).",
                 underlying: error)
         }
     }
@@ -54,8 +54,8 @@ struct PKCS12Decoder {
         throw CertificateProviderError(
             .wrongPassword,
             password == nil
-                ? "The file has a password and none was given; set 'password-source'."
-                : "The password does not open the file, or the file is damaged (its MAC does not verify).")
+                ? "The file needs a password, and none is configured; set 'password-source'."
+                : "The password is wrong, or the file is damaged (its MAC does not verify).")
     }
 
     /// One `ContentInfo` of the authenticated safe: in the clear, encrypted with a password, or with a public key.

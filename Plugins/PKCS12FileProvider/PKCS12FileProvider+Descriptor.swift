@@ -13,7 +13,7 @@ extension PKCS12FileProvider {
             summary: "The PKCS#12 file, or a directory whose .p12 and .pfx files are read."),
         ParameterDescriptor(
             Parameter.passwordSource, .secretSource, defaultValue: "no password",
-            summary: "Where the password of the file is taken from."),
+            summary: "The secret source of the file's password."),
         ParameterDescriptor(
             Parameter.alias, .string, defaultValue: "the only identity",
             summary: "Which identity to use: its friendly name, or the SHA-256 fingerprint of its certificate in hex."),
@@ -22,6 +22,6 @@ extension PKCS12FileProvider {
     /// What to put into a ``ProviderRegistry``.
     public static let descriptor = ProviderDescriptor(
         id: id, displayName: "PKCS#12 file",
-        summary: "Takes the identity from a password-protected file and keeps a sealed copy in the identity store.",
+        summary: "Reads the identity from a PKCS#12 file and stores a sealed copy in the identity store.",
         parameters: parameters, makeProvider: { PKCS12FileProvider(environment: $0) })
 }

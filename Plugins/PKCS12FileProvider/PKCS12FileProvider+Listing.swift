@@ -2,6 +2,8 @@ public import CertificateProviding
 import FoundationEssentials
 
 extension PKCS12FileProvider: IdentityListing {
+    public var listing: (any IdentityListing)? { self }
+
     /// Returns the stored identity and those in the file or directory. One that is both is listed once, as stored.
     public func listIdentities() async -> IdentityList {
         let settings: Settings
@@ -40,7 +42,7 @@ extension PKCS12FileProvider: IdentityListing {
             list.fail(error.attributed(to: id))
             if let stored, error.code == .fileNotFound {
                 list.remarks.append(
-                    "The stored identity '\(stored.certificateChain[0].subject)' is still used, but its file is gone.")
+                    "The stored identity '\(stored.certificateChain[0].subject)' is still used, but its file no longer exists.")
             }
         }
         return list
@@ -85,8 +87,8 @@ extension PKCS12FileProvider: IdentityListing {
             let current = reading.found.first(where: { $0.file == file })?.fileDigest, current != digest
         else { return [] }
         return [
-            "\(file.withVisibleControls) has changed since '\(stored.certificateChain[0].subject)' was taken from it; "
-                + "'certprov fetch --force' takes the new one."
+            "\(file.withVisibleControls) has changed since '\(stored.certificateChain[0].subject)' was read from it; "
+                + "'certprov fetch --force' reads it again."
         ]
     }
 }

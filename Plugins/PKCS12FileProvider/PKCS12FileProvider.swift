@@ -54,7 +54,7 @@ public final class PKCS12FileProvider: CertificateProvider {
     public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
         try parameters.refuseUnknown(knowing: Self.parameters, provider: id)
         let path = try parameters.requiredString(Parameter.path, provider: id)
-        guard !path.utf8.contains(0) else { throw parameters.invalid(Parameter.path, "is not a path", provider: id) }
+        guard !path.utf8.contains(0) else { throw parameters.invalid(Parameter.path, "contains a NUL character, which a path cannot have", provider: id) }
         let settings = Settings(
             source: PKCS12Source(path: Self.absolute(path)),
             passwordSource: try parameters.secretSource(Parameter.passwordSource, provider: id),
@@ -81,7 +81,7 @@ public final class PKCS12FileProvider: CertificateProvider {
                 if settings.alias == nil {
                     // It may have been meant, so that the choice of another one must not go unnoticed.
                     for failure in reading.failures {
-                        environment.logger.warning("passed over", metadata: ["reason": "\(failure.message)"])
+                        environment.logger.warning("skipped an unusable file or object", metadata: ["reason": "\(failure.message)"])
                     }
                 }
                 return chosen
@@ -160,7 +160,7 @@ extension PKCS12FileProvider {
     private static func identity(of entry: StoredIdentity) throws(CertificateProviderError) -> Identity {
         guard let leaf = entry.certificateChain.first, let privateKey = entry.privateKey else {
             throw CertificateProviderError(
-                .storeReadFailed, "The stored identity has no key; delete it and fetch it anew.", provider: id)
+                .storeReadFailed, "The stored identity has no key; delete it and fetch it again.", provider: id)
         }
         // Before the key is looked at, so that a weak one is called weak and not damaged.
         try Identity.checkStrength(of: leaf.publicKey, subject: leaf.subject, provider: id)
@@ -181,8 +181,8 @@ extension PKCS12FileProvider {
         let status = now > new.notValidAfter ? "has expired" : "is not valid yet"
         throw CertificateProviderError(
             .pending,
-            "The certificate of '\(new.subject)' in \(file.withVisibleControls) \(status), and the stored one, which is "
-                + "valid, stays; put a newer one there, or look at this host's clock.")
+            "The certificate of '\(new.subject)' in \(file.withVisibleControls) \(status); the stored one is valid "
+                + "and stays in use. Replace the file, or check this host's clock.")
     }
 
     /// A relative path means the same file for as long as the process runs, wherever it goes.

@@ -55,7 +55,7 @@ struct PKCS12Reading {
             if found.isEmpty, let failure = failures.first { throw failure }
             let names = found.map { "'\($0.identity.alias.withVisibleControls)'" }.joined(separator: ", ")
             throw CertificateProviderError(
-                .notFound, "There is no identity '\((alias ?? "").withVisibleControls)'; there is \(names).")
+                .notFound, "No identity matches the alias '\((alias ?? "").withVisibleControls)'; available: \(names).")
         }
         if candidates.count == 1 { return candidates[0] }
         let usable = candidates.filter { $0.identity.chain[0].permitsClientAuthentication }

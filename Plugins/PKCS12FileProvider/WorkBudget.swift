@@ -23,12 +23,12 @@ struct WorkBudget {
     mutating func spend(_ iterations: Int) throws(CertificateProviderError) {
         guard iterations > 0 else {
             throw CertificateProviderError(
-                .malformedData, "The file asks for \(iterations) iterations of key derivation; it takes at least one.")
+                .malformedData, "The file specifies \(iterations) iterations of key derivation; at least 1 is required.")
         }
         guard iterations <= remaining else {
             throw CertificateProviderError(
                 .malformedData,
-                "The file asks for more than \(Self.maximumIterations) iterations of key derivation; write it anew with "
+                "The file requires more than \(Self.maximumIterations) iterations of key derivation; export it again with "
                     + "fewer.")
         }
         remaining -= iterations
@@ -38,7 +38,7 @@ struct WorkBudget {
     mutating func spendOnKey() throws(CertificateProviderError) {
         keys += 1
         guard keys <= Self.maximumKeys else {
-            throw CertificateProviderError(.malformedData, "The file holds more than \(Self.maximumKeys) private keys.")
+            throw CertificateProviderError(.malformedData, "The file has more than \(Self.maximumKeys) private keys.")
         }
     }
 
@@ -47,7 +47,7 @@ struct WorkBudget {
         certificates += 1
         guard certificates <= Self.maximumCertificates else {
             throw CertificateProviderError(
-                .malformedData, "The file holds more than \(Self.maximumCertificates) certificates.")
+                .malformedData, "The file has more than \(Self.maximumCertificates) certificates.")
         }
     }
 

@@ -2,6 +2,8 @@ public import CertificateProviding
 import ServerTransport
 
 extension RemoteMDMProvider: IdentityListing {
+    public var listing: (any IdentityListing)? { self }
+
     /// Returns the stored identity. What the server would issue is not known before it does.
     public func listIdentities() async -> IdentityList {
         do throws(CertificateProviderError) {

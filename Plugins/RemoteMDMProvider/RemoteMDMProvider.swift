@@ -142,13 +142,15 @@ extension EnrolmentSettings {
 }
 
 extension RemoteMDMProvider: DeletionAnnouncing {
+    public var deletions: (any DeletionAnnouncing)? { self }
+
     /// Returns what a deletion will destroy in tokens.
     public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
         do throws(CertificateProviderError) {
             var sentences: [String] = []
             for uri in try keysInTokens() {
                 let home = try configured().1.tokens.destroyer(ofKey: uri)
-                sentences += try await (home as? any DeletionAnnouncing)?.announcedDeletions() ?? []
+                sentences += try await home.deletions?.announcedDeletions() ?? []
             }
             return sentences
         } catch {
@@ -158,6 +160,8 @@ extension RemoteMDMProvider: DeletionAnnouncing {
 }
 
 extension RemoteMDMProvider: ReplacedIdentityDiscarding {
+    public var replacement: (any ReplacedIdentityDiscarding)? { self }
+
     /// Destroys the key in a token that the stored identity has replaced, and the certificates for it.
     public func discardReplaced(
         by identity: Identity, _ interaction: any UserInteraction

@@ -1,50 +1,68 @@
-/// A source of a client identity: a PKCS#12 file, a hardware token, a device-management server, a plugin.
+/// A source of a client identity: a PKCS#12 file, a hardware token, a device-management server or a plugin.
 ///
-/// The four requirements keep apart what is cheap from what is not. ``getStoredCertificate()`` answers from what is at
-/// hand; ``getCertificate(_:)`` goes and gets one, however long that takes. A conforming type is shared between tasks,
-/// so it guards its own state.
+/// ``getStoredCertificate()`` is cheap: it reads what is stored on this host or in the token. ``getCertificate(_:)``
+/// obtains a new identity and may take long. A conforming type is shared between tasks and guards its own state.
 public protocol CertificateProvider: Sendable {
-    /// The name under which the provider is configured, such as `pkcs12`.
+    /// The name of the provider in the configuration, such as `pkcs12`.
     var id: ProviderID { get }
 
-    /// Obtains an identity, however long that takes, and stores it so that ``getStoredCertificate()`` finds it.
+    /// Obtains an identity and stores it, so that ``getStoredCertificate()`` returns it from then on. May take long.
     ///
-    /// Runs on the caller's executor; work that blocks goes to ``ProviderEnvironment/executor``. A person may be asked
+    /// Runs on the caller's executor; calls that block go to ``ProviderEnvironment/executor``. The user may be asked
     /// through `interaction`. The stored identity is replaced only after the new one has proved that it works.
     ///
-    /// - Throws: ``CertificateProviderError``. `notFound`, `tokenNotPresent` and `unavailable` mean that another
-    ///   provider may be tried; every other code is for a person to look at.
+    /// - Throws: ``CertificateProviderError``. After `notFound`, `tokenNotPresent` and `unavailable`, another provider
+    ///   may be tried; every other code needs the user's attention.
     func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity
 
-    /// Returns the identity that is at hand: `nil` is "none stored", an error is "could not look".
+    /// Returns the stored identity, or `nil` if none is stored.
     ///
-    /// Never uses the network and never prompts. It may block for a bounded time: to read a small file, or to ask a
-    /// token's module. Safe to call from any thread.
+    /// Never uses the network and never prompts. Blocks for a bounded time at most: for a small file, or for a call
+    /// into a token's module. May be called from any thread.
+    ///
+    /// - Throws: ``CertificateProviderError`` if the provider cannot tell whether an identity is stored.
     func getStoredCertificate() throws(CertificateProviderError) -> Identity?
 
-    /// Forgets the stored identity. Succeeds when there is none. What the identity was obtained from stays untouched,
-    /// unless a parameter of the provider says otherwise; then it conforms to ``DeletionAnnouncing``. May block.
+    /// Deletes the stored identity. Succeeds if none is stored. May block.
     ///
-    /// - Throws: `deleteFailed`, and what the identity's home reports.
+    /// The source of the identity (file, token, server) stays untouched, unless a parameter of the provider says
+    /// otherwise; such a provider conforms to ``DeletionAnnouncing``.
+    ///
+    /// - Throws: `deleteFailed`, and errors of the identity's source.
     func deleteStoredCertificate() throws(CertificateProviderError)
 
     /// Replaces the provider's parameters, all or none of them.
     ///
-    /// - Throws: `unsupportedParameter` for a name the provider does not document, so that a typing mistake is an
-    ///   error and not silence; `configurationInvalid` for a value it cannot use.
+    /// - Throws: `unsupportedParameter` for a name that the provider does not document, so that a typing mistake is
+    ///   reported; `configurationInvalid` for a value that it cannot use.
     func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError)
 
-    /// Ends the use of what the provider holds open, such as a token's sessions. Takes a few seconds at most, whatever
-    /// hangs, and may be called again. Afterwards every other call, and every key of the provider, throws
-    /// `operationNotAllowed` where it would need that.
+    /// Closes the provider's open resources, such as the sessions of a token. Takes a few seconds at most, even if a
+    /// call hangs, and may be called again. Afterwards every call that needs such a resource, also by a key of the
+    /// provider, throws `operationNotAllowed`.
     func shutdown() async
+
+    // Further abilities are properties, so that a provider that wraps another one, or a plugin's proxy, passes them on.
+
+    /// Lists the identities that the provider can see; nil for a provider that has nothing to list.
+    var listing: (any IdentityListing)? { get }
+
+    /// Says what a deletion destroys outside this host's store; nil where it destroys nothing.
+    var deletions: (any DeletionAnnouncing)? { get }
+
+    /// Destroys what a new identity has replaced; nil where there is nothing to destroy.
+    var replacement: (any ReplacedIdentityDiscarding)? { get }
 }
 
 extension CertificateProvider {
-    /// Does nothing: the right behaviour for a provider that holds nothing open.
+    /// Does nothing: the default for a provider without open resources.
     public func shutdown() async {}
 
-    /// Refuses every parameter: the right behaviour for a provider that documents none.
+    public var listing: (any IdentityListing)? { nil }
+    public var deletions: (any DeletionAnnouncing)? { nil }
+    public var replacement: (any ReplacedIdentityDiscarding)? { nil }
+
+    /// Refuses every parameter: the default for a provider that documents none.
     public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
         try parameters.refuseUnknown(knowing: [], provider: id)
     }
@@ -81,8 +99,9 @@ public struct ProviderID: RawRepresentable, Hashable, Sendable, Comparable, Cust
     public static func < (left: ProviderID, right: ProviderID) -> Bool { left.rawValue < right.rawValue }
 }
 
-/// The optional ability of a provider to say what it can see, without prompting and without keys leaving home.
-public protocol IdentityListing: CertificateProvider {
-    /// Returns every identity in sight, stored or available. What could not be read is in the list's failures.
+/// A provider that can list its identities, without prompting and without exporting keys.
+public protocol IdentityListing: Sendable {
+    /// Returns every identity that the provider finds, stored or available. Objects that could not be read are reported
+    /// in the list's failures.
     func listIdentities() async -> IdentityList
 }

@@ -1,26 +1,30 @@
-/// The one public error of the framework: what went wrong, in which provider, and what to do next.
+/// The public error of the framework: what failed, in which provider, and what to do next.
 ///
-/// Match on ``code``; show ``message``. Neither ever holds a secret.
+/// Compare ``code``; show ``message``. Neither ever holds a secret.
 public struct CertificateProviderError: Error, Sendable {
-    /// What kind of thing went wrong. Open: a provider may bring codes of its own.
+    /// The kind of failure. Open: a provider may define codes of its own.
     public struct Code: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
         public let rawValue: String
         public init(rawValue: String) { self.rawValue = rawValue }
         public var description: String { rawValue }
     }
 
+    /// The kind of failure; what tests and callers compare.
     public var code: Code
-    /// A full sentence with the next step.
+    /// A full sentence: what failed, on which object, why, and the next step.
     public var message: String
+    /// The provider that failed; `nil` if the error does not come from one.
     public var provider: ProviderID?
     /// A provider's own number for the error, such as those of SAP's sample providers (−1…−9) or a `CKR_` value.
     public var nativeCode: Int?
-    /// How long to wait before asking again, where a server has said so; chiefly with `pending` and `unavailable`.
+    /// How long to wait before the next attempt, if the server has said so; mostly with `pending` and `unavailable`.
     public var retryAfter: Duration?
+    /// The error that caused this one, for logs.
     public var underlying: (any Error)?
-    /// Where in our source the error was made, as `file:line`.
+    /// The line of source code that created the error, as `file:line`.
     public var location: String
 
+    /// Creates an error. `message` must not hold a secret.
     public init(
         _ code: Code, _ message: String, provider: ProviderID? = nil, nativeCode: Int? = nil,
         retryAfter: Duration? = nil, underlying: (any Error)? = nil, file: String = #fileID, line: Int = #line
@@ -34,7 +38,7 @@ public struct CertificateProviderError: Error, Sendable {
         self.location = "\(file):\(line)"
     }
 
-    /// Returns the same error as coming from `provider`, unless it names one already.
+    /// Returns the error with `provider` as its provider, unless it already names one.
     public func attributed(to provider: ProviderID) -> Self {
         var copy = self
         copy.provider = copy.provider ?? provider
@@ -51,71 +55,73 @@ extension CertificateProviderError: CustomStringConvertible {
 
 extension CertificateProviderError.Code {
     // Data
-    /// The bytes are not what they should be: damaged, truncated or not of the format at all.
+    /// The data is damaged, truncated or of another format.
     public static let malformedData = Self(rawValue: "malformedData")
-    /// A cipher, digest or kind of key that this build cannot use; the message names it.
+    /// A cipher, digest or key type that this build does not support; the message names it.
     public static let unsupportedAlgorithm = Self(rawValue: "unsupportedAlgorithm")
-    /// The private key is not the one in the certificate.
+    /// The private key does not match the certificate.
     public static let keyMismatch = Self(rawValue: "keyMismatch")
 
     // No input
     /// A file named by the configuration or command line does not exist.
     public static let fileNotFound = Self(rawValue: "fileNotFound")
-    /// No such alias, object or identity.
+    /// The alias, object or identity does not exist.
     public static let notFound = Self(rawValue: "notFound")
 
     // Unavailable
-    /// A server, device or service does not answer, or not as it should; it may later.
+    /// A server, device or service does not answer, or not as expected. A later attempt may succeed.
     public static let unavailable = Self(rawValue: "unavailable")
     /// The token is not plugged in, or was pulled out.
     public static let tokenNotPresent = Self(rawValue: "tokenNotPresent")
 
-    /// A fault in this software.
+    /// A bug in this software.
     public static let `internal` = Self(rawValue: "internal")
 
     // Storage
-    /// Nothing was written; what was there before still is.
+    /// Nothing was written; the previous content is unchanged.
     public static let storeWriteFailed = Self(rawValue: "storeWriteFailed")
-    /// Something is still there, which the message names.
+    /// The object named by the message was not deleted.
     public static let deleteFailed = Self(rawValue: "deleteFailed")
-    /// What is stored cannot be read, or must not be trusted.
+    /// Stored data cannot be read, or must not be trusted.
     public static let storeReadFailed = Self(rawValue: "storeReadFailed")
 
     // Try again
-    /// The request was accepted, and the answer is still to come.
+    /// The server has accepted the request and not decided yet.
     public static let pending = Self(rawValue: "pending")
+    /// An operation did not finish within its timeout.
     public static let timedOut = Self(rawValue: "timedOut")
-    /// Something else is going on that this one would disturb.
+    /// Another operation is in progress, or the object's state does not permit this one.
     public static let operationNotAllowed = Self(rawValue: "operationNotAllowed")
 
-    /// A peer did not keep to its protocol.
+    /// A peer violated its protocol, or its certificate is not trusted.
     public static let protocolError = Self(rawValue: "protocolError")
 
     // Denied
-    /// The password is wrong, as far as can be told: a check that takes the password has failed. Damage makes some of
-    /// these checks fail as well, such as the MAC of a PKCS#12 file, which covers the whole content.
+    /// The password is probably wrong: a check that depends on the password failed. Damaged data can fail some of these
+    /// checks too, such as the MAC of a PKCS#12 file, which covers the whole content.
     public static let wrongPassword = Self(rawValue: "wrongPassword")
-    /// The token has rejected the PIN, now or before.
+    /// The token rejected the PIN, in this attempt or an earlier one.
     public static let pinIncorrect = Self(rawValue: "pinIncorrect")
-    /// One more wrong PIN would lock the token, so that none was sent.
+    /// One more wrong PIN would lock the token, so no PIN was sent.
     public static let pinFinalTry = Self(rawValue: "pinFinalTry")
+    /// The token has locked the PIN.
     public static let pinLocked = Self(rawValue: "pinLocked")
-    /// A peer does not want the identity, the request or the credentials.
+    /// A peer refused the identity, the request or the credentials.
     public static let rejected = Self(rawValue: "rejected")
-    /// A person would have to be asked, and there is nobody.
+    /// The operation needs an answer from the user, and no user can be asked.
     public static let interactionRequired = Self(rawValue: "interactionRequired")
-    /// A person, or whoever cancelled the task, did not want it.
+    /// The user declined, or the task was cancelled.
     public static let userCancelled = Self(rawValue: "userCancelled")
-    /// The store is locked, and nothing can be read or written until it is unlocked.
+    /// The store is locked. It cannot be read or written until it is unlocked.
     public static let vaultLocked = Self(rawValue: "vaultLocked")
 
     // Configuration
-    /// There is no property file.
+    /// The property file does not exist.
     public static let configurationMissing = Self(rawValue: "configurationMissing")
-    /// A property file or parameter has a mistake, which the message names.
+    /// A property file or parameter has a mistake; the message names it.
     public static let configurationInvalid = Self(rawValue: "configurationInvalid")
-    /// A parameter that the provider does not know.
+    /// The provider does not have this parameter.
     public static let unsupportedParameter = Self(rawValue: "unsupportedParameter")
-    /// None is configured, or the policy uses none.
+    /// No certificate provider is configured, or the user creation policy uses none.
     public static let noCertificateProvider = Self(rawValue: "noCertificateProvider")
 }

@@ -1,19 +1,24 @@
-/// A certificate chain, the key of its leaf, and where both came from.
+/// A certificate chain with the private key of its leaf, and their origin.
 ///
-/// Creating one checks that the leaf's public key is the key's, so a mixed pair cannot exist as a value.
+/// The initialiser checks that the leaf's public key matches the private key.
 public struct Identity: Sendable {
-    /// Leaf first, each next certificate the issuer of the one before. Never empty.
+    /// Leaf first, each certificate followed by its issuer. Never empty.
     public let certificateChain: [X509Certificate]
+    /// The private key of the leaf.
     public let key: any IdentityKey
+    /// The provider and the source that the identity comes from.
     public let provenance: Provenance
 
-    /// Which provider an identity came from, and what it is called there.
+    /// The origin of an identity: its provider, and its name there.
     public struct Provenance: Sendable, Hashable {
+        /// The provider that returned the identity.
         public var provider: ProviderID
+        /// The identity's name in its source; `nil` if it has none.
         public var alias: String?
-        /// Where it was found, for people: a path, a token's URI, a server.
+        /// The source for display: a path, a token's URI or a server.
         public var source: String?
 
+        /// Creates a provenance.
         public init(provider: ProviderID, alias: String? = nil, source: String? = nil) {
             self.provider = provider
             self.alias = alias
@@ -21,23 +26,25 @@ public struct Identity: Sendable {
         }
     }
 
-    /// RSA keys below this size are listed but not used: NIST SP 800-131A disallows them, and current TLS stacks
-    /// refuse them at the peer, where the reason is harder to see.
+    /// The smallest RSA key that is used, in bits. Smaller ones are listed only: NIST SP 800-131A disallows them, and
+    /// TLS peers refuse them with an error that is harder to understand.
     public static let minimumRSAKeySize = 2048
 
-    /// - Throws: `notFound` for an empty chain, `keyMismatch` when the leaf certifies another key, and
+    /// Creates an identity and checks that chain and key match.
+    ///
+    /// - Throws: `notFound` for an empty chain, `keyMismatch` if the leaf certifies another key, and
     ///   `unsupportedAlgorithm` for an RSA key below ``minimumRSAKeySize``.
     public init(
         certificateChain: [X509Certificate], key: any IdentityKey, provenance: Provenance
     ) throws(CertificateProviderError) {
         guard let leaf = certificateChain.first else {
             throw CertificateProviderError(
-                .notFound, "There is no certificate for the key.", provider: provenance.provider)
+                .notFound, "No certificate was found for the key.", provider: provenance.provider)
         }
         guard leaf.publicKey.isSameKey(as: key.publicKey) else {
             throw CertificateProviderError(
                 .keyMismatch,
-                "The certificate '\(leaf.subject)' is for another key than the one it came with; obtain a matching pair.",
+                "The certificate '\(leaf.subject)' does not match the private key; obtain a matching pair.",
                 provider: provenance.provider)
         }
         try Self.checkStrength(of: leaf.publicKey, subject: leaf.subject, provider: provenance.provider)
@@ -46,10 +53,12 @@ public struct Identity: Sendable {
         self.provenance = provenance
     }
 
-    /// The leaf: the certificate that names this identity.
+    /// The leaf certificate.
     public var certificate: X509Certificate { certificateChain[0] }
 
-    /// Checks what ``init(certificateChain:key:provenance:)`` demands of a public key's size.
+    /// Checks that an RSA public key has at least ``minimumRSAKeySize`` bits. Other keys pass.
+    ///
+    /// - Throws: `unsupportedAlgorithm`.
     public static func checkStrength(
         of publicKey: PublicKeyInfo, subject: String, provider: ProviderID
     ) throws(CertificateProviderError) {
@@ -57,8 +66,8 @@ public struct Identity: Sendable {
         throw CertificateProviderError(
             .unsupportedAlgorithm,
             """
-            The RSA key of '\(subject)' has \(publicKey.bits) bits; at least \(minimumRSAKeySize) are needed. \
-            Have the certificate issued anew with a larger key.
+            The RSA key of '\(subject)' has \(publicKey.bits) bits; at least \(minimumRSAKeySize) are required. \
+            Have a certificate issued for a larger key.
             """,
             provider: provider)
     }

@@ -1,19 +1,21 @@
-/// What a provider can see: identities, the things it could not read, and remarks a person should hear.
+/// The identities that a provider finds, the objects that it could not read, and remarks for the user.
 public struct IdentityList: Sendable {
+    /// The identities that were found.
     public var identities: [ListedIdentity]
-    /// What failed, in the order met. A failure never hides the identities beside it.
+    /// The failures, in the order in which they occurred. They do not hide the other identities.
     public var failures: [CertificateProviderError]
-    /// Sentences such as "the file changed after the identity was stored".
+    /// Remarks for the user, such as "the file changed after the identity was stored".
     public var remarks: [String]
-    /// The RFC 7512 URIs of what is there besides the identities, such as the certificates of their issuers.
+    /// The RFC 7512 URIs of the other objects, such as the certificates of issuers.
     public var otherObjects: [String]
-    /// Which of the identities ``CertificateProvider/getCertificate(_:)`` would take now, or why it would fail:
-    /// `interactionRequired` where that depends on what a person answers. `nil` from a provider that cannot say.
+    /// The identity that ``CertificateProvider/getCertificate(_:)`` would choose now, or the error that it would throw:
+    /// `interactionRequired` if the choice depends on the user's answer. `nil` if the provider cannot tell.
     ///
-    /// An identity in sight need not be one to use: there may be another beside it, or the configuration may name one
-    /// that is not there.
+    /// A listed identity is not always usable: there may be several, or the configuration may name one that does not
+    /// exist.
     public var choice: Result<ListedIdentity, CertificateProviderError>?
 
+    /// Creates a list.
     public init(
         identities: [ListedIdentity] = [], failures: [CertificateProviderError] = [], remarks: [String] = [],
         otherObjects: [String] = [], choice: Result<ListedIdentity, CertificateProviderError>? = nil
@@ -26,20 +28,24 @@ public struct IdentityList: Sendable {
     }
 }
 
-/// One identity as a listing shows it: public facts only.
+/// One identity in a listing: public information only.
 public struct ListedIdentity: Sendable {
+    /// The provider that lists the identity.
     public var provider: ProviderID
-    /// What the `alias` parameter would be set to in order to choose this identity.
+    /// The value of the `alias` parameter that selects this identity; `nil` if it has none.
     public var alias: String?
     /// Whether ``CertificateProvider/getStoredCertificate()`` would return this identity.
     public var isStored: Bool
     /// Leaf first.
     public var certificateChain: [X509Certificate]
+    /// The place that holds the private key.
     public var keyLocation: KeyLocation
+    /// Whether the private key can be exported.
     public var isKeyExportable: Bool
-    /// The key's RFC 7512 URI, without any PIN, where it has one.
+    /// The key's RFC 7512 URI, without any PIN; `nil` if it has none.
     public var keyURI: String?
 
+    /// Creates an entry of a listing.
     public init(
         provider: ProviderID, alias: String?, isStored: Bool, certificateChain: [X509Certificate],
         keyLocation: KeyLocation, isKeyExportable: Bool, keyURI: String? = nil
@@ -53,11 +59,11 @@ public struct ListedIdentity: Sendable {
         self.keyURI = keyURI
     }
 
-    /// Describes `identity` as `provider` holds it.
+    /// Creates the entry of an identity, with its provenance and key.
     public init(_ identity: Identity, isStored: Bool) {
         self.init(
             provider: identity.provenance.provider, alias: identity.provenance.alias, isStored: isStored,
             certificateChain: identity.certificateChain, keyLocation: identity.key.location,
-            isKeyExportable: identity.key is any ExportableIdentityKey, keyURI: identity.key.uri)
+            isKeyExportable: identity.key.exporter != nil, keyURI: identity.key.uri)
     }
 }

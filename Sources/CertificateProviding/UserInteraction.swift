@@ -1,40 +1,51 @@
-/// How a provider may ask a person for something. A service passes ``NoUserInteraction``.
+/// Asks the user for a provider. A service passes ``NoUserInteraction``.
 public protocol UserInteraction: Sendable {
+    /// Whether a person can be asked. Where not, every question throws `interactionRequired`.
+    var canAsk: Bool { get }
+
     /// Asks for a secret, such as a password or PIN.
-    /// - Throws: `interactionRequired` when nobody can be asked, `userCancelled` when the person gives up.
+    /// - Throws: `interactionRequired` if no user can be asked, `userCancelled` if the user gives up.
     func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes
 
     /// Asks a yes-or-no question.
     /// - Throws: As ``requestSecret(_:)``.
     func confirm(_ question: String) async throws(CertificateProviderError) -> Bool
 
-    /// Tells the person what is going on. Must return soon.
+    /// Shows the user what the provider is doing. Must return soon.
     func report(_ progress: String)
 
-    /// Tells the person how long it takes until something goes on by itself: about once a second, the last time with
-    /// zero. Must return soon.
+    /// Shows the user how long a wait takes: called about once a second, the last time with zero. Must return soon.
     func report(_ progress: String, remaining: Duration)
 }
 
 extension UserInteraction {
+    public var canAsk: Bool { true }
+    /// Does nothing.
     public func report(_ progress: String) {}
+    /// Does nothing.
     public func report(_ progress: String, remaining: Duration) {}
 }
 
-/// The interaction of a process with nobody in front of it: every question is `interactionRequired`.
+/// The interaction of a process without a user: every question throws `interactionRequired`.
 public struct NoUserInteraction: UserInteraction {
+    /// Creates the interaction.
     public init() {}
 
+    public var canAsk: Bool { false }
+
+    /// Throws `interactionRequired`.
     public func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
         throw Self.nobodyToAsk(prompt)
     }
 
+    /// Throws `interactionRequired`.
     public func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
         throw Self.nobodyToAsk(question)
     }
 
     static func nobodyToAsk(_ question: String) -> CertificateProviderError {
         CertificateProviderError(
-            .interactionRequired, "Nobody can be asked here (\"\(question)\"); configure a source for it instead.")
+            .interactionRequired,
+            "The question \"\(question)\" cannot be asked: there is no user here. Configure a source for it instead.")
     }
 }

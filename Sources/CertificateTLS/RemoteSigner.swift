@@ -25,8 +25,8 @@ final class RemoteSigner: NIOSSLCustomPrivateKey {
             channel.pipeline.fireUserInboundEventTriggered(SignatureEvent.ended)
         }
         let message = Array(buffer: data)
-        if let key = key as? any CallbackIdentityKey {
-            key.sign(message, using: algorithm.scheme) { result in
+        if let signer = key.callbackSigner {
+            signer.sign(message, using: algorithm.scheme) { result in
                 promise.completeWith(result.map { ByteBuffer(bytes: $0) }.mapError { $0 })
             }
             return promise.futureResult

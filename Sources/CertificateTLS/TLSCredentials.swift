@@ -15,7 +15,7 @@ public protocol TLSCredentialSource: Sendable {
 
 /// The chain and key of one identity as SwiftNIO SSL uses them: made once, shared by any number of connections.
 ///
-/// An ``ExportableIdentityKey`` is handed to BoringSSL, which then signs in the handshake as it does with a key from a
+/// A key with an ``/CertificateProviding/IdentityKey/exporter`` is handed to BoringSSL, which then signs in the handshake as it does with a key from a
 /// file. Any other key stays at home and is asked for a signature in each handshake, without blocking the event loop.
 public struct TLSCredentials: TLSCredentialSource {
     public let identity: Identity
@@ -46,8 +46,8 @@ public struct TLSCredentials: TLSCredentialSource {
             throw Self.unusable(identity, "its key offers no signature scheme that TLS can use here (\(offered))")
         }
         let key: NIOSSLPrivateKey
-        if let exportable = identity.key as? any ExportableIdentityKey {
-            key = try Self.nativeKey(exportable, of: identity)
+        if let exporter = identity.key.exporter {
+            key = try Self.nativeKey(exporter, of: identity)
             self.isKeyNative = true
         } else {
             key = NIOSSLPrivateKey(customPrivateKey: RemoteSigner(identity.key, algorithms: algorithms))
@@ -129,15 +129,15 @@ extension TLSCredentials {
     }
 
     private static func nativeKey(
-        _ key: any ExportableIdentityKey, of identity: Identity
+        _ exporter: any KeyExporting, of identity: Identity
     ) throws(CertificateProviderError) -> NIOSSLPrivateKey {
         let pkcs8: SecretBytes
         do {
-            pkcs8 = try key.pkcs8Representation()
+            pkcs8 = try exporter.pkcs8Representation()
         } catch {
             throw error.attributed(to: identity.provenance.provider)
         }
-        if let exported = try? SoftwareKey(pkcs8: pkcs8, location: key.location),
+        if let exported = try? SoftwareKey(pkcs8: pkcs8, location: identity.key.location),
             !exported.publicKey.isSameKey(as: identity.certificate.publicKey)
         {
             throw CertificateProviderError(
@@ -158,7 +158,7 @@ extension TLSCredentials {
         do {
             return try NIOSSLPrivateKey(bytes: bytes, format: .der)
         } catch {
-            throw unusable(identity, "BoringSSL cannot load its key (\(key.publicKey.displayName))", underlying: error)
+            throw unusable(identity, "BoringSSL cannot load its key (\(identity.key.publicKey.displayName))", underlying: error)
         }
     }
 

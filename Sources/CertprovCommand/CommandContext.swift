@@ -89,7 +89,7 @@ public struct CommandContext: Sendable {
     ) async {
         do throws(CertificateProviderError) { try await manager.discardReplaced(by: identity, interaction) } catch {
             remark(
-                "what the new identity has replaced could not be destroyed, which the next renewal tries again: "
+                "the replaced identity could not be destroyed; the next renewal tries again: "
                     + error.message)
         }
     }

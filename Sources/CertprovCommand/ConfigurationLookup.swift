@@ -36,8 +36,8 @@ package struct ConfigurationLookup {
             let paths = Self.standardPaths(environment).joined(separator: ", ").withVisibleControls
             throw CertificateProviderError(
                 .configurationMissing,
-                "There is no property file. Looked for \(paths). Name one with --config, or drive a provider with --provider "
-                    + "and --set.")
+                "No property file was found. Looked for \(paths). Name one with --config, or configure a provider with "
+                    + "--provider and --set.")
         }
         return try LogonConfiguration.load(path: path, registry: registry)
     }
@@ -48,7 +48,7 @@ package struct ConfigurationLookup {
             let installed = registry.descriptors.map(\.id.rawValue).joined(separator: ", ")
             throw CertificateProviderError(
                 .configurationInvalid,
-                "There is no provider '\(name.withVisibleControls)'; installed: \(installed).")
+                "The provider '\(name.withVisibleControls)' is not installed; installed: \(installed).")
         }
         return id
     }

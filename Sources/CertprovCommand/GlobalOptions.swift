@@ -17,7 +17,7 @@ public struct GlobalOptions: ParsableArguments, Sendable {
         help: ArgumentHelp(
             "Use only this provider.",
             discussion: """
-                With --set and without --config no property file is read: the provider is driven by what --set says.
+                With --set and without --config, no property file is read: --set alone configures the provider.
                 """,
             valueName: "id"))
     public var provider: String?
@@ -25,7 +25,7 @@ public struct GlobalOptions: ParsableArguments, Sendable {
     @Option(
         name: .customLong("set"), parsing: .singleValue,
         help: ArgumentHelp(
-            "Give --provider a parameter; may be repeated. Never a secret: name its source instead.",
+            "Set a parameter of the provider; may be repeated. Never a secret: name its source instead.",
             valueName: "name=value"))
     public var parameters: [String] = []
 
@@ -37,7 +37,7 @@ public struct GlobalOptions: ParsableArguments, Sendable {
     @Flag(help: "Write the result as one JSON document, and errors as JSON on stderr.")
     public var json = false
 
-    @Flag(name: .shortAndLong, help: "Say more on stderr, such as each step to the identity.")
+    @Flag(name: .shortAndLong, help: "Log more on stderr, such as each step to the identity.")
     public var verbose: Int
 
     public init() {}
@@ -45,10 +45,10 @@ public struct GlobalOptions: ParsableArguments, Sendable {
     public func validate() throws {
         if parameters.contains(where: { !$0.contains("=") }) {
             // Not shown: what was written in the wrong form may hold a secret.
-            throw ValidationError("--set takes NAME=VALUE; there is one without '='.")
+            throw ValidationError("--set takes NAME=VALUE; one has no '='.")
         }
         if !parameters.isEmpty && drivenProvider == nil {
-            throw ValidationError("--set belongs to a provider: name it with --provider.")
+            throw ValidationError("--set needs a provider: name it with --provider.")
         }
         let remedies = [
             "uri=": "--set pin-source=…", "key=": "--set key-pin-source=…",
@@ -57,7 +57,7 @@ public struct GlobalOptions: ParsableArguments, Sendable {
         for (name, remedy) in remedies
         where drivenParameters.contains(where: { $0.hasPrefix(name) && $0.lowercased().contains("pin-value") }) {
             throw ValidationError(
-                "A PIN on the command line is seen by everybody on this host: name its source with \(remedy).")
+                "A PIN on the command line is visible to all users of this host: name its source with \(remedy).")
         }
     }
 }

@@ -8,7 +8,7 @@ public enum RootCommand {
     public static func configuration(connect: any AsyncParsableCommand.Type) -> CommandConfiguration {
         CommandConfiguration(
             commandName: "certprov",
-            abstract: "Get the X.509 identity that a service needs for mutual TLS, from wherever it is kept.",
+            abstract: "Get the X.509 identity of a service for mutual TLS, from a file, a token or an enrolment server.",
             discussion:
                 "Results go to stdout, everything else to stderr. Secrets are never taken from the command line.",
             version: "0.1.0",
@@ -26,7 +26,7 @@ public enum RootCommand {
         if let position = firstArgumentThatIsNotText() {
             CommandContext.report(
                 CertificateProviderError(
-                    .usage, "Argument \(position) is not UTF-8; rename the file, or reach it by a link."),
+                    .usage, "Argument \(position) is not UTF-8; rename the file, or use a link to it."),
                 json: isJSON)
             exit(ExitStatus.usage.rawValue)
         }

@@ -9,7 +9,7 @@ extension LogonManager {
         for (index, provider) in providers.enumerated() {
             let rest = providers[(index + 1)...]
             let start = uptime()
-            guard let lister = provider as? any IdentityListing else {
+            guard let lister = provider.listing else {
                 log.append(provider.id, .get, .wouldBeAsked, reason: "it cannot say beforehand what it has")
                 log.appendNotAsked(rest, .list, because: "'\(provider.id)' was chosen before")
                 return provider.id

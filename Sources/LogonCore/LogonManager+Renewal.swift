@@ -49,7 +49,7 @@ extension LogonManager {
         by identity: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
         let provider = providers.first { $0.id == identity.provenance.provider }
-        try await (provider as? any ReplacedIdentityDiscarding)?.discardReplaced(by: identity, interaction)
+        try await provider?.replacement?.discardReplaced(by: identity, interaction)
     }
 }
 

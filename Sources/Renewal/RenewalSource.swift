@@ -45,8 +45,7 @@ struct RenewalSource: Sendable {
             },
             renew: { _ throws(CertificateProviderError) in try await provider.getCertificate(NoUserInteraction()) },
             discardReplaced: { current throws(CertificateProviderError) in
-                let provider = provider as? any ReplacedIdentityDiscarding
-                try await provider?.discardReplaced(by: current, NoUserInteraction())
+                try await provider.replacement?.discardReplaced(by: current, NoUserInteraction())
             },
             shutdown: { await provider.shutdown() })
     }

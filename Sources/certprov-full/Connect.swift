@@ -8,7 +8,7 @@ import LogonCore
 struct Connect: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "connect", _superCommandName: "certprov",
-        abstract: "Make a TLS handshake with the identity, and show what came of it.",
+        abstract: "Make a TLS handshake with the identity, and show the result.",
         discussion: """
             Uses the stored identity, else gets one from the provider, and verifies the server as a service would. \
             Sends no application data.
@@ -16,11 +16,11 @@ struct Connect: AsyncParsableCommand {
 
     @OptionGroup var options: GlobalOptions
 
-    @Argument(help: ArgumentHelp("Where to connect to; an IPv6 address in brackets.", valueName: "host:port"))
+    @Argument(help: ArgumentHelp("The server to connect to. Write an IPv6 address in brackets.", valueName: "host:port"))
     var server: ServerAddress
 
     @Option(
-        help: ArgumentHelp("Trust the certificates in this PEM file, and no others.", valueName: "file"),
+        help: ArgumentHelp("Trust only the certificates in this PEM file.", valueName: "file"),
         completion: .file())
     var trustAnchors: String?
 
@@ -32,7 +32,7 @@ struct Connect: AsyncParsableCommand {
 
     @Option(
         help: ArgumentHelp(
-            "How long the connection may take, in seconds, once the identity is there; without the time that its key takes to sign.",
+            "Timeout of the connection. Getting the identity and signing with its key do not count.",
             valueName: "seconds"))
     var timeout: UInt16 = 10
 
@@ -76,7 +76,7 @@ struct Connect: AsyncParsableCommand {
         switch clientAuthentication {
         case .notRequested: "the server did not ask for a client certificate"
         case .accepted: "asked for, and accepted"
-        case .unopposed: "asked for, and not objected to"
+        case .unopposed: "asked for, and not rejected"
         default: clientAuthentication.rawValue
         }
     }

@@ -27,7 +27,7 @@ struct Certprov: AsyncParsableCommand {
 struct Connect: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "connect", _superCommandName: "certprov",
-        abstract: "Make a TLS handshake with the identity, and show what came of it.",
+        abstract: "Make a TLS handshake with the identity, and show the result.",
         discussion: "Run 'certprov connect --help' for its options.")
 
     @Argument(parsing: .captureForPassthrough, help: "HOST:PORT and options.")
@@ -56,6 +56,6 @@ enum FullCommand {
         }
         return CertificateProviderError(
             .internal,
-            "\(program) cannot be run; it belongs at \(candidates.joined(separator: " or ")). Install certprov anew.")
+            "\(program) cannot be run; it should be at \(candidates.joined(separator: " or ")). Reinstall certprov.")
     }
 }

@@ -56,7 +56,7 @@ import Testing
 
     @Test func privateKeys() throws {
         let seeds = try Self.identities.get().map { identity in
-            let key = try #require(identity.key as? any ExportableIdentityKey)
+            let key = try #require(identity.key.exporter)
             return try key.pkcs8Representation().withUnsafeBytes { Array($0) }
         }
         let accepted = fuzz(seeds, 5, atLeast: 2000, [.malformedData, .unsupportedAlgorithm]) {

@@ -175,7 +175,7 @@ import Testing
         await #expect { try await credentials.update(to: liar) } throws: {
             ($0 as? CertificateProviderError)?.code == .keyMismatch
         }
-        #expect(credentials.current.identity.key is any ExportableIdentityKey)
+        #expect(credentials.current.identity.key.exporter != nil)
     }
 
     /// The key's own first scheme may be none of TLS.

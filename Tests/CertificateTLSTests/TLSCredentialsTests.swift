@@ -103,13 +103,14 @@ import Testing
 }
 
 /// Shows one public key, and exports another key, or three bytes that are none.
-private struct Impostor: ExportableIdentityKey {
+private struct Impostor: IdentityKey, KeyExporting {
+    var exporter: (any KeyExporting)? { self }
     var publicKey: PublicKeyInfo
     var exported: (any IdentityKey)?
     var signatureSchemes: [SignatureScheme] { exported?.signatureSchemes ?? [.ecdsaP256SHA256] }
     var location: KeyLocation { .file }
     func pkcs8Representation() throws(CertificateProviderError) -> SecretBytes {
-        guard let exported = exported as? any ExportableIdentityKey else { return SecretBytes(copying: [1, 2, 3]) }
+        guard let exported = exported?.exporter else { return SecretBytes(copying: [1, 2, 3]) }
         return try exported.pkcs8Representation()
     }
     func signature(

@@ -20,7 +20,7 @@ import Testing
     private func put(_ name: String, daysOld: Double, lifetime days: Double = 100) throws -> Identity {
         let start = Date(timeIntervalSinceNow: -daysOld * 86_400)
         let identity = try authority.issue(name, notBefore: start, notAfter: start.addingTimeInterval(days * 86_400))
-        let key = try #require(identity.key as? any ExportableIdentityKey)
+        let key = try #require(identity.key.exporter)
         try sandbox.write(try key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "key.der")
         try sandbox.write(identity.certificate.pemRepresentation, to: "leaf.pem")
         let script = #"""

@@ -17,7 +17,7 @@ enum Samples {
     }
 
     static func stored(_ identity: Identity) throws -> StoredIdentity {
-        let key = try #require(identity.key as? any ExportableIdentityKey)
+        let key = try #require(identity.key.exporter)
         return StoredIdentity(
             certificateChain: identity.certificateChain, privateKey: try key.pkcs8Representation(),
             attributes: ["alias": identity.provenance.alias ?? "", "empty": "", "ünï": "a\u{1F600}\nb"])

@@ -6,7 +6,9 @@ import Testing
 @testable import LogonCore
 
 /// A provider that says what it can see.
-private struct ListingProvider: IdentityListing {
+private struct ListingProvider: CertificateProvider, IdentityListing {
+    var listing: (any IdentityListing)? { self }
+
     let scripted: ScriptedProvider
     let list: IdentityList
 

@@ -68,7 +68,7 @@ final class FaultyModule: Sendable {
     }
 
     func addKey(of identity: Identity, to token: UInt32, id: UInt32 = 1, asksEachTime: Bool = false) throws {
-        guard let key = identity.key as? any ExportableIdentityKey else { throw Failure(description: "no key") }
+        guard let key = identity.key.exporter else { throw Failure(description: "no key") }
         let isAdded = try key.pkcs8Representation().withUnsafeBytes { der in
             control.add_key(token, id, der.baseAddress, UInt(der.count), asksEachTime ? 1 : 0)
         }

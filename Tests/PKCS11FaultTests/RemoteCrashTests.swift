@@ -16,7 +16,7 @@ import Testing
     @Test(.enabled(if: modules == nil)) func theRemoteProcessEnds() async throws {
         let directory = try TemporaryDirectory()
         let identity = try FaultyModule.authority.get().issue("remote")
-        let key = try #require(identity.key as? any ExportableIdentityKey)
+        let key = try #require(identity.key.exporter)
         try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "key")
         try directory.write(identity.certificate.derRepresentation, to: "certificate")
         // The first process ends at its first signature, the next ones live.

@@ -72,7 +72,7 @@ import Testing
         }
         // Beside one that can, it is not meant.
         let good = try TestAuthority().issue("good")
-        let key = try #require(good.key as? any ExportableIdentityKey)
+        let key = try #require(good.key.exporter)
         let der = try folder.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "good.key")
         let certificate = try folder.write(good.certificate.derRepresentation, to: "good.crt")
         try tokens.write("privkey", der, labelled: "good", to: .kinds, id: "f1")

@@ -61,7 +61,7 @@ import Testing
             let settings = ["key-type": type, "subject": "CN=\(type)"]
             let identity = try await storage.provider(.esttypes, settings).getCertificate(NoUserInteraction())
             try host.server.verify(identity)
-            #expect(identity.key.location == .token && !(identity.key is any ExportableIdentityKey))
+            #expect(identity.key.location == .token && identity.key.exporter == nil)
             // The private and the public key, and the certificate under their id; and once its issuer's.
             #expect(try tokens.count(.esttypes) == 3 * (made + 1) + 1)
             let listing = try tokens.listing(.esttypes)
@@ -272,7 +272,7 @@ import Testing
         }
         let signing = try await provider.generateKey(.rsa2048, label: "x", NoUserInteraction())
         await expect(code: .unsupportedAlgorithm) {
-            _ = try await (signing as? any DecryptingIdentityKey)?.decrypt([UInt8](repeating: 1, count: 256))
+            _ = try await signing.decrypter?.decrypt([UInt8](repeating: 1, count: 256))
         }
         let both = try await provider.generateKey(
             .rsa2048, label: "y", for: [.signing, .decryption], NoUserInteraction()
@@ -281,7 +281,7 @@ import Testing
         }
         // SoftHSM says of it CKR_GENERAL_ERROR.
         await #expect(throws: CertificateProviderError.self) {
-            _ = try await (both as? any DecryptingIdentityKey)?.decrypt([UInt8](repeating: 1, count: 256))
+            _ = try await both.decrypter?.decrypt([UInt8](repeating: 1, count: 256))
         }
     }
 

@@ -22,7 +22,7 @@ import Testing
         let authority = try TestAuthority()
         for label in ["alpha", "beta"] {
             let identity = try authority.issue(label)
-            let key = try #require(identity.key as? any ExportableIdentityKey)
+            let key = try #require(identity.key.exporter)
             let base64 = try key.pkcs8Representation().withUnsafeBytes { Data($0).base64EncodedString() }
             let pem = "-----BEGIN PRIVATE KEY-----\n\(base64)\n-----END PRIVATE KEY-----\n"
             try directory.write(pem.utf8, to: "key")

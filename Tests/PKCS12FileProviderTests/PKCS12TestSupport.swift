@@ -16,7 +16,7 @@ extension Identity {
     /// The private key, in the clear.
     var pkcs8: [UInt8] {
         get throws {
-            let key = try #require(key as? any ExportableIdentityKey)
+            let key = try #require(key.exporter)
             return try key.pkcs8Representation().withUnsafeBytes { Array($0) }
         }
     }

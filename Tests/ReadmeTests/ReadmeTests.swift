@@ -24,7 +24,7 @@ import Testing
     @Test func theProviderExampleServesAnIdentity() async throws {
         let directory = try TemporaryDirectory()
         let issued = try TestAuthority().issue("client")
-        let key = try #require(issued.key as? any ExportableIdentityKey)
+        let key = try #require(issued.key.exporter)
         let certificate = try directory.write(issued.certificate.derRepresentation, to: "client.der")
         let secret = try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "client.p8")
         let registry = try ProviderRegistry([SplitProvider.descriptor])

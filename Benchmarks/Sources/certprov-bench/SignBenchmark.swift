@@ -17,7 +17,7 @@ struct SignBenchmark {
     func run() async throws {
         _ = try await identity.key.signature(for: message, using: identity.key.signatureSchemes[0])
         print("signatures-per-second", try await inTasks())
-        if let key = identity.key as? any CallbackIdentityKey {
+        if let key = identity.key.callbackSigner {
             print("signatures-per-second-by-callback", try await withCallbacks(key))
         }
     }
@@ -46,7 +46,7 @@ struct SignBenchmark {
     }
 
     /// Each caller asks for the next signature when it gets one, as a TLS stack's event loops do.
-    private func withCallbacks(_ key: any CallbackIdentityKey) async throws -> Double {
+    private func withCallbacks(_ key: any CallbackSigning) async throws -> Double {
         let begin = ContinuousClock.now
         let total = try await withThrowingTaskGroup(of: Int.self) { group in
             for _ in 0..<callers {
@@ -63,7 +63,7 @@ struct SignBenchmark {
 }
 
 private final class CallbackCaller: Sendable {
-    private let key: any CallbackIdentityKey
+    private let key: any CallbackSigning
     private let scheme: SignatureScheme
     private let message: [UInt8]
     private let end: ContinuousClock.Instant
@@ -71,7 +71,7 @@ private final class CallbackCaller: Sendable {
     private let done = Atomic(0)
 
     init(
-        _ key: any CallbackIdentityKey, _ message: [UInt8], until end: ContinuousClock.Instant,
+        _ key: any CallbackSigning, _ message: [UInt8], until end: ContinuousClock.Instant,
         _ continuation: CheckedContinuation<Int, any Error>
     ) {
         self.key = key

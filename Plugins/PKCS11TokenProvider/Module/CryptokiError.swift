@@ -124,7 +124,7 @@ extension CertificateProviderError {
     /// What every call ends with once the provider, or the whole process, has begun to shut down.
     static let modulesEnded = CertificateProviderError(
         .operationNotAllowed,
-        "The PKCS#11 provider has been shut down, as this program ends; make a new provider to use the token again.")
+        "The PKCS#11 provider has been shut down, or this program is ending; make a new provider to use the token again.")
 
     /// What a failed PKCS#11 call means to whoever wanted something of the token.
     init(_ error: CryptokiError, token: String) {
@@ -140,37 +140,37 @@ extension CertificateProviderError {
             switch error.code {
             case CKR_PIN_INCORRECT, CKR_PIN_INVALID:
                 (.pinIncorrect, "The token '\(token)' rejects the PIN; it will not be sent again")
-            case CKR_PIN_LEN_RANGE: (.pinIncorrect, "The PIN is shorter or longer than those of the token '\(token)'")
+            case CKR_PIN_LEN_RANGE: (.pinIncorrect, "The PIN is shorter or longer than the token '\(token)' accepts")
             case CKR_PIN_LOCKED:
                 (
                     .pinLocked,
-                    "The PIN of the token '\(token)' is locked; unblock it with its PUK or SO PIN, or wait where it unlocks "
-                        + "itself"
+                    "The PIN of the token '\(token)' is locked; unblock it with the PUK or SO PIN, or wait if the token "
+                        + "unlocks it by itself"
                 )
             case CKR_PIN_EXPIRED:
                 (.rejected, "The PIN of the token '\(token)' has expired; change it with the token's own tool")
             case CKR_USER_PIN_NOT_INITIALIZED: (.rejected, "The token '\(token)' has no user PIN yet; initialise it")
-            case CKR_USER_NOT_LOGGED_IN: (.interactionRequired, "The token '\(token)' wants a PIN; set 'pin-source'")
+            case CKR_USER_NOT_LOGGED_IN: (.interactionRequired, "The token '\(token)' requires a PIN; set 'pin-source'")
             case CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_TOKEN_NOT_RECOGNIZED, CKR_SLOT_ID_INVALID,
                 CKR_CRYPTOKI_NOT_INITIALIZED:
-                (.tokenNotPresent, "The token '\(token)' is not there; insert it")
+                (.tokenNotPresent, "The token '\(token)' is not present; insert it")
             case CKR_SESSION_HANDLE_INVALID, CKR_SESSION_CLOSED, CKR_OBJECT_HANDLE_INVALID, CKR_KEY_HANDLE_INVALID:
                 (
                     .tokenNotPresent,
-                    "The token '\(token)' was removed or reset in the middle of the operation; try again"
+                    "The token '\(token)' was removed or reset during the operation; try again"
                 )
             case CKR_SESSION_COUNT:
-                (.unavailable, "The token '\(token)' has no session left; other programs hold them")
+                (.unavailable, "The token '\(token)' has no free session; end another program that uses it, or try again later")
             case CKR_MECHANISM_INVALID, CKR_MECHANISM_PARAM_INVALID, CKR_KEY_TYPE_INCONSISTENT, CKR_KEY_SIZE_RANGE,
                 CKR_KEY_FUNCTION_NOT_PERMITTED:
-                (.unsupportedAlgorithm, "The token '\(token)' cannot do this with the key")
+                (.unsupportedAlgorithm, "The token '\(token)' does not support this operation with the key")
             case CKR_FUNCTION_NOT_SUPPORTED where error.usesKey:
-                (.unsupportedAlgorithm, "The token '\(token)' cannot do this with the key")
+                (.unsupportedAlgorithm, "The token '\(token)' does not support this operation with the key")
             case CKR_FUNCTION_NOT_SUPPORTED:
-                (.unavailable, "The module of the token '\(token)' lacks a function that is needed")
+                (.unavailable, "The PKCS#11 module of the token '\(token)' lacks a required function")
             case CKR_FUNCTION_CANCELED, CKR_CANCEL:
                 (.userCancelled, "The operation was cancelled at the token '\(token)'")
-            default: (.unavailable, "The token '\(token)' fails; see what its driver or service says")
+            default: (.unavailable, "The token '\(token)' failed; check the log of its driver or service")
             }
         self.init(code, "\(sentence) (\(error)).", nativeCode: Int(clamping: error.code), underlying: error)
     }

@@ -112,7 +112,8 @@ final class ModuleCalls: Sendable {
                 .failure(
                     CertificateProviderError(
                         .unavailable,
-                        "\(Self.maximumQueued) calls wait for the PKCS#11 module already; its device or service hangs.")
+                        "The PKCS#11 module does not answer, and \(Self.maximumQueued) calls are already waiting for it; check "
+                            + "whether its device or service hangs.")
                 ))
         }
         watch(call)
@@ -166,15 +167,15 @@ final class ModuleCalls: Sendable {
     private func forked() -> CertificateProviderError {
         CertificateProviderError(
             .operationNotAllowed,
-            "This process was forked from the one that uses the PKCS#11 module, and has neither its sessions nor its threads; "
-                + "sign in that one, or execute a program that has a provider of its own.")
+            "The PKCS#11 module cannot be used in a forked process, which has neither the sessions nor the threads of its "
+                + "parent; sign in the parent, or execute a program with its own provider.")
     }
 
     private static func timedOut(_ purpose: String, after timeout: Duration) -> CertificateProviderError {
         CertificateProviderError(
             .timedOut,
-            "The PKCS#11 module did not answer within \(timeout) (\(purpose)); see whether its device or service hangs, "
-                + "or give it more time with 'timeout'.")
+            "The PKCS#11 module did not answer within \(timeout) (\(purpose)); check whether its device or service "
+                + "hangs, or raise 'timeout'.")
     }
 }
 

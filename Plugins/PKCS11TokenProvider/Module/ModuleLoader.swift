@@ -43,12 +43,12 @@ enum ModuleLoader {
             if let path = path?.withVisibleControls {
                 throw CertificateProviderError(
                     .unavailable,
-                    "'module-path' leads to the PKCS#11 module '\(path)', and 'module-name' in 'uri' names another one, "
-                        + "'\(name)'; remove one of them.")
+                    "'module-path' names the PKCS#11 module '\(path)', but 'module-name' in 'uri' names '\(name)'; remove one "
+                        + "of them.")
             }
             throw CertificateProviderError(
                 .unavailable,
-                "p11-kit is configured with no module '\(name)'; 'p11-kit list-modules' shows which."
+                "p11-kit has no module '\(name)' configured; 'p11-kit list-modules' shows those that it has."
             )
         }
         return modules
@@ -65,7 +65,7 @@ enum ModuleLoader {
             // p11-kit looks for a mere name where its modules are.
             if !path.contains("/") { return path }
             throw CertificateProviderError(
-                .fileNotFound, "There is no PKCS#11 module '\(shown)'; set 'module-path' to its library.")
+                .fileNotFound, "The PKCS#11 module '\(shown)' does not exist; set 'module-path' to its library.")
         }
         // The loader would wait for whoever writes into a pipe.
         guard [S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) else {
@@ -83,7 +83,7 @@ enum ModuleLoader {
         let files: [String]
         do { files = try FileManager.default.contentsOfDirectory(atPath: absolute) } catch {
             throw CertificateProviderError(
-                .unavailable, "The directory '\(shown)' that 'module-path' names cannot be read.", underlying: error)
+                .unavailable, "The directory '\(shown)' of 'module-path' cannot be read.", underlying: error)
         }
         // Several versions may lie beside each other: the name without one is the shortest.
         let found = files.filter { $0.lowercased().contains(".so") && libraryName($0) == libraryName(name) }
@@ -91,8 +91,8 @@ enum ModuleLoader {
         guard let found else {
             throw CertificateProviderError(
                 .unavailable,
-                "There is no PKCS#11 module '\(name.withVisibleControls)' in the directory '\(shown)' that 'module-path' "
-                    + "names.")
+                "The PKCS#11 module '\(name.withVisibleControls)' was not found in the directory '\(shown)' of "
+                    + "'module-path'.")
         }
         return try library(at: absolute + "/" + found, named: nil)
     }

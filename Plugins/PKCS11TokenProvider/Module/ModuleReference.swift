@@ -68,7 +68,7 @@ final class ModuleReference: Sendable {
         } catch {
             if case .ended = error.origin { throw .modulesEnded }
             throw CertificateProviderError(
-                .unavailable, "The PKCS#11 module '\(name)' does not start (\(error)).",
+                .unavailable, "The PKCS#11 module '\(name)' cannot be initialised (\(error)).",
                 nativeCode: Int(clamping: error.code), underlying: error)
         }
     }
@@ -105,7 +105,7 @@ final class ModuleReference: Sendable {
         }
         guard !hangs else { return completion(.failure(timedOut("still hangs"))) }
         let visit = Visit()
-        visits.start("visiting the module") { () throws(CertificateProviderError) in
+        visits.start("searching the module") { () throws(CertificateProviderError) in
             visit.isGoingOn.store(true, ordering: .releasing)
             defer { visit.isGoingOn.store(false, ordering: .releasing) }
             return try work()
@@ -118,6 +118,6 @@ final class ModuleReference: Sendable {
 
     private func timedOut(_ what: String) -> CertificateProviderError {
         CertificateProviderError(
-            .timedOut, "The PKCS#11 module '\(name)' \(what); see whether its device or service hangs.")
+            .timedOut, "The PKCS#11 module '\(name)' \(what); check whether its device or service hangs.")
     }
 }

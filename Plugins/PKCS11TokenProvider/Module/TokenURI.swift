@@ -18,7 +18,7 @@ final class TokenURI: Sendable {
         guard text.lowercased().hasPrefix("pkcs11:") else {
             // Nor shown: somebody may have written the PIN there.
             throw CertificateProviderError(
-                .configurationInvalid, "What is given as a PKCS#11 URI does not begin with pkcs11: (RFC 7512).")
+                .configurationInvalid, "The PKCS#11 URI does not begin with pkcs11: (RFC 7512).")
         }
         guard let uri = p11_kit_uri_new() else { throw CertificateProviderError(.internal, "Out of memory.") }
         self.uri = uri
@@ -28,16 +28,15 @@ final class TokenURI: Sendable {
         let result = p11_kit_uri_parse(written.text, P11KitUriType(P11_KIT_URI_FOR_ANY.rawValue), uri)
         self.pinValue = Self.takePIN(from: uri)
         guard result == P11_KIT_URI_OK.rawValue else {
-            let reason = p11_kit_uri_message(result).map { String(cString: $0) } ?? "it is no PKCS#11 URI"
+            let reason = p11_kit_uri_message(result).map { String(cString: $0) } ?? "no reason given"
             throw CertificateProviderError(
                 .configurationInvalid, "'\(self.text.withVisibleControls)' is not a PKCS#11 URI (RFC 7512): \(reason).")
         }
         guard p11_kit_uri_any_unrecognized(uri) == 0 else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(self.text.withVisibleControls)' has an attribute, or the value of one, that "
-                    + "nothing can match: an unknown name or 'type', or more characters than a token has for it; see RFC 7512, "
-                    + "section 2.3.")
+                "The PKCS#11 URI '\(self.text.withVisibleControls)' can match no object: it has an attribute with an "
+                    + "unknown name, an unknown 'type', or a value that is too long; see RFC 7512, section 2.3.")
         }
         // What was remembered of a token that pads its fields with NULs has them.
         let pad = FieldPadding(keepsEmpty: true)
@@ -53,14 +52,13 @@ final class TokenURI: Sendable {
         guard modulePath?.hasPrefix("/") ?? true else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The 'module-path' of a PKCS#11 URI must be absolute (RFC 7512, section 2.4): what it would be relative to "
-                    + "is not said.")
+                "The 'module-path' of a PKCS#11 URI must be an absolute path (RFC 7512, section 2.4).")
         }
         guard p11_kit_uri_get_slot_id(uri) == CK_SLOT_ID.max else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "A PKCS#11 URI must not name a slot by its number, which changes when a reader is plugged in; use "
-                    + "'token' or 'serial'.")
+                "A PKCS#11 URI must not have 'slot-id', which changes when a reader is plugged in; use 'token' or "
+                    + "'serial'.")
         }
     }
 

@@ -59,34 +59,34 @@ struct WrittenURI {
         else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "A PKCS#11 URI has a PIN before its '?'; put it into a file that only you can read, and name that with "
-                    + "'pin-source'.")
+                "A PKCS#11 URI has a PIN before its '?'; write the PIN to a file that only you can read, and set "
+                    + "'pin-source' to it.")
         }
         guard !names.contains("") else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(path.withVisibleControls)' has an empty attribute, behind which nothing would be read; "
-                    + "remove the ';' that is too many.")
+                "The PKCS#11 URI '\(path.withVisibleControls)' has an empty attribute, after which everything would be "
+                    + "ignored; remove the extra ';'.")
         }
         // Of what is behind the '?' nothing is shown that may be a part of a PIN.
         if let misplaced {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(path.withVisibleControls)' has '\(misplaced)' behind its '?', where that means nothing; put "
-                    + "it before (RFC 7512, section 2.3).")
+                "The PKCS#11 URI '\(path.withVisibleControls)' has '\(misplaced)' after its '?', where it is ignored; move "
+                    + "it before the '?' (RFC 7512, section 2.3).")
         }
         guard !hasUnknownPIN else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(path.withVisibleControls)' has something behind its '?' that begins with 'pin', and is not "
-                    + "pin-source.")
+                "The PKCS#11 URI '\(path.withVisibleControls)' has an attribute after its '?' that begins with 'pin' and is "
+                    + "unknown; use 'pin-source'.")
         }
         var seen = Set<String>()
         for name in names where !seen.insert(name).inserted {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(path.withVisibleControls)' has '\(name.withVisibleControls)' more than once, of which "
-                    + "only one could count (RFC 7512, section 2.3); remove the others.")
+                "The PKCS#11 URI '\(path.withVisibleControls)' has '\(name.withVisibleControls)' more than once (RFC "
+                    + "7512, section 2.3); remove all but one.")
         }
     }
 }

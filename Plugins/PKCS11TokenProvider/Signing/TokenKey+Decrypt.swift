@@ -1,13 +1,9 @@
 import CP11Kit
 import CertificateProviding
 
-extension TokenKey: DecryptingIdentityKey {
+extension TokenKey: KeyDecrypting {
     /// The token works for at most the provider's `timeout`.
     func decrypt(_ ciphertext: [UInt8]) async throws(CertificateProviderError) -> SecretBytes {
-        guard canDecrypt else {
-            throw CertificateProviderError(
-                .unsupportedAlgorithm, "The token '\(token.displayName)' does not decrypt with this key.")
-        }
         return try await token.calls.run("decrypting") { () throws(CertificateProviderError) in
             try token.decrypt(ciphertext, with: self)
         }
@@ -38,7 +34,8 @@ extension Token {
         guard let result else { throw noLongerThere() }
         do throws(CryptokiError) { return try result.get() } catch {
             throw CertificateProviderError(
-                .malformedData, "What is to be decrypted was not encrypted for the key on '\(displayName)'.",
+                .malformedData,
+                "The token '\(displayName)' cannot decrypt the data, which was not encrypted for this key.",
                 underlying: error)
         }
     }

@@ -1,7 +1,10 @@
 import CertificateProviding
 
 /// A private key that signs inside its token and never leaves it.
-struct TokenKey: CallbackIdentityKey {
+struct TokenKey: IdentityKey, CallbackSigning {
+    var callbackSigner: (any CallbackSigning)? { self }
+    var decrypter: (any KeyDecrypting)? { canDecrypt ? self : nil }
+
     let publicKey: PublicKeyInfo
     let uri: String?
     /// What the token can do with the key, by scheme; more than one mechanism for some.
@@ -45,7 +48,7 @@ struct TokenKey: CallbackIdentityKey {
                 .failure(
                     CertificateProviderError(
                         .unsupportedAlgorithm,
-                        "The token '\(token.displayName)' cannot sign with \(scheme); with this key it can do "
+                        "The token '\(token.displayName)' cannot sign with \(scheme); this key supports "
                             + "\(signatureSchemes.map(\.description).joined(separator: ", ")).")))
         }
         token.calls.start(

@@ -25,7 +25,7 @@ struct TokenSignature: Sendable {
         guard let result else {
             throw CertificateProviderError(
                 .protocolError,
-                "The token '\(token)' returned a signature of \(bytes.count) bytes, which \(scheme) does not have.")
+                "The token '\(token)' returned a signature of \(bytes.count) bytes, which is not valid for \(scheme).")
         }
         return result
     }

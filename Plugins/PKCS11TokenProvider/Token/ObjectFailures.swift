@@ -20,7 +20,7 @@ struct ObjectFailures {
             }
             return CertificateProviderError(
                 .unavailable,
-                "An object on the token '\(slot.displayName)' was deleted while it was read, or a logout has hidden it; try "
+                "An object on the token '\(slot.displayName)' was deleted while it was read, or hidden by a logout; try "
                     + "again (\(error)).", nativeCode: Int(clamping: error.code), underlying: error)
         }
         known.forEach { append($0) }
@@ -29,7 +29,7 @@ struct ObjectFailures {
 
     func errors(on slot: Slot) -> [CertificateProviderError] {
         guard count > named.count, let last = named.last else { return named }
-        let rest = "On the token '\(slot.displayName)' are \(count - named.count) more objects that cannot be used."
+        let rest = "The token '\(slot.displayName)' has \(count - named.count) more objects that cannot be used."
         return named + [CertificateProviderError(last.code, rest)]
     }
 }

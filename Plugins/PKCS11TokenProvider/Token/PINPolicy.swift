@@ -42,12 +42,12 @@ struct PINPolicy: Sendable {
         switch try tried.begin(remembered, for: slot, look: now) {
         case .permitted(let attempt):
             if slot.hasSeenWrongPIN {
-                logger.warning("the token has seen a wrong PIN", metadata: ["token": "\(token)"])
+                logger.warning("the token reports an earlier wrong PIN", metadata: ["token": "\(token)"])
             }
             return attempt
         case .busy:
             throw CertificateProviderError(
-                .operationNotAllowed, "Another login to the token '\(token)' has not come to its end; try again.")
+                .operationNotAllowed, "Another login to the token '\(token)' is in progress; try again.")
         case .refused(let verdict): throw refusal(verdict, token)
         }
     }
@@ -57,30 +57,30 @@ struct PINPolicy: Sendable {
         case .locked:
             CertificateProviderError(
                 .pinLocked,
-                "The PIN of the token '\(token)' is locked; unblock it with its PUK or SO PIN, or wait where it unlocks "
-                    + "itself.")
+                "The PIN of the token '\(token)' is locked; unblock it with the PUK or SO PIN, or wait if the token "
+                    + "unlocks it by itself.")
         case .finalTry:
             CertificateProviderError(
                 .pinFinalTry,
-                "One more wrong PIN locks the token '\(token)', so none is sent from a configuration; log in once by hand "
-                    + "with the right one (pin-source=prompt).")
+                "One more wrong PIN locks the token '\(token)', so the configured PIN is not sent; log in once by hand "
+                    + "with the right PIN (pin-source=prompt).")
         case .wait(let time):
             CertificateProviderError(
                 .operationNotAllowed,
                 "The last logins to the token '\(token)' got no answer, so it is not known whether the configured PIN is "
-                    + "right. The next try is permitted at \(time.formatted(.iso8601)); to try before, log in by hand "
+                    + "right. The next try is permitted at \(time.formatted(.iso8601)); to try earlier, log in by hand "
                     + "(pin-source=prompt).")
         case .countedAsWrong:
             CertificateProviderError(
                 .pinIncorrect,
-                "The token '\(token)' has counted a wrong PIN since the last login with the configured PIN, which got no "
-                    + "answer. It is not sent as long as the token shows that; correct 'pin-source', or log in once by hand "
-                    + "(pin-source=prompt).")
+                "The last login to the token '\(token)' with the configured PIN got no answer, and the token has counted "
+                    + "a wrong PIN since. The PIN is not sent while the token reports that; correct 'pin-source', or log "
+                    + "in once by hand (pin-source=prompt).")
         case .rejected, .send:
             CertificateProviderError(
                 .pinIncorrect,
-                "The token '\(token)' has rejected the configured PIN before, and it is not sent again; correct "
-                    + "'pin-source', or log in once by hand where it is right by now (pin-source=prompt).")
+                "The token '\(token)' has rejected the configured PIN before, so it is not sent again; correct "
+                    + "'pin-source', or, if the PIN is right now, log in once by hand (pin-source=prompt).")
         }
     }
 
@@ -97,8 +97,8 @@ struct PINPolicy: Sendable {
         guard isText else {
             throw CertificateProviderError(
                 .pinIncorrect,
-                "The configured PIN for the token '\(slot.displayName)' has line ends or other control characters in it, so "
-                    + "that it is not sent; correct 'pin-source'.")
+                "The configured PIN for the token '\(slot.displayName)' contains line breaks or other control characters, so "
+                    + "it is not sent; correct 'pin-source'.")
         }
         let (minimum, maximum) = (slot.token.ulMinPinLen, slot.token.ulMaxPinLen)
         // Modules that know no maximum say 0 or the largest number.
@@ -106,8 +106,8 @@ struct PINPolicy: Sendable {
         guard minimum <= pin.count, pin.count <= maximum else {
             throw CertificateProviderError(
                 .pinIncorrect,
-                "The PINs of the token '\(slot.displayName)' have \(minimum) to \(maximum) bytes, which the configured one "
-                    + "has not, so that it is not sent; correct 'pin-source'.")
+                "The configured PIN for the token '\(slot.displayName)' is too short or too long, so it is not sent: the "
+                    + "token accepts \(minimum) to \(maximum) bytes; correct 'pin-source'.")
         }
     }
 }

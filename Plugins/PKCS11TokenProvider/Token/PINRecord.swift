@@ -247,7 +247,7 @@ struct PINRecord {
     private static func unreadable(_ why: String) -> CertificateProviderError {
         CertificateProviderError(
             .storeReadFailed,
-            "What is remembered of the token's PINs \(why), so that none is sent from a configuration.")
+            "No configured PIN is sent to the token: the record of earlier PINs \(why).")
     }
 }
 

@@ -140,7 +140,7 @@ final class PINSupply: Sendable {
     private func notPermitted(_ token: String) -> CertificateProviderError {
         CertificateProviderError(
             .interactionRequired,
-            "The key on the token '\(token)' works only after a login, which 'login' forbids; set it to 'auto'.")
+            "The key on the token '\(token)' requires a login, but 'login' is 'never'; set it to 'auto'.")
     }
 
     private func keep(_ pin: SecretBytes, isProven: Bool, isPersons: Bool) {
@@ -160,8 +160,8 @@ final class PINSupply: Sendable {
             if let value { return value }
             throw CertificateProviderError(
                 .interactionRequired,
-                "The token '\(slot.displayName)' wants its PIN; set 'pin-source', or obtain the identity where a person can "
-                    + "be asked.")
+                "The token '\(slot.displayName)' requires its PIN; set 'pin-source', or run 'certprov fetch' on a terminal "
+                    + "to enter it.")
         }
         if let read = state.withLock({ $0.read }) { return read }
         let pin = try secrets.read(source)

@@ -89,7 +89,7 @@ extension Slot.Failure {
         // Some modules have nothing else to say of a token that is gone.
         return CertificateProviderError(
             cause.isUnspecific ? .tokenNotPresent : .unavailable,
-            "\(reader) of the PKCS#11 module '\(module.name)' fails (\(cause)); see whether it and its token work.",
+            "\(reader) of the PKCS#11 module '\(module.name)' failed (\(cause)); check the reader and its token.",
             nativeCode: Int(clamping: cause.code), underlying: cause)
     }
 }

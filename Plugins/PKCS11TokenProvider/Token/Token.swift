@@ -99,10 +99,10 @@ final class Token: Sendable {
         CertificateProviderError(
             .rejected,
             ["C_Sign", "C_Decrypt"].contains { failure.function.hasPrefix($0) }
-                ? "The token '\(displayName)' refuses to use the key, although its user was logged in just before; see with "
-                    + "the token's own tool whether it may be used (\(failure))."
-                : "The token '\(displayName)' does not permit this to its user, who is logged in; it may want its SO PIN or "
-                    + "management key: use the token's own tool (\(failure)).",
+                ? "The token '\(displayName)' refuses to use the key, although the user is logged in; check with the "
+                    + "token's own tool whether the key may be used (\(failure))."
+                : "The token '\(displayName)' refuses the operation, although the user is logged in; it may require the SO "
+                    + "PIN or management key: use the token's own tool (\(failure)).",
             nativeCode: Int(clamping: failure.code), underlying: failure)
     }
 
@@ -222,8 +222,8 @@ final class Token: Sendable {
         guard slots.count == 1 else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "There are \(slots.count) tokens '\(displayName)' with the same serial number, which nothing tells apart; "
-                    + "take out all but one.")
+                "\(slots.count) tokens '\(displayName)' have the same serial number and cannot be told apart; remove all "
+                    + "but one.")
         }
         return asUsed(slot)
     }

@@ -56,7 +56,7 @@ extension TokenReader {
         for id in Set(strangers).subtracting(reading.found.map(\.id)) {
             let error = CertificateProviderError(
                 .keyMismatch,
-                "The private key with the id \(id.hexEncoded) is not the key of the certificate beside it.")
+                "The private key with the id \(id.hexEncoded) is not the key of the certificate with that id.")
             failures.append(error.in(slot, id))
         }
         // A key's label is that of all its certificates; one that has the label itself is meant more than the others.

@@ -18,14 +18,14 @@ extension TokenReader {
     func remarks(on contents: Contents, for uri: TokenURI) throws(CryptokiError) -> [String] {
         let weak = contents.candidates.filter { signsWithoutPSS($0, contents.mechanisms) }
         let remarks = weak.prefix(Self.maximumRemarks).map { candidate in
-            "The token '\(slot.displayName)' signs for '\(candidate.certificate.subject)' only with RSA in the form of "
-                + "PKCS#1 v1.5, which TLS 1.3 does not permit (RFC 8446, section 4.2.3): its handshakes need TLS 1.2."
+            "The token '\(slot.displayName)' signs for '\(candidate.certificate.subject)' only with RSA PKCS#1 "
+                + "v1.5, which TLS 1.3 does not permit (RFC 8446, section 4.2.3): use TLS 1.2 with this identity."
         }
         return try halves(of: contents, for: uri) + remarks + rest(weak.count - remarks.count, "identities like these")
     }
 
     private func rest(_ count: Int, _ what: String) -> [String] {
-        count > 0 ? ["On the token '\(slot.displayName)' are \(count) more \(what)."] : []
+        count > 0 ? ["The token '\(slot.displayName)' has \(count) more \(what)."] : []
     }
 
     private func signsWithoutPSS(_ candidate: Candidate, _ mechanisms: TokenMechanisms) -> Bool {
@@ -53,7 +53,7 @@ extension TokenReader {
                 let certificate = try? X509Certificate(derRepresentation: value), !certificate.isAuthority
             else { return nil }
             let id = try session.attribute(CKA_ID, of: handle) ?? []
-            return "There is no private key for the certificate '\(self.uri(of: CKO_CERTIFICATE, id, label, uri))'."
+            return "The token has no private key for the certificate '\(self.uri(of: CKO_CERTIFICATE, id, label, uri))'."
         }
         // What no certificate was found for, and none is said to be the wrong one for.
         let ids = Set(contents.candidates.map(\.id))
@@ -63,11 +63,11 @@ extension TokenReader {
             let objects = try objects(CKO_CERTIFICATE, key.id)
             let name = "the private key '\(self.uri(of: CKO_PRIVATE_KEY, key.id, key.label, uri))'"
             if objects.isEmpty {
-                lonely.append("There is no certificate for \(name).")
+                lonely.append("The token has no certificate for \(name).")
             } else if try !haveValue(objects) {
                 lonely.append(
-                    "The certificate for \(name) is not on the token, which says at most where it is (CKA_URL); write it "
-                        + "there.")
+                    "The token does not hold the certificate for \(name), but at most its URL (CKA_URL); write the "
+                        + "certificate to the token.")
             }
         }
         let all = certificates.found + lonely

@@ -170,7 +170,7 @@ final class TriedPINs: Sendable {
     private func unwritable(_ error: CertificateProviderError) -> CertificateProviderError {
         CertificateProviderError(
             error.code,
-            "The configured PIN is not sent to the token, since it cannot be written down before. \(error.message)",
+            "The configured PIN is not sent to the token: the attempt could not be recorded first. \(error.message)",
             underlying: error)
     }
 
@@ -253,7 +253,7 @@ final class TriedPINs: Sendable {
             }
             return true
         } catch {
-            logger.error("what came of a PIN cannot be written down", metadata: ["reason": "\(error)"])
+            logger.error("the result of a login could not be recorded", metadata: ["reason": "\(error)"])
             return false
         }
     }

@@ -82,7 +82,7 @@ struct PendingKeys: Sendable {
             }
         } catch {
             throw CertificateProviderError(
-                error.code, "No key pair is made, since that cannot be written down before. \(error.message)",
+                error.code, "No key pair is made: this could not be recorded first. \(error.message)",
                 underlying: error)
         }
         throw CertificateProviderError(
@@ -105,7 +105,7 @@ struct PendingKeys: Sendable {
                         id: content.id, name: name, claim: claim, storage: storage, firstLook: content.firstLook))
             } catch {
                 logger.warning(
-                    "whether a key pair was left on the token is not known", metadata: ["reason": "\(error)"])
+                    "cannot read the record of a pending key pair, which may be left on the token", metadata: ["reason": "\(error)"])
             }
         }
         return orphans
@@ -132,7 +132,7 @@ struct PendingKeys: Sendable {
             return (Array(record.dropFirst(9)), Date(timeIntervalSince1970: TimeInterval(seconds)))
         default:
             throw CertificateProviderError(
-                .storeReadFailed, "What is remembered of key pairs was written by a newer certprov; update this one.")
+                .storeReadFailed, "The record of a pending key pair was written by a newer certprov; update this one.")
         }
     }
 }
@@ -147,7 +147,7 @@ extension Token {
                 try orphan.hasBeenLookedFor(wasWhole: wasWhole, at: pending.now())
             } catch {
                 pending.logger.warning(
-                    "a key pair is left on the token",
+                    "an orphaned key pair is left on the token",
                     metadata: ["id": "\(orphan.id.hexEncoded)", "reason": "\(error)"])
             }
         }

@@ -133,7 +133,7 @@ extension Token {
     }
 
     func noLongerThere() -> CertificateProviderError {
-        CertificateProviderError(.notFound, "The token '\(displayName)' does not have the private key, or no longer.")
+        CertificateProviderError(.notFound, "The token '\(displayName)' does not have the private key; it may have been deleted.")
     }
 }
 

@@ -13,7 +13,7 @@ extension Token {
     ) throws(CertificateProviderError) -> MadeKey {
         guard !use.contains(.decryption) || type.isRSA else {
             throw CertificateProviderError(
-                .unsupportedAlgorithm, "Keys of type \(type) do not decrypt; choose an RSA key.")
+                .unsupportedAlgorithm, "Keys of type \(type) cannot decrypt; choose an RSA key.")
         }
         let id = Self.freshID()
         let entry = try pending.begin(id, on: identity)
@@ -110,7 +110,7 @@ struct MadeKey: Sendable {
     ) -> CertificateProviderError {
         var reason = reason
         reason.message +=
-            " The key pair that was made for this, id \(key.id.hexEncoded), may be left: \(failure.message)"
+            " The new key pair, id \(key.id.hexEncoded), may still be on the token: \(failure.message)"
         return reason
     }
 }

@@ -22,7 +22,7 @@ struct IdentityKeys: Sendable {
             [tokens] key throws(CertificateProviderError) in
             try remember(try .token(uri: tokens.uri(of: tokens.opened(key)), publicKey: key.publicKey))
         }
-        if use.contains(.decryption), (key as? any DecryptingIdentityKey)?.canDecrypt != true {
+        if use.contains(.decryption), key.decrypter == nil {
             try await home.discard(key, interaction)
             throw CertificateProviderError(
                 .unsupportedAlgorithm,

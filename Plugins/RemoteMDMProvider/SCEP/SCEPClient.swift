@@ -159,10 +159,10 @@ struct SCEPClient: EnrolmentProtocol {
             }
             let envelope = try CMSEnvelope(
                 message, for: requester.certificate, accepting: Self.ciphers, with: library)
-            guard let key = requester.key as? any DecryptingIdentityKey else {
+            guard let decrypter = requester.key.decrypter else {
                 throw CertificateProviderError(.internal, "The key that has signed cannot decrypt.")
             }
-            let contentKey = try await key.decrypt(envelope.encryptedKey)
+            let contentKey = try await decrypter.decrypt(envelope.encryptedKey)
             return (try envelope.content(key: contentKey, with: library), envelope.cipher)
         } catch let error as CertificateProviderError {
             throw error

@@ -24,7 +24,7 @@ struct SCEPSigner: Sendable {
                 choose an RSA key, or EST.
                 """)
         }
-        guard signing is any ExportableIdentityKey || (signing as? any DecryptingIdentityKey)?.canDecrypt == true else {
+        guard signing.exporter != nil || signing.decrypter != nil else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
                 """
@@ -55,7 +55,7 @@ struct SCEPRequester: Sendable {
         } else {
             certificate = try await Self.selfSigned(signer.key, csr: csr, now: now)
         }
-        guard let exported = try (key as? any ExportableIdentityKey)?.pkcs8Representation() else {
+        guard let exported = try key.exporter?.pkcs8Representation() else {
             identity = nil
             return
         }

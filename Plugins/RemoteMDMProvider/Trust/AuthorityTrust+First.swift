@@ -10,7 +10,7 @@ extension AuthorityTrust {
     /// Asks whoever answers for the authorities, and finds those that the fingerprint or the person means.
     func firstAuthorities() async throws(CertificateProviderError) -> [X509Certificate] {
         // Nothing is asked of a stranger for nobody.
-        if fingerprint == nil, interaction is NoUserInteraction { throw nothingConfigured }
+        if fingerprint == nil, !interaction.canAsk { throw nothingConfigured }
         let bag = try await authoritiesFromAnybody()
         guard let fingerprint else {
             let roots = Roots.all(in: bag, at: environment.now())
@@ -84,7 +84,7 @@ extension AuthorityTrust {
     /// - Throws: `configurationInvalid` where it has to be, and nobody can be asked.
     func confirmation() throws(CertificateProviderError) -> SCEPConfiguration.Confirmation? {
         guard isToBeConfirmed else { return nil }
-        if interaction is NoUserInteraction { throw nothingConfigured }
+        if !interaction.canAsk { throw nothingConfigured }
         return { authorities async throws(CertificateProviderError) in try await confirm(authorities) }
     }
 

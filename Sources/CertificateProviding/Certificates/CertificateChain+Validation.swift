@@ -3,27 +3,28 @@ import SwiftASN1
 @_spi(FixedExpiryValidationTime) import X509
 
 extension CertificateChain {
-    /// What came of looking for a path from a certificate to a trust anchor.
+    /// The result of a search for a path from a certificate to a trust anchor.
     public struct Validation: Sendable {
-        /// Leaf first, with the anchor; `nil` where there is none.
+        /// Leaf first, with the anchor; `nil` if no path was found.
         public let path: [X509Certificate]?
-        /// What stands in the way, as a clause for a message, where that can be told: that something has expired, say.
+        /// The reason why no path was found, as a clause for a message, such as "it expired on …"; `nil` if unknown.
         public let obstacle: String?
     }
 
-    /// Validates a path from a certificate to a trust anchor (RFC 5280, section 6), without revocation: signatures,
-    /// validity, basic constraints, name constraints, critical extensions.
+    /// Validates a path from a certificate to a trust anchor (RFC 5280, section 6): signatures, validity, basic
+    /// constraints, name constraints and critical extensions. Revocation is not checked.
     ///
-    /// However many certificates there are, and whoever made them, only so many issuers are tried that it takes well
-    /// under a second. Those that are no issuers by their names do not count.
+    /// The number of issuers that are tried is bounded, so that the search takes well under a second for any input.
+    /// Candidates that did not issue any certificate of the path, by their names, do not count.
     ///
     /// - Parameters:
     ///   - candidates: Certificates that the path may go through, in any order. Those that swift-certificates cannot
-    ///     read are left out.
-    ///   - anchors: Who is trusted, roots or not; `nil` for those that the host trusts, whose file is then read.
-    ///   - date: The time that all must be valid at.
-    /// - Throws: `unsupportedAlgorithm` for a leaf that swift-certificates cannot read, `userCancelled` where the task
-    ///   was cancelled.
+    ///     read
+    ///     are left out.
+    ///   - anchors: The trust anchors, roots or not; `nil` for the system trust store, whose file is then read.
+    ///   - date: The time at which all certificates must be valid.
+    /// - Throws: `unsupportedAlgorithm` for a leaf that swift-certificates cannot read, `userCancelled` if the task was
+    ///   cancelled.
     public static func validation(
         of leaf: X509Certificate, among candidates: [X509Certificate], trusting anchors: [X509Certificate]?,
         at date: Date
@@ -46,7 +47,7 @@ extension CertificateChain {
             return Validation(
                 path: nil,
                 obstacle: budget.isSpent
-                    ? "it comes with authorities that certify each other in more ways than are tried"
+                    ? "the search limit was reached: its CA certificates certify each other in too many combinations"
                     : obstacle(from: leaf, among: others, handled: verifier.policy.verifyingCriticalExtensions, date))
         }
         let known = [leaf] + candidates + (anchors ?? [])
@@ -58,7 +59,8 @@ extension CertificateChain {
         return Validation(path: same, obstacle: nil)
     }
 
-    /// Returns the path of ``validation(of:among:trusting:at:)``, leaf first, with the anchor; `nil` where there is none.
+    /// Returns the path found by ``validation(of:among:trusting:at:)``: leaf first, with the anchor; `nil` if there is
+    /// none.
     ///
     /// - Throws: As ``validation(of:among:trusting:at:)``.
     public static func validated(
@@ -68,7 +70,7 @@ extension CertificateChain {
         try await validation(of: leaf, among: candidates, trusting: anchors, at: date).path
     }
 
-    /// What is wrong with the path as the names have it. The signatures are not looked at again.
+    /// Returns the first problem of the chain that is built by names. The signatures are not verified again.
     private static func obstacle(
         from leaf: X509Certificate, among others: [X509Certificate], handled: [ASN1ObjectIdentifier], _ date: Date
     ) -> String? {
@@ -78,21 +80,22 @@ extension CertificateChain {
             }
             let name = index == 0 ? "it" : "'\(certificate.subject)' in its chain"
             if let unknown = readable.extensions.first(where: { $0.critical && !handled.contains($0.oid) }) {
-                return "\(name) has the critical extension \(unknown.oid), which is not known here"
+                return "\(name) has the critical extension \(unknown.oid), which is not supported"
             }
             switch certificate.status(at: date) {
             case .valid: break
-            case .expired: return "\(name) has expired on \(certificate.notValidAfter.formatted(.iso8601))"
+            case .expired: return "\(name) expired on \(certificate.notValidAfter.formatted(.iso8601))"
             case .notYetValid: return "\(name) is not valid before \(certificate.notValidBefore.formatted(.iso8601))"
             }
-            if index > 0, !certificate.isAuthority { return "\(name) is no authority and may not issue" }
+            if index > 0, !certificate.isAuthority {
+                return "\(name) is not a CA certificate and must not issue certificates"
+            }
         }
         return nil
     }
 }
 
-/// What names and uses the leaf is for, callers look at themselves: that it says so in critical extensions is no
-/// obstacle.
+/// Accepts critical extensions for the leaf's names and uses: callers check these themselves.
 private struct LeavesToCaller: VerifierPolicy {
     let verifyingCriticalExtensions: [ASN1ObjectIdentifier] = [
         .X509ExtensionID.subjectAlternativeName, .X509ExtensionID.extendedKeyUsage,
@@ -105,7 +108,7 @@ extension X509Certificate {
     init(_ certificate: X509.Certificate) throws(CertificateProviderError) {
         var serializer = DER.Serializer()
         do { try serializer.serialize(certificate) } catch {
-            throw CertificateProviderError(.internal, "A certificate cannot be written.", underlying: error)
+            throw CertificateProviderError(.internal, "A certificate cannot be encoded as DER.", underlying: error)
         }
         try self.init(derRepresentation: serializer.serializedBytes)
     }

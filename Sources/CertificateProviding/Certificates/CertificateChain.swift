@@ -1,13 +1,13 @@
-/// Puts certificates that came in any order into a chain.
+/// Builds a chain from certificates in any order.
 public enum CertificateChain {
-    /// Longer chains are cut: no public or private hierarchy in use comes near, and a loop ends here.
+    /// The maximum length of a chain. Hierarchies in use are much shorter; the limit ends loops.
     static let maximumLength = 16
 
-    /// Returns `leaf` and those of `candidates` that lead from it towards a root, each the issuer of the one before.
+    /// Returns `leaf`, followed by its issuers from `candidates`, up to the root if it is among them.
     ///
-    /// Issuers are found by name and, where both sides state one, by key identifier (RFC 5280, section 4.2.1.1). The
-    /// signatures are not checked: the peer does that, and against its own trust anchors. A root among the candidates
-    /// stays in the chain; candidates that are no part of it are left out.
+    /// Issuers are found by name and, if both certificates have one, by key identifier (RFC 5280, section 4.2.1.1).
+    /// Signatures are not verified: the peer does that against its own trust anchors. Candidates outside the chain are
+    /// left out.
     public static func build(from leaf: X509Certificate, among candidates: [X509Certificate]) -> [X509Certificate] {
         var chain = [leaf]
         while let last = chain.last, !last.isSelfIssued, chain.count < maximumLength {

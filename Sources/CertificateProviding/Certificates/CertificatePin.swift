@@ -1,7 +1,7 @@
 import Crypto
 import FoundationEssentials
 
-/// What is known of a server beforehand: one certificate of its chain, or the public key of one.
+/// A pin of a server: a certificate of its chain, or the public key of one.
 public struct CertificatePin: Sendable, Hashable {
     private enum Kind: Hashable {
         case certificate(X509Certificate)
@@ -9,13 +9,13 @@ public struct CertificatePin: Sendable, Hashable {
     }
     private let kind: Kind
 
-    /// Pins a certificate, which is compared whole: a renewed one with the same key is another.
+    /// Pins a whole certificate. A renewed certificate for the same key does not match.
     public init(_ certificate: X509Certificate) { kind = .certificate(certificate) }
 
     /// Reads the pin of a public key as RFC 7469, section 2.4, and curl write it: `sha256/`, or `sha256//`, and the
-    /// base64 of the SHA-256 of the DER `SubjectPublicKeyInfo`.
+    /// base64 of the SHA-256 hash of the DER `SubjectPublicKeyInfo`.
     ///
-    /// - Throws: `configurationInvalid`. A pin that cannot be read is never no pin.
+    /// - Throws: `configurationInvalid` for an invalid pin. It is never ignored.
     public init(publicKey text: String) throws(CertificateProviderError) {
         // A slash is a digit of base64 as well, and each 64th digest begins with one.
         let digests = ["sha256//", "sha256/"].filter(text.hasPrefix)
@@ -23,13 +23,13 @@ public struct CertificatePin: Sendable, Hashable {
         guard let digest = digests.first(where: { $0.count == SHA256.byteCount }) else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "'\(text.withVisibleControls)' is no pin of a public key: it is sha256/ and 44 characters of base64.")
+                "'\(text.withVisibleControls)' is not a valid pin: expected sha256/ and 44 base64 characters.")
         }
         kind = .publicKey(sha256: Array(digest))
     }
 
-    /// Reads a pin: that of a public key, or the path of a file with the certificates to pin, PEM or DER. Blocks on
-    /// that file.
+    /// Reads pins: `sha256/…` for a public key, or the path of a PEM or DER file with the certificates to pin. Blocks
+    /// on that file.
     ///
     /// - Throws: `configurationInvalid`; `fileNotFound` or `malformedData` for the file.
     public static func read(_ text: String) throws(CertificateProviderError) -> [CertificatePin] {
@@ -39,16 +39,17 @@ public struct CertificatePin: Sendable, Hashable {
             guard error.code == .fileNotFound, !text.contains(where: { "/.".contains($0) }) else { throw error }
             throw CertificateProviderError(
                 .configurationInvalid,
-                "What is given as a pin, and not repeated here, is neither sha256/ and 44 characters of base64 nor a file with a "
-                    + "certificate. A token's PIN belongs in 'pin-source'.")
+                "The value (not shown, as it may be a PIN) is not a valid pin: expected sha256/ and 44 base64 "
+                    + "characters, or the path of a certificate file. A token's PIN belongs in 'pin-source'.")
         }
     }
 
-    /// The pin of a certificate's public key, as ``init(publicKey:)`` reads it.
+    /// Returns the pin of a certificate's public key, in the form that ``init(publicKey:)`` reads.
     public static func publicKeyText(of certificate: X509Certificate) -> String {
         "sha256/" + Data(SHA256.hash(data: certificate.publicKey.derRepresentation)).base64EncodedString()
     }
 
+    /// Whether the pin matches `certificate`.
     public func matches(_ certificate: X509Certificate) -> Bool {
         switch kind {
         case .certificate(let pinned): pinned == certificate

@@ -3,10 +3,10 @@ import SwiftASN1
 import X509
 
 extension DistinguishedName {
-    /// The name as RFC 4514 writes it: most specific first, attribute types by their registered short names, values
+    /// The name as an RFC 4514 string: most specific first, attribute types by their registered short names, values
     /// escaped. A value that is not text is `#` and its DER in hex (section 2.4).
     ///
-    /// `description` of swift-certificates is close, but prints values of the older string types (BMPString,
+    /// `description` of swift-certificates is not used: it prints values of the older string types (BMPString,
     /// TeletexString) as debugging text.
     var rfc4514: String {
         reversed().map { relativeName in

@@ -2,7 +2,7 @@ import SwiftASN1
 import X509
 
 extension GeneralName {
-    /// The name with its kind in front, such as `dns:host.example`. Control characters become `\xx`.
+    /// The name with its type as prefix, such as `dns:host.example`. Control characters are shown as `\xx`.
     var displayName: String {
         switch self {
         case .dnsName(let name): "dns:" + name.withVisibleControls
@@ -37,8 +37,8 @@ extension GeneralName {
 }
 
 extension String {
-    /// The text with every control character as `\xx`, so that data from outside cannot steer a terminal. A provider
-    /// puts names that it did not choose itself into messages, prompts and remarks in this form.
+    /// The text with every control character as `\xx`, so that external data cannot send commands to a terminal.
+    /// Providers use it for external names in messages, prompts and remarks.
     public var withVisibleControls: String {
         guard unicodeScalars.contains(where: \.isControl) else { return self }
         return unicodeScalars.map { $0.isControl ? "\\" + String($0).utf8.hexEncoded : String($0) }.joined()
@@ -46,7 +46,7 @@ extension String {
 }
 
 extension Unicode.Scalar {
-    /// C0 and C1 controls, and the marks that reverse the direction of text.
+    /// Whether this is a C0 or C1 control, or a mark that changes the direction of text.
     var isControl: Bool {
         value < 0x20 || (0x7f...0x9f).contains(value) || (0x202a...0x202e).contains(value)
             || (0x2066...0x2069).contains(value)

@@ -1,19 +1,19 @@
 import Synchronization
 import X509
 
-/// Certificates by the name that they issue in, for a search that comes to its end.
+/// Issuer lookup by subject name, with a bounded number of candidates.
 ///
-/// The ways through authorities that certify each other are more than can be tried, and each step of each is the check
-/// of a signature. A search therefore is handed a limited number of issuers, and none once its task is cancelled.
+/// CA certificates that certify each other form too many paths to try them all, and each step costs a signature
+/// verification. A search therefore gets a limited number of issuers, and none after its task was cancelled.
 struct IssuerStore: CustomCertificateStore {
-    /// How many issuers a search is handed from all its stores.
+    /// The number of issuers that one search gets from all its stores.
     final class SearchBudget: Sendable {
-        /// Hierarchies in use have some five levels, with a few certificates for the same authority in each.
+        /// Hierarchies in use have about five levels, with a few certificates for each CA.
         private static let whole = 64
 
         private let left = Mutex(whole)
 
-        /// Whether there were more than were handed out.
+        /// Whether the search asked for more issuers than the budget had.
         var isSpent: Bool { left.withLock { $0 < 0 } }
 
         func take(_ issuers: [Certificate]) -> [Certificate] {

@@ -2,24 +2,26 @@ import Crypto
 import FoundationEssentials
 import SwiftASN1
 
-/// A public key as a certificate carries it: `SubjectPublicKeyInfo` (RFC 5280, section 4.1.2.7) and what it says.
+/// The public key of a certificate: `SubjectPublicKeyInfo` (RFC 5280, section 4.1.2.7) and its fields.
 ///
-/// Keys of any kind can be described; which of them can be used is decided elsewhere.
+/// Represents keys of any type, also those that the framework cannot use.
 public struct PublicKeyInfo: Sendable, Hashable {
-    /// The whole `SubjectPublicKeyInfo`, DER.
+    /// The complete `SubjectPublicKeyInfo`, DER.
     public let derRepresentation: [UInt8]
+    /// The algorithm of the key.
     public let algorithm: Algorithm
-    /// The name of the curve (`P-256`, `P-384`, `P-521`) of an EC key, for another curve its object identifier or
-    /// `explicit`; nil for other keys.
+    /// The curve of an EC key: `P-256`, `P-384` or `P-521`, the object identifier of another curve, or `explicit`.
+    /// `nil` for other keys.
     public let curve: String?
-    /// The size of the modulus or of the curve's order; 0 where it is unknown.
+    /// The size of the modulus or of the curve's order, in bits; 0 if unknown.
     public let bits: Int
 
     private let algorithmIdentifier: ASN1ObjectIdentifier
-    /// The content of the BIT STRING (RFC 5280, section 4.1.2.7); of an EC key on a known curve always the uncompressed
-    /// point.
+    /// The content of the BIT STRING (RFC 5280, section 4.1.2.7); for an EC key on a known curve always the
+    /// uncompressed point.
     public let keyBits: [UInt8]
 
+    /// The algorithm of a public key. Open: `rawValue` is its usual name or its object identifier.
     public struct Algorithm: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
         public let rawValue: String
         public init(rawValue: String) { self.rawValue = rawValue }
@@ -41,15 +43,15 @@ public struct PublicKeyInfo: Sendable, Hashable {
         }
     }
 
-    /// All else comes from it.
+    /// Compares the DER only: all other fields are derived from it.
     public static func == (one: PublicKeyInfo, other: PublicKeyInfo) -> Bool {
         one.derRepresentation == other.derRepresentation
     }
 
     public func hash(into hasher: inout Hasher) { hasher.combine(derRepresentation) }
 
-    /// Whether both are the same key. RSA keys are compared without the algorithm, since one key may be certified as
-    /// rsaEncryption and be used as id-RSASSA-PSS.
+    /// Whether both are the same key. The algorithm identifier of RSA keys is ignored, since one key may be certified
+    /// as rsaEncryption and used as id-RSASSA-PSS.
     public func isSameKey(as other: PublicKeyInfo) -> Bool {
         algorithm == other.algorithm && curve == other.curve && keyBits == other.keyBits
     }
@@ -57,7 +59,7 @@ public struct PublicKeyInfo: Sendable, Hashable {
     /// Whether the key may only sign with RSASSA-PSS (RFC 4055, section 1.2).
     public var isRestrictedToPSS: Bool { algorithmIdentifier == .rsassaPSS }
 
-    /// `RSA 2048`, `EC P-256`, `Ed25519`.
+    /// The type of the key for display, such as `RSA 2048`, `EC P-256` or `Ed25519`.
     public var displayName: String {
         if let curve { return "\(algorithm) \(curve)" }
         return algorithm == .rsa ? "\(algorithm) \(bits)" : algorithm.rawValue
@@ -111,12 +113,12 @@ extension PublicKeyInfo {
         .p256: ("P-256", 256), .p384: ("P-384", 384), .p521: ("P-521", 521),
     ]
 
-    /// What people call an algorithm, or its number.
+    /// Returns the usual name of an algorithm, or its object identifier.
     static func name(of algorithm: ASN1ObjectIdentifier) -> String {
         otherAlgorithms[algorithm] ?? String(describing: algorithm)
     }
 
-    /// Kinds of key that are met in the field and cannot be used, so that the message can name them.
+    /// Unsupported key types that occur in practice, so that messages can name them.
     private static let otherAlgorithms: [ASN1ObjectIdentifier: String] = [
         [1, 2, 840, 10040, 4, 1]: "DSA", [1, 2, 840, 10046, 2, 1]: "DH", [1, 3, 101, 110]: "X25519",
         [1, 3, 101, 111]: "X448", [1, 3, 101, 113]: "Ed448", [1, 2, 643, 2, 2, 19]: "GOST R 34.10-2001",
@@ -127,9 +129,8 @@ extension PublicKeyInfo {
         [2, 16, 840, 1, 101, 3, 4, 3, 18]: "ML-DSA-65", [2, 16, 840, 1, 101, 3, 4, 3, 19]: "ML-DSA-87",
     ]
 
-    /// Returns the uncompressed form of a compressed point (SEC 1, section 2.3.3), and any other point as it is: the
-    /// same key must compare equal in a certificate that has it in the one form and a key file that has it in the
-    /// other.
+    /// Returns the uncompressed form of a compressed point (SEC 1, section 2.3.3), and any other point unchanged. A key
+    /// must compare equal if a certificate has it in one form and a key file in the other.
     private static func uncompressed(_ point: ArraySlice<UInt8>, on curve: ASN1ObjectIdentifier?) -> [UInt8] {
         guard let first = point.first, first == 2 || first == 3 else { return Array(point) }
         let whole =

@@ -3,7 +3,7 @@ import Glibc
 import SwiftASN1
 import X509
 
-/// The fields of a `TBSCertificate` (RFC 5280, section 4.1.2), in the order in which they stand.
+/// The fields of a `TBSCertificate` (RFC 5280, section 4.1.2), in their order.
 struct TBSFields {
     let serialNumber: ArraySlice<UInt8>
     let issuer: ASN1Node
@@ -47,17 +47,17 @@ struct TBSFields {
         self.extensions = try Certificate.Extensions(extensions.values)
     }
 
-    /// Those that something is read from. Certificates may carry more than swift-certificates takes.
+    /// The extensions that are read. Certificates may carry others that swift-certificates refuses.
     private static let usedExtensions: Set<ASN1ObjectIdentifier> = [
         .X509ExtensionID.subjectAlternativeName, .X509ExtensionID.subjectKeyIdentifier,
         .X509ExtensionID.authorityKeyIdentifier, .X509ExtensionID.keyUsage, .X509ExtensionID.extendedKeyUsage,
         .X509ExtensionID.basicConstraints,
     ]
 
-    /// `Extension` (RFC 5280, section 4.1), or `nil` for one that is not used.
+    /// Reads an `Extension` (RFC 5280, section 4.1); `nil` for one that is not used.
     ///
-    /// Not with the parser of swift-certificates: it refuses a `critical FALSE` that is spelt out, which DER forbids
-    /// and issuers write, and TRUE in its BER forms.
+    /// The parser of swift-certificates is not used: it refuses an explicit `critical FALSE`, which DER forbids but
+    /// issuers write, and the BER forms of TRUE.
     private static func usedExtension(_ node: ASN1Node) throws -> Certificate.Extension? {
         try DER.sequence(node, identifier: .sequence) { nodes in
             let identifier = try ASN1ObjectIdentifier(derEncoded: &nodes)

@@ -2,18 +2,18 @@ import SwiftASN1
 import X509
 
 extension X509Certificate {
-    /// Why swift-certificates cannot read the certificate, as a clause for a message: what it says itself is for
-    /// programmers.
+    /// The reason why swift-certificates cannot read the certificate, as a clause for a message. Its own errors are
+    /// written for programmers.
     var reasonNotToBeRead: String {
         if (try? X509.Certificate.PublicKey(derEncoded: publicKey.derRepresentation)) == nil {
             return
-                "its key is \(publicKey.displayName), which is too weak or not known here; have another one certified"
+                "its key (\(publicKey.displayName)) is too weak or not supported; have a certificate issued for another key"
         }
         guard let algorithm = signatureAlgorithm else { return "it is damaged" }
         if let name = Self.unusableSignatures[algorithm] {
-            return "it is signed with \(name); have its authority sign with SHA-256 and ECDSA or RSA (PKCS #1 v1.5)"
+            return "its signature (\(name)) is not supported; have the CA sign with SHA-256 and ECDSA or RSA (PKCS #1 v1.5)"
         }
-        return "its fields are not as RFC 5280 has them, or its signature (\(algorithm)) is not known here"
+        return "its fields violate RFC 5280, or its signature algorithm (\(algorithm)) is not supported"
     }
 
     private var signatureAlgorithm: ASN1ObjectIdentifier? {
@@ -30,7 +30,7 @@ extension X509Certificate {
         }
     }
 
-    /// Those that are met in the field.
+    /// Unsupported signature algorithms that occur in practice.
     private static let unusableSignatures: [ASN1ObjectIdentifier: String] = [
         [1, 2, 840, 113549, 1, 1, 4]: "MD5 and RSA", [1, 2, 840, 113549, 1, 1, 5]: "SHA-1 and RSA",
         [1, 2, 840, 10045, 4, 1]: "SHA-1 and ECDSA", [1, 2, 840, 10040, 4, 3]: "SHA-1 and DSA",

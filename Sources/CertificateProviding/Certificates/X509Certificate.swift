@@ -3,12 +3,12 @@ public import FoundationEssentials
 import SwiftASN1
 public import X509
 
-/// One certificate (RFC 5280): its DER bytes as they were issued, and the fields that the framework reads.
+/// A certificate (RFC 5280): its DER bytes as issued, and the fields that the framework reads.
 ///
-/// Unlike `X509.Certificate` it also holds certificates with keys that cannot be used (small RSA, DSA, GOST), since a
-/// listing must show and name them; ``certificate()`` gives the swift-certificates value of all others.
+/// Unlike `X509.Certificate`, it also represents certificates with unusable keys (small RSA, DSA, GOST), since listings
+/// show them. ``certificate()`` returns the swift-certificates value of all others.
 public struct X509Certificate: Sendable {
-    /// The bytes as issued.
+    /// The DER bytes as issued.
     public let derRepresentation: [UInt8]
     /// The subject as an RFC 4514 string, safe to print on a terminal.
     public let subject: String
@@ -16,15 +16,19 @@ public struct X509Certificate: Sendable {
     public let issuer: String
     /// Big-endian two's complement, as in the certificate.
     public let serialNumber: [UInt8]
+    /// The start of the validity period.
     public let notValidBefore: Date
+    /// The end of the validity period.
     public let notValidAfter: Date
+    /// The subject's public key.
     public let publicKey: PublicKeyInfo
-    /// Such as `dns:host.example`, `ip:192.0.2.1`, `email:…`, `uri:…`, `dirname:…`; safe to print on a terminal.
+    /// The alternative names, such as `dns:host.example`, `ip:192.0.2.1`, `email:…`, `uri:…`, `dirname:…`; safe to
+    /// print on a terminal.
     public let subjectAlternativeNames: [String]
 
-    /// Whether the certificate may issue others: the `cA` of its basic constraints (RFC 5280, section 4.2.1.9).
+    /// Whether this is a CA certificate: the `cA` field of its basic constraints (RFC 5280, section 4.2.1.9).
     public let isAuthority: Bool
-    /// The subject as a DER `Name`: what stores of certificates are searched by.
+    /// The subject as a DER `Name`, for lookups.
     public let subjectDER: [UInt8]
     /// The issuer as a DER `Name`.
     public let issuerDER: [UInt8]
@@ -46,8 +50,8 @@ public struct X509Certificate: Sendable {
         }
     }
 
-    /// Returns the certificate as swift-certificates has it.
-    /// - Throws: `unsupportedAlgorithm` for a key or signature that swift-certificates does not know.
+    /// Returns the certificate as a value of swift-certificates.
+    /// - Throws: `unsupportedAlgorithm` for a key or signature that swift-certificates does not support.
     public func certificate() throws(CertificateProviderError) -> X509.Certificate {
         do {
             return try X509.Certificate(derEncoded: derRepresentation)
@@ -63,8 +67,9 @@ public struct X509Certificate: Sendable {
         PEMDocument(type: "CERTIFICATE", derBytes: derRepresentation).pemString + "\n"
     }
 
-    /// The serial number as people and tools write it: lower-case hex, whole octets, without the octet that DER puts
-    /// before a number whose first bit is set. A negative one, which RFC 5280 forbids and some have, has a minus sign.
+    /// The serial number in the usual form: lower-case hex, whole octets, without the zero octet that DER puts before a
+    /// number whose first bit is set. A negative number, which RFC 5280 forbids but some certificates have, gets a
+    /// minus sign.
     public var serialNumberText: String {
         let isNegative = serialNumber.first.map { $0 & 0x80 != 0 } ?? false
         var magnitude = serialNumber
@@ -78,30 +83,33 @@ public struct X509Certificate: Sendable {
         return (isNegative ? "-" : "") + (significant.isEmpty ? "00" : Array(significant).hexEncoded)
     }
 
+    /// The SHA-256 hash of the DER bytes.
     public var sha256Fingerprint: [UInt8] { Array(SHA256.hash(data: derRepresentation)) }
 
+    /// Whether subject and issuer are the same name.
     public var isSelfIssued: Bool { subjectDER == issuerDER }
 
-    /// Whether the certificate may authenticate a TLS client: its key usage, where stated, permits signatures, and its
-    /// extended key usage, where stated, client authentication (RFC 5280, sections 4.2.1.3 and 4.2.1.12).
+    /// Whether the certificate may authenticate a TLS client: its key usage, if present, permits signatures, and its
+    /// extended key usage, if present, client authentication (RFC 5280, sections 4.2.1.3 and 4.2.1.12).
     public var permitsClientAuthentication: Bool {
         guard keyUsage?.digitalSignature ?? true else { return false }
         guard let extendedKeyUsage else { return true }
         return extendedKeyUsage.contains(.clientAuth) || extendedKeyUsage.contains(.any)
     }
 
-    /// Whether the certificate may authenticate a TLS server, as far as its extended key usage says.
+    /// Whether the certificate may authenticate a TLS server: its extended key usage, if present, permits that.
     public var permitsServerAuthentication: Bool {
         guard let extendedKeyUsage else { return true }
         return extendedKeyUsage.contains(.serverAuth) || extendedKeyUsage.contains(.any)
     }
 
-    /// Where `date` lies in the certificate's validity.
+    /// Returns whether `date` is in, before or after the validity period.
     public func status(at date: Date) -> ValidityStatus {
         if date < notValidBefore { return .notYetValid }
         return date > notValidAfter ? .expired : .valid
     }
 
+    /// A position relative to the validity period.
     public enum ValidityStatus: String, Sendable {
         case valid, expired, notYetValid
     }
@@ -113,7 +121,7 @@ extension X509Certificate: Hashable {
 }
 
 extension X509Certificate {
-    /// Reads only what is needed, from the first-level structure, so that an odd extension cannot hide a certificate.
+    /// Reads only the fields that are needed, so that an unusual extension does not hide a certificate.
     private init(derEncoded root: ASN1Node) throws {
         self.derRepresentation = Array(root.encodedBytes)
         let fields = try Self.fields(root)
@@ -153,7 +161,7 @@ extension X509Certificate {
         }
     }
 
-    /// The extension with the subject's alternative names, as it was issued.
+    /// The subjectAlternativeName extension as issued; `nil` if there is none.
     var alternativeNamesExtension: Certificate.Extension? {
         let fields = try? Self.fields(DER.parse(derRepresentation))
         return fields?.extensions[oid: .X509ExtensionID.subjectAlternativeName]

@@ -1,6 +1,6 @@
 /// The private key of an identity: it signs, wherever it lives.
 ///
-/// A key need not be in memory. One that is conforms to ``ExportableIdentityKey`` as well.
+/// A key need not be in memory: see ``exporter``.
 public protocol IdentityKey: Sendable {
     var publicKey: PublicKeyInfo { get }
 
@@ -27,17 +27,31 @@ public protocol IdentityKey: Sendable {
     func signature(
         for message: [UInt8], using scheme: SignatureScheme
     ) async throws(CertificateProviderError) -> [UInt8]
+
+    // Further abilities are properties, so that a key that wraps another one passes them on.
+
+    /// Exports the private key; nil for a key that never leaves its token.
+    var exporter: (any KeyExporting)? { get }
+
+    /// Decrypts with the private key; nil for a key that may not.
+    var decrypter: (any KeyDecrypting)? { get }
+
+    /// Signs on threads of its own and calls back; nil for a key that only signs in the caller's task.
+    var callbackSigner: (any CallbackSigning)? { get }
 }
 
 extension IdentityKey {
     public var uri: String? { nil }
     public var signatureTimeout: Duration? { nil }
+    public var exporter: (any KeyExporting)? { nil }
+    public var decrypter: (any KeyDecrypting)? { nil }
+    public var callbackSigner: (any CallbackSigning)? { nil }
 }
 
-/// A key that signs on threads of its own, and tells there when it is done.
+/// The ability of an ``IdentityKey`` to sign on threads of its own and to call back.
 ///
-/// An event loop that only passes the signature on is spared a task, and a change of thread in each direction.
-public protocol CallbackIdentityKey: IdentityKey {
+/// An event loop that passes a signature on needs no task for it, which saves two changes of thread.
+public protocol CallbackSigning: Sendable {
     /// Signs like ``IdentityKey/signature(for:using:)``. Returns at once.
     ///
     /// - Parameter completion: Called once, on any thread, which it must not block.
@@ -46,7 +60,7 @@ public protocol CallbackIdentityKey: IdentityKey {
         completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void)
 }
 
-extension CallbackIdentityKey {
+extension IdentityKey where Self: CallbackSigning {
     public func signature(
         for message: [UInt8], using scheme: SignatureScheme
     ) async throws(CertificateProviderError) -> [UInt8] {
@@ -57,25 +71,20 @@ extension CallbackIdentityKey {
     }
 }
 
-/// A key that decrypts as well, which some protocols ask of an identity's key, such as SCEP (RFC 8894).
-public protocol DecryptingIdentityKey: IdentityKey {
-    /// Whether this one really does: of the keys in one home, one may be allowed to and another may not.
-    var canDecrypt: Bool { get }
-
-    /// Decrypts by RSAES-PKCS1-v1_5 (RFC 8017, section 7.2). Suspends where the key's home works elsewhere.
+/// The ability of an ``IdentityKey`` to decrypt, which SCEP (RFC 8894) asks of an identity's key.
+public protocol KeyDecrypting: Sendable {
+    /// Decrypts by RSAES-PKCS1-v1_5 (RFC 8017, section 7.2). Suspends while a token works.
     ///
-    /// - Throws: `unsupportedAlgorithm` where ``canDecrypt`` is false, `malformedData` for what was not encrypted for
-    ///   the key, or what the key's home reports.
+    /// - Throws: `malformedData` for a ciphertext that was not encrypted for the key, or an error of the key store.
     func decrypt(_ ciphertext: [UInt8]) async throws(CertificateProviderError) -> SecretBytes
 }
 
-/// A key that may leave its home.
-public protocol ExportableIdentityKey: IdentityKey {
+/// The ability of an ``IdentityKey`` to leave its key store.
+public protocol KeyExporting: Sendable {
     /// Returns the key as an unencrypted PKCS#8 `PrivateKeyInfo` (RFC 5208), DER.
-    ///
-    /// - Throws: What the key's home reports.
     func pkcs8Representation() throws(CertificateProviderError) -> SecretBytes
 }
+
 
 /// Where a private key rests.
 public struct KeyLocation: RawRepresentable, Hashable, Sendable {

@@ -4,7 +4,9 @@ import FoundationEssentials
 import SwiftASN1
 
 /// A private key in this process's memory: RSA, P-256, P-384, P-521 or Ed25519, signing with swift-crypto.
-public struct SoftwareKey: ExportableIdentityKey {
+public struct SoftwareKey: IdentityKey, KeyExporting {
+    public var exporter: (any KeyExporting)? { self }
+
     public let publicKey: PublicKeyInfo
     public let location: KeyLocation
     private let pkcs8: SecretBytes

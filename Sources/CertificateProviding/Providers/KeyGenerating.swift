@@ -85,7 +85,7 @@ public struct KeyUse: OptionSet, Sendable {
 
 /// The optional ability of a provider to say what its ``CertificateProvider/deleteStoredCertificate()`` destroys
 /// outside this host's store, so that a person can be asked before.
-public protocol DeletionAnnouncing: CertificateProvider {
+public protocol DeletionAnnouncing: Sendable {
     /// Returns what would be destroyed for good, one sentence each; empty when nothing would.
     ///
     /// - Throws: What looking at it meets.

@@ -3,7 +3,7 @@
 /// Its ``CertificateProvider/getCertificate(_:)`` leaves the replaced one as it is: connections are made with it until the
 /// new one has been taken into use, which may fail. Who obtains identities says here when that is done; a provider that
 /// hears nothing destroys it when it obtains the next one.
-public protocol ReplacedIdentityDiscarding: CertificateProvider {
+public protocol ReplacedIdentityDiscarding: Sendable {
     /// Destroys what an identity has replaced. Does nothing where nothing is left of it, where another identity is stored
     /// by now, or while another process obtains one: then it is left to the next call, or the next identity.
     ///

@@ -100,7 +100,7 @@ struct HostCheck {
     private func check(
         _ provider: any CertificateProvider, _ plan: RenewalPolicy?, isSettled: inout Bool
     ) async -> [Finding] {
-        guard let listing = provider as? any IdentityListing else {
+        guard let listing = provider.listing else {
             do throws(CertificateProviderError) {
                 guard let identity = try provider.getStoredCertificate() else {
                     return [.warning("\(provider.id)", "No identity is stored.")]
@@ -137,7 +137,7 @@ struct HostCheck {
             let finding = failure(error, id, isSettled)
             findings.append(isSettled ? finding.asWarning : finding)
         }
-        if findings.isEmpty, list.remarks.isEmpty { findings.append(.warning("\(id)", "There is no identity yet.")) }
+        if findings.isEmpty, list.remarks.isEmpty { findings.append(.warning("\(id)", "No identity is available yet.")) }
         let remarks = list.remarks.filter { remark in !findings.contains { $0.detail == remark } }
         return findings + remarks.map { .warning("\(id)", $0) }
     }
@@ -148,7 +148,7 @@ struct HostCheck {
     }
 
     private func expiry(_ identity: ListedIdentity, _ plan: RenewalPolicy?, _ what: String) -> Finding {
-        guard let leaf = identity.certificateChain.first else { return .warning(what, "There is no certificate.") }
+        guard let leaf = identity.certificateChain.first else { return .warning(what, "The identity has no certificate.") }
         let now = Date()
         let text = "\(leaf.subject): \(leaf.status(at: now).rawValue), until \(leaf.notValidAfter.rfc3339)"
         do throws(CertificateProviderError) {
@@ -162,17 +162,17 @@ struct HostCheck {
                 what,
                 CertificateProviderError(.notFound, text + ". Obtain a new certificate, then: certprov fetch --force"))
         case .notYetValid:
-            return .error(what, CertificateProviderError(.notFound, text + ". Is this host's clock right?"))
+            return .error(what, CertificateProviderError(.notFound, text + ". Check this host's clock."))
         case .valid:
             if let plan {
                 let due = RenewalSchedule(for: leaf, policy: plan).due
                 return due <= now
-                    ? .warning(what, text + ". Its renewal is due since \(due.rfc3339).") : .ok(what, text)
+                    ? .warning(what, text + ". Its renewal has been due since \(due.rfc3339).") : .ok(what, text)
             }
             // Of a certificate that lives for a day, the last third.
             let notice = min(Self.notice, leaf.notValidAfter.timeIntervalSince(leaf.notValidBefore) / 3)
             let isClose = leaf.notValidAfter < now.addingTimeInterval(notice)
-            return isClose ? .warning(what, text + ". It ends soon.") : .ok(what, text)
+            return isClose ? .warning(what, text + ". It expires soon.") : .ok(what, text)
         }
     }
 }

@@ -41,8 +41,8 @@ struct ParameterCheck {
             if mustBeValid, let leaf = certificates.first, leaf.status(at: Date()) != .valid {
                 throw CertificateProviderError(
                     .configurationInvalid,
-                    "'\(leaf.subject)' is valid from \(leaf.notValidBefore.rfc3339) to \(leaf.notValidAfter.rfc3339), and "
-                        + "not now; obtain another one.")
+                    "'\(leaf.subject)' is not valid now, but from \(leaf.notValidBefore.rfc3339) to "
+                        + "\(leaf.notValidAfter.rfc3339); obtain another one.")
             }
             return certificates.count == 1 ? "one certificate" : "\(certificates.count) certificates"
         }
@@ -106,7 +106,7 @@ struct ParameterCheck {
         let others = open.count > 1 ? " (and \(open.count - 1) more)" : ""
         return .warning(
             what,
-            "\(first.withVisibleControls)\(others) can be read by everybody; run: chmod o-r \(first.shellQuoted)")
+            "\(first.withVisibleControls)\(others) can be read by all users of this host; run: chmod o-r \(first.shellQuoted)")
     }
 
     /// The file itself, or those in a directory that hold keys by their name; not more of them than anybody reads

@@ -4,7 +4,7 @@ import CertificateProviding
 struct Check: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "check", _superCommandName: "certprov",
-        abstract: "Look for trouble in the configuration and on this host; fails when something needs a person.")
+        abstract: "Check the configuration and this host for problems; fails if one needs manual action.")
 
     @OptionGroup var options: GlobalOptions
 

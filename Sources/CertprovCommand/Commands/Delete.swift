@@ -6,10 +6,10 @@ import LogonCore
 struct Delete: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "delete", _superCommandName: "certprov",
-        abstract: "Forget the stored identity. What it was obtained from stays untouched.",
+        abstract: "Delete the stored identity. Its source, such as a file, stays unchanged.",
         discussion: """
-            A token loses keys and certificate, for good, where the provider has made them there, or has the parameter \
-            delete-objects=true.
+            Keys and certificates on a token are destroyed permanently if the provider made them there, or has the \
+            parameter delete-objects=true.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -26,8 +26,8 @@ struct Delete: AsyncParsableCommand {
                 guard isatty(STDIN_FILENO) == 1 else {
                     throw CertificateProviderError(
                         .interactionRequired,
-                        "Deleting the stored identity of \(names) needs a confirmation: use --yes where nobody can be "
-                            + "asked.")
+                        "Deleting the stored identity of \(names) needs a confirmation, and stdin is not a terminal; use "
+                            + "--yes.")
                 }
                 let destroyed = try await Self.announcement(manager)
                 guard try await TerminalInteraction().confirm("Delete the stored identity of \(names)?\(destroyed)")
@@ -52,9 +52,9 @@ struct Delete: AsyncParsableCommand {
     private static func announcement(_ manager: LogonManager) async throws(CertificateProviderError) -> String {
         var objects: [String] = []
         for provider in manager.providers {
-            if let provider = provider as? any DeletionAnnouncing { objects += try await provider.announcedDeletions() }
+            objects += try await provider.deletions?.announcedDeletions() ?? []
         }
-        return objects.isEmpty ? "" : " This destroys for good: \(objects.joined(separator: "; "))."
+        return objects.isEmpty ? "" : " This permanently destroys: \(objects.joined(separator: "; "))."
     }
 }
 

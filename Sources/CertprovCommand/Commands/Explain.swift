@@ -5,7 +5,7 @@ import LogonCore
 struct Explain: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "explain", _superCommandName: "certprov",
-        abstract: "Say which provider would be chosen and why, without choosing it.")
+        abstract: "Show which provider would be chosen, and why.")
 
     @OptionGroup var options: GlobalOptions
 

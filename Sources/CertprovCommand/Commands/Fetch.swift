@@ -9,13 +9,13 @@ struct Fetch: AsyncParsableCommand {
         commandName: "fetch", _superCommandName: "certprov",
         abstract: "Get the identity: the stored one, else a new one from the provider.",
         discussion: """
-            With --out the directory's 'current' is switched to the new files in one step; 'current' always holds one \
-            whole set.
+            With --out, DIR/current is switched to the new files in one atomic step, so that it always holds one \
+            complete set.
             """)
 
     @OptionGroup var options: GlobalOptions
 
-    @Flag(help: "Ask the provider anew, even if an identity is stored. The stored one stays until the new one works.")
+    @Flag(help: "Get a new identity from the provider, even if one is stored. The stored one stays until the new one works.")
     var force = false
 
     @Option(
@@ -23,7 +23,7 @@ struct Fetch: AsyncParsableCommand {
         completion: .directory)
     var out: String?
 
-    @Flag(help: "Write the private key too (key.pem, identity.pem), where it may leave its home. Needs --out.")
+    @Flag(help: "Also write the private key (key.pem, identity.pem), if it is exportable. Needs --out.")
     var exportKey = false
 
     func validate() throws {

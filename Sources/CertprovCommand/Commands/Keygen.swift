@@ -9,8 +9,8 @@ struct Keygen: AsyncParsableCommand {
         commandName: "keygen", _superCommandName: "certprov",
         abstract: "Make a key pair on a token, and a certificate request for it.",
         discussion: """
-            The private key never leaves the token. The request (PKCS#10, PEM) goes to stdout or into a file; what a \
-            certificate authority makes of it is put beside the key by 'certprov store-certificate'.
+            The private key never leaves the token. The request (PKCS#10, PEM) goes to stdout or to a file. When the \
+            certificate authority has issued the certificate, store it with 'certprov store-certificate'.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -20,18 +20,18 @@ struct Keygen: AsyncParsableCommand {
             "The kind of key: \(KeyType.allCases.map(\.rawValue).joined(separator: ", ")).", valueName: "type"))
     var keyType = KeyType.p256
 
-    @Option(help: ArgumentHelp("What people call the key. Default: the request's subject.", valueName: "text"))
+    @Option(help: ArgumentHelp("The label of the key. Default: the request's subject.", valueName: "text"))
     var label: String?
 
     @Option(
         help: ArgumentHelp(
-            "The subject of the request, as in RFC 4514: CN=client,O=Example. Default: CN and the label.",
+            "The subject of the request, as in RFC 4514: CN=client,O=Example. Default: the label as CN.",
             valueName: "name"))
     var subject: String?
 
     @Option(
         help: ArgumentHelp(
-            "A further name in the request: dns:host.example, ip:192.0.2.1, email:… or uri:…; may be repeated.",
+            "A subject alternative name: dns:host.example, ip:192.0.2.1, email:… or uri:…; may be repeated.",
             valueName: "name"))
     var san: [String] = []
 
@@ -40,15 +40,15 @@ struct Keygen: AsyncParsableCommand {
         completion: .file())
     var out: String?
 
-    @Flag(help: "Replace the file of --out if it is there.")
+    @Flag(help: "Replace the file of --out if it exists.")
     var force = false
 
     func validate() throws {
-        if subject == nil && label == nil { throw ValidationError("Say what the key is for: --subject or --label.") }
+        if subject == nil && label == nil { throw ValidationError("Name the key with --subject or --label.") }
         if subject?.isEmpty == true && san.isEmpty { throw ValidationError("An empty --subject needs a --san.") }
-        if label?.isEmpty == true { throw ValidationError("--label needs a text.") }
+        if label?.isEmpty == true { throw ValidationError("--label must not be empty.") }
         if out?.isEmpty == true { throw ValidationError("--out needs the name of a file.") }
-        if force && out == nil { throw ValidationError("--force belongs to --out.") }
+        if force && out == nil { throw ValidationError("--force needs --out.") }
     }
 
     func run() async throws {
@@ -121,7 +121,7 @@ private struct KeyPairDocument: Document {
     init(_ key: any IdentityKey, _ provider: ProviderID, _ request: CertificateRequest, file: String?) {
         self.provider = provider.rawValue
         self.key = IdentityDocument.Key(
-            key.publicKey, in: key.location, isExportable: key is any ExportableIdentityKey, uri: key.uri)
+            key.publicKey, in: key.location, isExportable: key.exporter != nil, uri: key.uri)
         self.certificateRequest = request.pemRepresentation
         self.file = Nullable(file)
     }
@@ -134,7 +134,7 @@ private func waiting<T: Sendable>(
     let end = DispatchSemaphore(value: 0)
     // Until there is another one.
     let outcome = Mutex(
-        Result<T, CertificateProviderError>.failure(CertificateProviderError(.internal, "There is no result.")))
+        Result<T, CertificateProviderError>.failure(CertificateProviderError(.internal, "The operation has not returned a result.")))
     Task {
         let result: Result<T, CertificateProviderError>
         do throws(CertificateProviderError) { result = .success(try await body()) } catch { result = .failure(error) }

@@ -15,8 +15,8 @@ struct List: AsyncParsableCommand {
             let manager = try context.manager(try context.configuration())
             try manager.requireProviders()
             var all = IdentityList()
-            for case let provider as any IdentityListing in manager.providers {
-                let list = await provider.listIdentities()
+            for provider in manager.providers {
+                guard let list = await provider.listing?.listIdentities() else { continue }
                 all.identities += list.identities
                 all.failures += list.failures
                 all.remarks += list.remarks

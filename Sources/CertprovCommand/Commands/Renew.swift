@@ -6,17 +6,17 @@ import LogonCore
 struct Renew: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "renew", _superCommandName: "certprov",
-        abstract: "Renew the stored identity if that is due; meant for a timer.",
+        abstract: "Renew the stored identity if it is due. Meant to be run by a timer.",
         discussion: """
-            When it is due says the provider's parameter renew-at, two thirds of the certificate's lifetime unless told \
-            otherwise, less a part that spreads many hosts. Only the provider that the identity is from is asked, and \
-            the stored one stays until the new one is there. Exits with 0 also when nothing is due, and with 75 while \
-            the new certificate is still to come. 'certprov fetch --force' asks at any time.
+            The provider's parameter renew-at sets when a renewal is due: by default after two thirds of the \
+            certificate's lifetime, less a part that spreads the load of many hosts. Only the provider of the stored \
+            identity is asked. The stored identity stays until the new one is available. Exits with 0 also when nothing \
+            is due, and with 75 while the new certificate is pending. 'certprov fetch --force' renews at any time.
             """)
 
     @OptionGroup var options: GlobalOptions
 
-    @Flag(help: "Say when the renewal is due, and ask nobody.")
+    @Flag(help: "Show when the renewal is due, and do not contact the provider.")
     var dryRun = false
 
     func run() async throws {
@@ -25,7 +25,7 @@ struct Renew: AsyncParsableCommand {
             defer { context.log(manager.decisions) }
             guard let stored = try manager.storedIdentity() else {
                 throw CertificateProviderError(
-                    .notFound, "No identity is stored that could be renewed; get one with: certprov fetch")
+                    .notFound, "No identity is stored, so none can be renewed; get one with: certprov fetch")
             }
             var now = Date()
             var identity = stored

@@ -5,10 +5,10 @@ import FoundationEssentials
 struct StoreCertificate: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "store-certificate", _superCommandName: "certprov",
-        abstract: "Put an issued certificate beside its private key on a token.",
+        abstract: "Store an issued certificate with its private key on a token.",
         discussion: """
-            The file has the certificate, and the intermediates in any order, as PEM, or one certificate as DER. The \
-            private key is found by the certificate's public key, and signs a probe.
+            The file has the certificate and its intermediates, in any order, as PEM, or one certificate as DER. The \
+            private key is found by the certificate's public key, and tested by signing a probe.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -16,7 +16,7 @@ struct StoreCertificate: AsyncParsableCommand {
     @Argument(help: ArgumentHelp("The issued certificate.", valueName: "file"), completion: .file())
     var file: String
 
-    @Flag(help: "Destroy other certificates for the same key on the token, once the new one has worked.")
+    @Flag(help: "Once the new certificate works, destroy the other certificates of its key on the token.")
     var replace = false
 
     func run() async throws {
@@ -47,7 +47,7 @@ struct StoreCertificate: AsyncParsableCommand {
         }
         throw CertificateProviderError(
             .notFound,
-            "The token has no private key for '\(certificates.first?.subject ?? "")'; was the request made on another one?",
+            "The token has no private key for '\(certificates.first?.subject ?? "")'; use the token that the request is from.",
             provider: provider.id)
     }
 }

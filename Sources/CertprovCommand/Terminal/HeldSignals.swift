@@ -22,7 +22,7 @@ enum HeldSignals {
         let kind = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
         guard socketpair(AF_UNIX, kind, 0, &ends) == 0 else {
             throw CertificateProviderError(
-                .internal, "A question cannot be asked: \(String(cString: strerror(errno))).")
+                .internal, "The terminal cannot be used for a question: \(String(cString: strerror(errno))).")
         }
         defer { for end in ends { close(end) } }
         heldSignals = ends[1]

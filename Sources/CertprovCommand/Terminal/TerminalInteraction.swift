@@ -5,8 +5,16 @@ import Glibc
 public struct TerminalInteraction: UserInteraction {
     public init() {}
 
+    /// Whether the process has a controlling terminal.
+    public var canAsk: Bool {
+        let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)
+        guard terminal >= 0 else { return false }
+        close(terminal)
+        return true
+    }
+
     public func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        try ask(prompt + ": ", hidden: true, orElse: "name another source for it")
+        try ask(prompt + ": ", hidden: true, orElse: "set another secret source")
     }
 
     public func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
@@ -36,7 +44,7 @@ public struct TerminalInteraction: UserInteraction {
         guard terminal >= 0 else {
             throw CertificateProviderError(
                 .interactionRequired,
-                "There is no terminal to ask \"\(prompt.withVisibleControls)\" on; \(advice).")
+                "No terminal is available to ask \"\(prompt.withVisibleControls)\"; \(advice).")
         }
         defer { close(terminal) }
         var text = Array(prompt.withVisibleControls.utf8)

@@ -20,7 +20,7 @@ package struct PEMFiles: Sendable {
             File(name: "chain.pem", content: Array(chain.utf8), mode: 0o644),
         ]
         if exportingKey {
-            guard let key = identity.key as? any ExportableIdentityKey else {
+            guard let key = identity.key.exporter else {
                 throw CertificateProviderError(
                     .unsupportedAlgorithm,
                     "The private key of '\(identity.certificate.subject)' cannot leave its "

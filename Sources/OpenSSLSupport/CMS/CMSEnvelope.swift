@@ -29,7 +29,7 @@ public struct CMSEnvelope: Sendable {
             else { throw ASN1Error.invalidASN1Object(reason: "an element is missing") }
             let named = try recipients.elements.filter { try Self.isFor(certificate, $0) }
             guard let recipient = named.first, named.count == 1 else {
-                throw ASN1Error.invalidASN1Object(reason: "it is not for our certificate")
+                throw ASN1Error.invalidASN1Object(reason: "not exactly one RecipientInfo is for the certificate")
             }
             let transport = try recipient.elements.element(2).elements.element(0)
             guard try ASN1ObjectIdentifier(derEncoded: transport) == [1, 2, 840, 113549, 1, 1, 1] else {
@@ -42,7 +42,7 @@ public struct CMSEnvelope: Sendable {
             cipher = CMSCipher(rawValue: "\(try ASN1ObjectIdentifier(derEncoded: algorithm.element(0)))")
             initializationVector = Array(try ASN1OctetString(derEncoded: algorithm.element(1)).bytes)
             guard case .primitive(let bytes) = try content.elements.element(2).content else {
-                throw ASN1Error.invalidASN1Object(reason: "the content is in pieces")
+                throw ASN1Error.invalidASN1Object(reason: "the constructed encoding of encryptedContent is not supported")
             }
             encryptedContent = Array(bytes)
         } catch let error as OpenSSLError {
@@ -83,7 +83,7 @@ public struct CMSEnvelope: Sendable {
         guard key.count == EVP_CIPHER_get_key_length(algorithm),
             initializationVector.count == EVP_CIPHER_get_iv_length(algorithm),
             encryptedContent.count <= 1 << 24
-        else { throw OpenSSLError("EVP_DecryptInit_ex2", refusing: "key, IV or content have a wrong size") }
+        else { throw OpenSSLError("EVP_DecryptInit_ex2", refusing: "the key, IV or content has the wrong size") }
         let isReady = key.withUnsafeBytes { key in
             EVP_DecryptInit_ex2(
                 context, algorithm, key.bindMemory(to: UInt8.self).baseAddress, initializationVector, nil)

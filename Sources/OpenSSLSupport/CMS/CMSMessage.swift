@@ -30,7 +30,7 @@ final class CMSMessage {
     /// Refuses a message of another kind, on which functions for this one must not be called.
     func require(_ type: Int32) throws(OpenSSLError) {
         guard OBJ_obj2nid(CMS_get0_type(pointer)) == type else {
-            throw OpenSSLError("CMS_get0_type", refusing: "the message is no \(String(cString: OBJ_nid2ln(type)))")
+            throw OpenSSLError("CMS_get0_type", refusing: "the message type is not \(String(cString: OBJ_nid2ln(type)))")
         }
     }
 }

@@ -36,8 +36,8 @@ enum OpenSSL {
 }
 
 extension OpenSSL {
-    private static func exportable(_ key: any IdentityKey) throws -> any ExportableIdentityKey {
-        guard let key = key as? any ExportableIdentityKey else { throw Failure(output: "the key is not exportable") }
+    private static func exportable(_ key: any IdentityKey) throws -> any KeyExporting {
+        guard let key = key.exporter else { throw Failure(output: "the key is not exportable") }
         return key
     }
 

@@ -91,7 +91,7 @@ struct TokenFarm: Sendable {
 
     private func writeIdentities() throws {
         for (kind, identity) in identities {
-            guard let key = identity.key as? any ExportableIdentityKey else { continue }
+            guard let key = identity.key.exporter else { continue }
             let base64 = try key.pkcs8Representation().withUnsafeBytes {
                 Data($0).base64EncodedString(options: .lineLength64Characters)
             }

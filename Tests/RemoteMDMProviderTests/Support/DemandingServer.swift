@@ -19,7 +19,7 @@ struct DemandingServer {
     init(_ identity: Identity, _ version: String) throws {
         directory = try TemporaryDirectory()
         certificate = identity.certificate
-        let key = try #require(identity.key as? any ExportableIdentityKey)
+        let key = try #require(identity.key.exporter)
         try directory.write(Array(certificate.pemRepresentation.utf8), to: "server.pem")
         try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "server.key")
         process = try SpawnedProcess([

@@ -82,7 +82,7 @@ extension TLSConfiguration {
     fileprivate static func testServer(
         showing identity: Identity, accepting clients: X509Certificate?
     ) throws -> TLSConfiguration {
-        guard let key = identity.key as? any ExportableIdentityKey else { throw EnrolmentAnswer.NotIssued() }
+        guard let key = identity.key.exporter else { throw EnrolmentAnswer.NotIssued() }
         let der = try key.pkcs8Representation().withUnsafeBytes { Array($0) }
         var configuration = TLSConfiguration.makeServerConfiguration(
             certificateChain: try identity.certificateChain.map {

@@ -4,7 +4,9 @@ import Synchronization
 import TestSupport
 
 /// A provider whose server issues certificates by the true time, or does what a test says instead.
-final class IssuingProvider: ReplacedIdentityDiscarding {
+final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding {
+    var replacement: (any ReplacedIdentityDiscarding)? { self }
+
     /// Returns the identity that is given out; the argument is what an authority that works would issue.
     typealias Answer = @Sendable (Identity, any UserInteraction) async throws(CertificateProviderError) -> Identity
 

@@ -1,0 +1,154 @@
+/// A place that makes and keeps private keys, such as this host's sealed store or a PKCS#11 token.
+///
+/// A store is made for one URI, which names the place: `store:`, or `pkcs11:token=hsm`. Whoever has a store needs no
+/// knowledge of what is behind it. Keys are named by their public keys; the URI of a key finds its store again
+/// (``KeyStores/store(forKey:_:)``).
+///
+/// A store is shared between tasks. Calls that take a ``UserInteraction`` may ask a person, for a PIN say; the others never
+/// do, and block for a bounded time.
+public protocol KeyStore: Sendable {
+    /// The scheme of its URIs, in lower case and without the colon: `pkcs11`.
+    var scheme: String { get }
+
+    /// The types of key that the store makes, and the uses that one key of the type can have. A particular device may
+    /// be able to do less; ``make(_:label:use:_:remember:)`` then throws.
+    var makes: [KeyType: KeyUse] { get }
+
+    /// Returns whether a key's URI names a key in the place that this store was made for. Does no I/O.
+    func holds(keyURI: String) -> Bool
+
+    /// Makes a key pair.
+    ///
+    /// A key that nobody wrote down is destroyed: when `remember` throws, when the task is cancelled, and, where the
+    /// process ends in between, at the next use of the store.
+    ///
+    /// - Parameters:
+    ///   - label: A name for people. Other tools show it as well.
+    ///   - use: What the key may do, and nothing else.
+    ///   - remember: Writes the key's URI and public key down, durably. The key is ready for use when it returns.
+    /// - Throws: `unsupportedAlgorithm` for a type or use that the store does not make, `storeWriteFailed` where it cannot be
+    ///   written to, what a login meets, and what `remember` throws.
+    func make(
+        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey
+
+    /// Returns the private key for `publicKey`; `nil` when there is none. Marks the key as owned, so that it is no
+    /// longer destroyed as an orphan.
+    ///
+    /// - Throws: What a login meets, and what the store reports.
+    func key(
+        for publicKey: PublicKeyInfo, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)?
+
+    /// As ``key(for:_:)``, without a prompt.
+    ///
+    /// - Throws: Also `interactionRequired` where a person would have to be asked.
+    func storedKey(for publicKey: PublicKeyInfo) throws(CertificateProviderError) -> (any IdentityKey)?
+
+    /// Returns the keys of the store that it can see without a prompt.
+    func list() async throws(CertificateProviderError) -> [KeyDescription]
+
+    /// Returns the identity that the store's URI names: a key, and the chain that is stored beside it. The key has signed
+    /// a probe.
+    ///
+    /// - Throws: `notFound` where no certificate is beside the key, `configurationInvalid` where the URI names several.
+    func identity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity
+
+    /// Stores an issued chain beside its key, where other programs find it too. Nothing to do for a store that keeps
+    /// no certificates.
+    ///
+    /// Certificates that are there stay; ``removeOtherCertificates(than:_:)`` removes them once the new one is in use.
+    ///
+    /// - Parameter chain: Leaf first.
+    /// - Throws: `keyMismatch` when the leaf is for another key, `storeWriteFailed`. Nothing of the chain is left then;
+    ///   the key is.
+    func storeChain(
+        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError)
+
+    /// Removes every other certificate for the key of `leaf` that the store keeps.
+    ///
+    /// - Throws: `deleteFailed`, and what a login meets.
+    func removeOtherCertificates(
+        than leaf: X509Certificate, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError)
+
+    /// Destroys a private key, its public key and the certificates for it, for good. Succeeds when there is nothing, and
+    /// completes a destruction that was interrupted.
+    ///
+    /// - Throws: `deleteFailed`, naming what is left, and what a login meets.
+    func destroy(
+        _ publicKey: PublicKeyInfo, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError)
+
+    /// As ``destroy(_:_:)``, without a prompt.
+    ///
+    /// - Throws: Also `interactionRequired` where a person would have to be asked.
+    func destroyStored(_ publicKey: PublicKeyInfo) throws(CertificateProviderError)
+
+    /// Returns what a destruction would destroy outside this host's own store, one sentence each, for a person to read
+    /// before. Without a prompt.
+    func announceDestruction(of publicKey: PublicKeyInfo) async throws(CertificateProviderError) -> [String]
+
+    /// Takes in keys that were made elsewhere; `nil` for a store whose keys are always made in it.
+    var importer: (any KeyImporting)? { get }
+
+    /// Ends the use of what the store holds open, such as a token's sessions, within a few seconds, whatever hangs.
+    /// Every later call throws `operationNotAllowed` where it would need that.
+    func shutdown() async
+}
+
+extension KeyStore {
+    public func removeOtherCertificates(
+        than leaf: X509Certificate, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {}
+
+    public func announceDestruction(of publicKey: PublicKeyInfo) async throws(CertificateProviderError) -> [String] { [] }
+
+    public func identity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        throw CertificateProviderError(
+            .notFound, "The key store '\(scheme):' keeps no certificates, and so has no identity of its own.")
+    }
+
+    public var importer: (any KeyImporting)? { nil }
+    public func shutdown() async {}
+}
+
+/// The ability of a ``KeyStore`` to take in a key that was made elsewhere, by an enrolment server say.
+public protocol KeyImporting: Sendable {
+    /// Takes in a private key.
+    ///
+    /// - Parameter remember: As for ``KeyStore/make(_:label:use:_:remember:)``.
+    /// - Throws: `malformedData`, `unsupportedAlgorithm`, `storeWriteFailed`, and what `remember` throws.
+    func importKey(
+        pkcs8: SecretBytes, label: String,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey
+}
+
+/// A key of a ``KeyStore``, as a listing shows it.
+public struct KeyDescription: Sendable {
+    public var publicKey: PublicKeyInfo
+    /// The URI of the private key, without any PIN.
+    public var uri: String
+    public var label: String?
+    public var location: KeyLocation
+
+    public init(publicKey: PublicKeyInfo, uri: String, label: String? = nil, location: KeyLocation) {
+        self.publicKey = publicKey
+        self.uri = uri
+        self.label = label
+        self.location = location
+    }
+}
+
+/// What a private key may do. A key that does two things can be made to do one by way of the other; ask for one.
+public struct KeyUse: OptionSet, Hashable, Sendable {
+    public let rawValue: Int
+    public init(rawValue: Int) { self.rawValue = rawValue }
+
+    public static let signing = Self(rawValue: 1)
+    /// RSAES-PKCS1-v1_5 (RFC 8017, section 7.2), which SCEP needs. RSA only.
+    public static let decryption = Self(rawValue: 2)
+}
