@@ -40,7 +40,6 @@ help: ## Show this list
 
 demo: packages-DEMO toolchain ## Build, make a throw-away identity, and use it for a mutual-TLS request
 	$(SWIFT) build --product certprov
-	$(SWIFT) build --product certprov-full
 	@Scripts/demo "$$($(SWIFT) build --show-bin-path)"
 
 # A release is compiled otherwise than what the tests run.
@@ -110,7 +109,6 @@ lint: toolchain ## Check the formatting and the wording of messages
 build: packages-BUILD toolchain ## Build the release
 	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
 	$(SWIFT) build $(RELEASE) --product certprov
-	$(SWIFT) build $(RELEASE) --product certprov-full
 
 install: packages-INSTALL build ## Install into PREFIX (default /usr/local)
 	DESTDIR="$(DESTDIR)" Scripts/install "$$($(SWIFT) build $(RELEASE) --show-bin-path)" "$(DESTDIR)$(PREFIX)"
@@ -136,7 +134,6 @@ benchmarks:
 
 without-traits:
 	$(SWIFT) build --disable-default-traits --product certprov
-	$(SWIFT) build --disable-default-traits --product certprov-full
 
 simulation: packages-BUILD toolchain ## Draw what 100,000 hosts that renew ask of a server, as SVG into SIMULATION
 	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/

@@ -8,16 +8,15 @@ let package = Package(
         .library(name: "CertificateProviding", targets: ["CertificateProviding"]),
         .library(name: "IdentityStore", targets: ["IdentityStore"]),
         .library(name: "Logon", targets: ["Logon"]),
+        .library(name: "LogonSwiftConfiguration", targets: ["LogonSwiftConfiguration"]),
         .library(name: "CertificateTLS", targets: ["CertificateTLS"]),
+        .library(name: "CertificateTLSAsyncHTTPClient", targets: ["CertificateTLSAsyncHTTPClient"]),
         .library(name: "OAuth", targets: ["OAuth"]),
         .library(name: "PKCS11TokenProvider", targets: ["PKCS11TokenProvider"]),
         .library(name: "PKCS12FileProvider", targets: ["PKCS12FileProvider"]),
         .library(name: "RemoteMDMProvider", targets: ["RemoteMDMProvider"]),
         .library(name: "Renewal", targets: ["Renewal"]),
-        // For the tests, which load it as a token's vendor would have it loaded.
-        .library(name: "FaultyModule", type: .dynamic, targets: ["FaultyModule"]),
         .executable(name: "certprov", targets: ["certprov"]),
-        .executable(name: "certprov-full", targets: ["certprov-full"]),
     ],
     traits: [
         .trait(name: "PKCS11", description: "The command knows PKCS#11 tokens, and needs p11-kit."),
@@ -61,42 +60,41 @@ let package = Package(
                 .product(name: "SystemPackage", package: "swift-system"),
             ]
         ),
-        .target(name: "LogonCore", dependencies: ["CertificateProviding"]),
+        .target(name: "Logon", dependencies: ["CertificateProviding"]),
+        // For services that reload their file.
         .target(
-            name: "Logon",
+            name: "LogonSwiftConfiguration",
             dependencies: [
-                "CertificateProviding", "LogonCore",
+                "CertificateProviding", "Logon",
                 .product(name: "Configuration", package: "swift-configuration"),
             ]
         ),
         .target(
             name: "Renewal",
             dependencies: [
-                "CertificateProviding", "LogonCore",
+                "CertificateProviding", "Logon",
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]
         ),
         .target(
-            name: "CertificateTLSCore",
+            name: "CertificateTLS",
             dependencies: [
                 "CertificateProviding",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOTLS", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
-            ],
-            path: "Sources/CertificateTLS", exclude: ["HTTPClient"]
+            ]
         ),
         .target(
-            name: "CertificateTLS",
+            name: "CertificateTLSAsyncHTTPClient",
             dependencies: [
-                "CertificateProviding", "CertificateTLSCore",
+                "CertificateProviding", "CertificateTLS",
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
-            ],
-            path: "Sources/CertificateTLS/HTTPClient"
+            ]
         ),
         .systemLibrary(name: "COpenSSL", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
         .target(
@@ -132,7 +130,7 @@ let package = Package(
         .target(
             name: "ServerTransport",
             dependencies: [
-                "CertificateProviding", "CertificateTLSCore",
+                "CertificateProviding", "CertificateTLS",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
@@ -144,19 +142,15 @@ let package = Package(
         .target(
             name: "OAuth",
             dependencies: [
-                "CertificateProviding", "CertificateTLSCore", "ServerTransport",
+                "CertificateProviding", "CertificateTLS", "ServerTransport",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
             ]
         ),
-        // Apart, since the command knows the parameters without the network stack.
-        .target(
-            name: "RemoteMDMParameters", dependencies: ["CertificateProviding"],
-            path: "Plugins/RemoteMDMProvider/Parameters"),
         .target(
             name: "RemoteMDMProvider",
             dependencies: [
-                "CertificateProviding", "CertificateTLSCore", "OAuth", "OpenSSLSupport", "RemoteMDMParameters",
+                "CertificateProviding", "CertificateTLS", "OAuth", "OpenSSLSupport",
                 "ServerTransport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
@@ -166,30 +160,16 @@ let package = Package(
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
             ],
-            path: "Plugins/RemoteMDMProvider", exclude: ["Parameters"]
-        ),
-        .target(
-            name: "CertprovCommand",
-            dependencies: [
-                "CLinux", "CertificateProviding", "IdentityStore", "LogonCore",
-                .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
-                "PKCS12FileProvider", "RemoteMDMParameters",
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
-                .product(name: "Logging", package: "swift-log"),
-            ]
+            path: "Plugins/RemoteMDMProvider"
         ),
         .executableTarget(
             name: "certprov",
             dependencies: [
-                "CertificateProviding", "CertprovCommand", "RemoteMDMParameters",
+                "CLinux", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon",
+                .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
+                "PKCS12FileProvider", "RemoteMDMProvider",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
-            ]
-        ),
-        .executableTarget(
-            name: "certprov-full",
-            dependencies: [
-                "CertificateProviding", "CertificateTLSCore", "CertprovCommand", "LogonCore", "RemoteMDMProvider",
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ]
@@ -197,7 +177,7 @@ let package = Package(
         .target(
             name: "TestSupport",
             dependencies: [
-                "CertificateProviding",
+                "CertificateProviding", "IdentityStore",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "X509", package: "swift-certificates"),
             ],
@@ -250,7 +230,6 @@ let package = Package(
             name: "PKCS11CardTests",
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "PKCS11TokenProvider", "TestSupport", "certprov",
-                "certprov-full",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
@@ -294,7 +273,7 @@ let package = Package(
         .testTarget(
             name: "LogonTests",
             dependencies: [
-                "Logon", "LogonCore", "TestSupport",
+                "Logon", "LogonSwiftConfiguration", "TestSupport",
                 .product(name: "Configuration", package: "swift-configuration"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "SystemPackage", package: "swift-system"),
@@ -307,7 +286,7 @@ let package = Package(
         .testTarget(
             name: "RenewalTests",
             dependencies: [
-                "CertificateProviding", "LogonCore", "Renewal", "RenewalSimulation", "TestSupport",
+                "CertificateProviding", "Logon", "Renewal", "RenewalSimulation", "TestSupport",
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "MetricsTestKit", package: "swift-metrics"),
@@ -318,7 +297,7 @@ let package = Package(
         .testTarget(
             name: "CertificateTLSTests",
             dependencies: [
-                "CertificateTLS", "CertificateTLSCore", "TestSupport",
+                "CertificateTLS", "CertificateTLSAsyncHTTPClient", "TestSupport",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
@@ -332,7 +311,6 @@ let package = Package(
             name: "EndToEndTests",
             dependencies: [
                 "CertificateProviding", "IdentityStore", "RemoteMDMProvider", "TestSupport", "certprov",
-                "certprov-full",
             ]),
     ],
     swiftLanguageModes: [.v6]

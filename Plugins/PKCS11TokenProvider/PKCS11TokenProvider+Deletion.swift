@@ -1,23 +1,20 @@
 public import CertificateProviding
 
 extension PKCS11TokenProvider: DeletionAnnouncing {
+    /// The provider itself.
     public var deletions: (any DeletionAnnouncing)? { self }
 
-    /// Returns what `delete-objects` will destroy. Logs in where nobody has to be asked.
+    /// Returns the objects that a deletion will destroy; empty unless `delete-objects` is set. Logs in if the PIN is
+    /// configured; does not prompt.
     public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
             guard tokens.settings.deletesObjects else { return [] }
             return try await tokens.calls.run("looking for the identity") { () throws(CertificateProviderError) in
                 guard let key = try tokens.keyToDestroy() else {
-                    return try tokens.remains().map { remains in
-                        "the leftover objects of a key pair (\(remains.publicKey.displayName), id \(remains.id.hexEncoded)) on "
-                            + "the token '\(remains.token.displayName)'"
-                    }
+                    return try tokens.remains().map { $0.token.announcement(ofRemains: $0.publicKey, id: $0.id) }
                 }
-                let name = "(\(key.publicKey.displayName), id \(key.id.hexEncoded))"
-                return ["the private and the public key \(name) on the token '\(key.token.displayName)'"]
-                    + (try key.token.certificates(for: key).map { "its certificate '\($0.subject)'" })
+                return try key.token.announcement(of: key)
             }
         } catch {
             throw error.attributed(to: id)

@@ -2,10 +2,11 @@ public import CertificateProviding
 import CP11Kit
 
 extension PKCS11TokenProvider: IdentityListing {
+    /// The provider itself.
     public var listing: (any IdentityListing)? { self }
 
-    /// Returns the identities on every token that the URI matches. Logs in where a PIN is configured and nobody has to
-    /// be asked; without it shows what is public, and says what a login would add.
+    /// Returns the identities on all tokens that the URI matches. Logs in if the PIN is configured; does not prompt.
+    /// Without a login it returns the public objects, with remarks on what a login would add.
     public func listIdentities() async -> IdentityList {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()

@@ -3,45 +3,55 @@ import CP11Kit
 import Logging
 import Synchronization
 
-/// An identity whose key lives in a PKCS#11 token: a smart card, a TPM, a hardware security module.
+/// An identity whose private key is in a PKCS#11 token: a smart card, a TPM, a hardware security module.
 ///
-/// The key signs in the token and never leaves it. What is stored on this host is which identity was chosen, and,
-/// sealed, what became of PINs that were sent, so that a token is not sent a wrong one twice.
+/// The key signs in the token and never leaves it. This host stores which identity was chosen, and, sealed, the results
+/// of earlier logins, so that a rejected PIN is not sent again.
 ///
-/// Calls into the vendor's library run on threads of their own, and cost a caller at most the parameter `timeout`.
+/// Calls into the vendor's module run on separate threads. A caller waits for them at most for the parameter `timeout`.
 public final class PKCS11TokenProvider: CertificateProvider {
+    /// The provider's identifier in configurations, `pkcs11`.
     public static let id = ProviderID("pkcs11")
+    /// The provider's identifier.
     public var id: ProviderID { Self.id }
+
+    /// The token that `uri` names, for new keys.
+    public var keyStore: (any KeyStore)? { TokenKeyStore(self) }
 
     let environment: ProviderEnvironment
     private let state = Mutex(State())
 
+    let settings: TokenSettings
+
     private struct State {
-        var settings: TokenSettings?
         /// What the settings lead to, found at the first use.
         var tokens: TokenLocator?
         var isShutDown = false
     }
 
-    public init(environment: ProviderEnvironment) { self.environment = environment }
-
-    public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
-        let settings = try TokenSettings(parameters, provider: id)
-        state.withLock { $0 = State(settings: settings, isShutDown: $0.isShutDown) }
+    /// Creates a provider. Loads no module yet.
+    ///
+    /// - Throws: `unsupportedParameter` or `configurationInvalid` for the parameters.
+    public convenience init(
+        environment: ProviderEnvironment, parameters: ProviderParameters
+    ) throws(CertificateProviderError) {
+        try self.init(environment, try Self.descriptor.check(parameters, environment))
     }
 
-    /// Finds the identity, asks for the PIN where nobody has configured one, and lets the key sign a probe.
+    convenience init(_ environment: ProviderEnvironment, _ parameters: Parameters) throws(CertificateProviderError) {
+        self.init(environment, try TokenSettings(parameters))
+    }
+
+    init(_ environment: ProviderEnvironment, _ settings: TokenSettings) {
+        self.environment = environment
+        self.settings = settings
+    }
+
+    /// Finds the identity on the token and tests its key by signing a probe. Asks for the PIN if none is configured.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
-            let login = try await tokens.calls.run("looking for the token") { () throws(CertificateProviderError) in
-                try tokens.loginToMake()
-            }
-            let pin = try await login?.ask(interaction)
-            let identity = try await tokens.calls.run("looking for the identity") {
-                () throws(CertificateProviderError) in try tokens.identity(pin: pin)
-            }
-            try await identity.verifyPossession()
+            let identity = try await identity(on: tokens, interaction)
             let entry = StoredIdentity(
                 certificateChain: identity.certificateChain, privateKey: nil,
                 attributes: ["uri": identity.key.uri ?? ""])
@@ -55,10 +65,25 @@ public final class PKCS11TokenProvider: CertificateProvider {
         }
     }
 
-    /// Returns the identity on the token where nobody has to be asked for a PIN; `nil` where one has to be, and where
-    /// no token is there and none was ever used.
+    /// Finds the identity, asks for the PIN if needed, and lets the key sign a probe.
+    func identity(
+        on tokens: TokenLocator, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        let login = try await tokens.calls.run("looking for the token") { () throws(CertificateProviderError) in
+            try tokens.loginToMake()
+        }
+        let pin = try await login?.ask(interaction)
+        let identity = try await tokens.calls.run("looking for the identity") {
+            () throws(CertificateProviderError) in try tokens.identity(pin: pin)
+        }
+        try await identity.verifyPossession()
+        return identity
+    }
+
+    /// Returns the identity on the token if that needs no prompt for the PIN. Returns `nil` if it does, and if no token
+    /// is present and none was used before.
     ///
-    /// Blocks for the module, at most for the parameter `timeout`.
+    /// Blocks at most for the parameter `timeout`.
     public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
@@ -78,8 +103,8 @@ public final class PKCS11TokenProvider: CertificateProvider {
         }
     }
 
-    /// Forgets the choice and logs out. Only where `delete-objects` says so, the identity's private key, public key and
-    /// certificates are destroyed before; for that nobody is asked for a PIN.
+    /// Deletes the record of the chosen identity, and logs out. If `delete-objects` is set, first destroys the
+    /// identity's private key, public key and certificates on the token, without prompting for a PIN.
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
@@ -100,9 +125,10 @@ public final class PKCS11TokenProvider: CertificateProvider {
         }
     }
 
-    /// Logs out, closes the sessions, and finalises the modules that no other provider of this process uses. A login
-    /// or a signature that is going on comes to its end before. Takes at most two seconds: a module that hangs is left
-    /// as it is. From then on every call of this provider, and of its keys, throws `operationNotAllowed`.
+    /// Logs out, closes the sessions, and finalises the modules that no other provider of this process uses.
+    ///
+    /// Waits for a login or signature in progress, but takes at most two seconds: a module that hangs is not finalised.
+    /// From then on every call of this provider and of its keys throws `operationNotAllowed`.
     public func shutdown() async {
         let tokens = state.withLock { state in
             state.isShutDown = true
@@ -129,13 +155,9 @@ public final class PKCS11TokenProvider: CertificateProvider {
     public static func shutDownAllModules() -> Bool { ModuleEnd.run() }
 
     func tokens() throws(CertificateProviderError) -> TokenLocator {
-        let (settings, known, isShutDown) = state.withLock { ($0.settings, $0.tokens, $0.isShutDown) }
+        let (known, isShutDown) = state.withLock { ($0.tokens, $0.isShutDown) }
         if isShutDown { throw .modulesEnded }
         if let known { return known }
-        guard let settings else {
-            throw CertificateProviderError(
-                .configurationInvalid, "The provider '\(id)' has no parameters yet; set 'uri'.", provider: id)
-        }
         let new = TokenLocator(settings, environment)
         return state.withLock { state in
             if let known = state.tokens { return known }

@@ -107,8 +107,8 @@ extension TokenLocator {
             let uri = TokenURI.text(of: login.slot.token, class: nil, id: [], label: []) ?? ""
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The configured PIN is not sent to the token '\(login.token.displayName)', since 'uri' does not name it; if "
-                    + "the PIN is for this token, set 'uri' to '\(uri)'.")
+                "The configured PIN is not sent to the token '\(login.token.displayName)', since 'uri' does not name "
+                    + "it; if the PIN is for this token, set 'uri' to '\(uri)'.")
         }
     }
 
@@ -118,8 +118,8 @@ extension TokenLocator {
         guard !login.hasPad else {
             throw CertificateProviderError(
                 .interactionRequired,
-                "The token '\(login.token.displayName)' requires its PIN on the reader's PIN pad; run 'certprov fetch' on a "
-                    + "terminal to enter it.")
+                "The token '\(login.token.displayName)' requires its PIN on the reader's PIN pad; run 'certprov "
+                    + "fetch' on a terminal to enter it.")
         }
         try logIn(login, nil)
     }

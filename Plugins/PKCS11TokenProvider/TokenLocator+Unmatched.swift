@@ -66,8 +66,8 @@ extension TokenLocator {
         if let missing = state.withLock(\.unmatched.missingService) {
             return CertificateProviderError(
                 .tokenNotPresent,
-                "No token matches '\(settings.uri.text.withVisibleControls)', and the smart card service is not running "
-                    + "(\(missing)); start pcscd."
+                "No token matches '\(settings.uri.text.withVisibleControls)', and the smart card service is not "
+                    + "running (\(missing)); start pcscd."
             ).naming(others)
         }
         // Some modules always have such a one.

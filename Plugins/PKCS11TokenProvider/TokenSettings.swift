@@ -3,7 +3,7 @@ import Crypto
 
 /// The provider's parameters, checked.
 struct TokenSettings: Sendable {
-    enum Login: String, Sendable { case auto, always, never }
+    enum Login: String, Sendable, CaseIterable { case auto, always, never }
 
     let uri: TokenURI
     let modulePath: String?
@@ -16,68 +16,62 @@ struct TokenSettings: Sendable {
     /// The entry in the store: another URI is another choice.
     let entryName: String
 
-    static let defaultTimeout = 20
-
     static let pinValueIsUnsafe =
-        "The URI contains the PIN ('pin-value'), readable for all who can read the configuration; write the PIN to a file "
-        + "that only you can read, and set 'pin-source' to it."
+        "The URI contains the PIN ('pin-value'), readable for all who can read the configuration; write the PIN to a "
+        + "file that only you can read, and set 'pin-source' to it."
 
-    init(_ parameters: ProviderParameters, provider: ProviderID) throws(CertificateProviderError) {
-        try parameters.refuseUnknown(knowing: Self.parameters, provider: provider)
-        let text = parameters.string(Parameter.uri)
-        guard text?.isEmpty != true else {
-            throw parameters.invalid(Parameter.uri, "must not be empty", provider: provider)
-        }
-        uri = try parameters.reading(Parameter.uri, provider: provider) { () throws(CertificateProviderError) in
-            try TokenURI(text ?? "pkcs11:")
-        }
-        guard uri.meansIdentity else {
-            throw parameters.invalid(
-                Parameter.uri, "must name an identity: leave out 'type', or set it to 'cert' or 'private'",
-                provider: provider)
-        }
-        modulePath = parameters.string(Parameter.modulePath)
-        if let source = try parameters.secretSource(Parameter.pinSource, provider: provider) {
-            pinSource = source
-        } else {
-            pinSource = try uri.pinSource.map { text throws(CertificateProviderError) in
-                try Self.source(inURI: text, provider)
-            }
-        }
+    init(_ parameters: Parameters) throws(CertificateProviderError) {
+        uri = if let uri = parameters[Parameter.uri] { uri } else { try TokenURI("pkcs11:") }
+        modulePath = parameters[Parameter.modulePath]
         // The parameter goes before.
-        pinValue = parameters.string(Parameter.pinSource) == nil ? uri.pinValue : nil
-        guard let login = Login(rawValue: parameters.string(Parameter.login) ?? "auto") else {
-            throw parameters.invalid(Parameter.login, "must be auto, always or never", provider: provider)
+        if let source = parameters[Parameter.pinSource] {
+            (pinSource, pinValue) = (source, nil)
+        } else {
+            pinSource = try uri.pinSource.map(Self.source(inURI:))
+            pinValue = uri.pinValue
         }
-        self.login = login
-        deletesObjects = try Self.flag(parameters, Parameter.deleteObjects, provider)
-        let timeout = parameters.string(Parameter.timeout) ?? String(Self.defaultTimeout)
-        guard let seconds = Int(timeout), (1...3600).contains(seconds) else {
-            throw parameters.invalid(
-                Parameter.timeout, "must be a number of seconds from 1 to 3600", provider: provider)
+        login = parameters[Parameter.login]
+        deletesObjects = parameters[Parameter.deleteObjects]
+        timeout = parameters[Parameter.timeout]
+        entryName = Self.entryName(modulePath, uri)
+    }
+
+    /// For the key store of a place.
+    init(_ location: KeyStoreLocation, _ parameters: Parameters) throws(CertificateProviderError) {
+        uri = try TokenURI(location.uri)
+        guard uri.pinValue == nil else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The URI contains a PIN, readable for all who can read the configuration; write the PIN to a file that "
+                    + "only you can read, and name that as its pin-source.")
         }
-        self.timeout = .seconds(seconds)
+        modulePath = parameters[Parameter.modulePath]
+        pinSource = if let source = location.pinSource { source } else { try uri.pinSource.map(Self.source(inURI:)) }
+        pinValue = nil
+        login = .auto
+        deletesObjects = false
+        timeout = parameters[Parameter.timeout]
+        entryName = Self.entryName(modulePath, uri)
+    }
+
+    private static func entryName(_ modulePath: String?, _ uri: TokenURI) -> String {
         let name = Array("\(modulePath ?? "")\0\(uri.text)".utf8)
-        entryName = String(Array(SHA256.hash(data: name)).hexEncoded.prefix(32))
+        return String(Array(SHA256.hash(data: name)).hexEncoded.prefix(32))
     }
 
     /// The `pin-source` of a URI: a file, by its path or as a `file:` URI (RFC 7512, section 2.4).
-    private static func source(
-        inURI text: String, _ provider: ProviderID
-    ) throws(CertificateProviderError) -> SecretSource {
+    private static func source(inURI text: String) throws(CertificateProviderError) -> SecretSource {
         guard !text.hasPrefix("|") else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "A 'pin-source' that runs a command ('|…') is refused; write the PIN to a file that only you can read.",
-                provider: provider)
+                "A 'pin-source' that runs a command ('|…') is refused; write the PIN to a file that only you can read.")
         }
         guard let path = text.lowercased().hasPrefix("file:") ? path(ofFileURI: text) : text, path.hasPrefix("/"),
             !path.utf8.contains(0)
         else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The 'pin-source' of the URI must be an absolute path on this host, or a 'file:' URI of one.",
-                provider: provider)
+                "The 'pin-source' of the URI must be an absolute path on this host, or a 'file:' URI of one.")
         }
         return .file(path)
     }
@@ -112,55 +106,50 @@ struct TokenSettings: Sendable {
         }
         return String(validating: bytes, as: UTF8.self)
     }
-
-    private static func flag(
-        _ parameters: ProviderParameters, _ name: String, _ provider: ProviderID
-    ) throws(CertificateProviderError) -> Bool {
-        switch parameters.string(name)?.lowercased() {
-        case nil, "false": false
-        case "true": true
-        default: throw parameters.invalid(name, "must be true or false", provider: provider)
-        }
-    }
 }
 
 extension TokenSettings {
     enum Parameter {
-        static let uri = "uri"
-        static let modulePath = "module-path"
-        static let pinSource = "pin-source"
-        static let login = "login"
-        static let deleteObjects = "delete-objects"
-        static let timeout = "timeout"
+        static let uri = CertificateProviding.Parameter<TokenURI?>(
+            "uri", .string, absent: .some(nil), defaultValue: "any identity on any token", isBlankRefused: true,
+            summary: "The RFC 7512 URI of the identity, or as much of it as identifies it."
+        ) { text, _ throws(ParameterProblem) in
+            let uri: TokenURI
+            do throws(CertificateProviderError) { uri = try TokenURI(text) } catch { throw .error(error) }
+            guard uri.meansIdentity else {
+                throw .expected("must name an identity: leave out 'type', or set it to 'cert' or 'private'")
+            }
+            return uri
+        }
+        static let modulePath = CertificateProviding.Parameter.string(
+            "module-path", .library, defaultValue: "the modules that p11-kit is configured with",
+            summary: "The PKCS#11 library to load, or its directory if 'uri' has 'module-name'.")
+        static let pinSource = CertificateProviding.Parameter.secretSource(
+            "pin-source", defaultValue: "the URI's pin-source, else a prompt", summary: "The secret source of the PIN.")
+        static let login = CertificateProviding.Parameter<Login>.choice(
+            "login", default: .auto,
+            summary: "'auto' logs in if needed, 'always' before anything is read; 'never' uses public objects only.")
+        static let deleteObjects = CertificateProviding.Parameter.flag(
+            "delete-objects",
+            summary: "Whether deleting the identity also destroys its objects on the token, permanently.")
+        static let timeout = CertificateProviding.Parameter.seconds(
+            "timeout", default: 20, in: 1...3600,
+            summary: "How many seconds a caller waits for the module, before the operation fails.")
     }
-
-    static let parameters = [
-        ParameterDescriptor(
-            Parameter.uri, .string, defaultValue: "any identity on any token",
-            summary: "The RFC 7512 URI of the identity, or as much of it as identifies it."),
-        ParameterDescriptor(
-            Parameter.modulePath, .library, defaultValue: "the modules that p11-kit is configured with",
-            summary: "The PKCS#11 library to load, or its directory if 'uri' has 'module-name'."),
-        ParameterDescriptor(
-            Parameter.pinSource, .secretSource, defaultValue: "the URI's pin-source, else a prompt",
-            summary: "The secret source of the PIN."),
-        ParameterDescriptor(
-            Parameter.login, .string, defaultValue: "auto",
-            summary: "'auto' logs in if needed, 'always' before anything is read; 'never' uses public objects only."),
-        ParameterDescriptor(
-            Parameter.deleteObjects, .boolean, defaultValue: "false",
-            summary: "Whether deleting the identity also destroys its objects on the token, permanently."),
-        ParameterDescriptor(
-            Parameter.timeout, .string, defaultValue: String(TokenSettings.defaultTimeout),
-            summary: "How many seconds a caller waits for the module, before the operation fails."),
-    ]
 }
 
 extension PKCS11TokenProvider {
-    /// For a registry.
+    /// The provider's entry for a ``ProviderRegistry``.
     public static var descriptor: ProviderDescriptor {
         ProviderDescriptor(
             id: id, displayName: "PKCS#11 token", summary: "An identity whose private key stays in a PKCS#11 token.",
-            parameters: TokenSettings.parameters, makeProvider: { PKCS11TokenProvider(environment: $0) })
+            parameters: [
+                TokenSettings.Parameter.uri.descriptor, TokenSettings.Parameter.modulePath.descriptor,
+                TokenSettings.Parameter.pinSource.descriptor, TokenSettings.Parameter.login.descriptor,
+                TokenSettings.Parameter.deleteObjects.descriptor, TokenSettings.Parameter.timeout.descriptor,
+            ]
+        ) { environment, parameters throws(CertificateProviderError) in
+            try PKCS11TokenProvider(environment, parameters)
+        }
     }
 }

@@ -1,7 +1,7 @@
 import SwiftASN1
 
 extension ASN1NodeCollection.Iterator {
-    /// Returns the next element, which the structure demands.
+    /// Returns the next element. Throws if it is missing.
     mutating func required(_ field: String) throws -> ASN1Node {
         guard let node = next() else { throw ASN1Error.invalidASN1Object(reason: "\(field) is missing") }
         return node
@@ -24,7 +24,7 @@ extension ASN1Node {
         return try iterator.required("[\(tagNumber)]")
     }
 
-    /// The algorithm of an `AlgorithmIdentifier`.
+    /// Returns the object identifier of an `AlgorithmIdentifier`.
     func algorithm() throws -> ASN1ObjectIdentifier {
         try BER.sequence(self, identifier: .sequence) { nodes in
             let algorithm = try ASN1ObjectIdentifier(berEncoded: &nodes)
@@ -33,7 +33,7 @@ extension ASN1Node {
         }
     }
 
-    /// Reads the parameters of an `AlgorithmIdentifier` that has a sequence of them.
+    /// Reads the parameters of an `AlgorithmIdentifier` whose parameters are a SEQUENCE.
     func algorithmParameters<T>(_ body: (inout ASN1NodeCollection.Iterator) throws -> T) throws -> T {
         try BER.sequence(self, identifier: .sequence) { nodes in
             _ = try nodes.required("algorithm")

@@ -3,9 +3,9 @@ import OpenSSLSupport
 import SwiftASN1
 
 extension MacData {
-    /// Whether this is the MAC of `content` under `password`. Blocks for the key derivation.
+    /// Whether this is the MAC of `content` under `password`. Blocks while the key is derived.
     ///
-    /// - Throws: `unsupportedAlgorithm`, or `malformedData` for parameters that make no sense.
+    /// - Throws: `unsupportedAlgorithm`, or `malformedData` for invalid parameters.
     func isValid(
         for content: [UInt8], password: PKCS12Password, library: OpenSSLLibrary, budget: inout WorkBudget
     ) throws -> Bool {
@@ -45,7 +45,7 @@ extension MacData {
 
 /// The parameters of PBMAC1 (RFC 8018, appendix A.5) as PKCS#12 uses it (RFC 9879).
 ///
-/// OpenSSL knows PBMAC1 in PKCS#12 only from 3.4 on. PBKDF2 and HMAC, of which it consists, are OpenSSL's.
+/// OpenSSL supports PBMAC1 in PKCS#12 from 3.4 on only, so it is composed here of OpenSSL's PBKDF2 and HMAC.
 private struct PBMAC1Parameters {
     let salt: [UInt8]
     let iterations: Int
@@ -53,7 +53,7 @@ private struct PBMAC1Parameters {
     let derivationDigest: String
     let digest: String
 
-    /// A shorter key could be guessed without the password.
+    /// The permitted key sizes, in bytes. A shorter key could be guessed without the password.
     private static let keySizes = 20...64
 
     init(_ algorithmIdentifier: ASN1Node) throws {

@@ -4,10 +4,10 @@ import CryptoExtras
 import FoundationEssentials
 import SwiftASN1
 
-/// PBES2 with PBKDF2 and AES-CBC (RFC 8018, section 6.2): what today's tools write.
+/// PBES2 with PBKDF2 and AES-CBC (RFC 8018, section 6.2), the scheme that current tools use.
 ///
-/// OpenSSL could do this too, and does everything else. swift-crypto derives the keys in less than half the time, which
-/// is most of what reading a file takes.
+/// Uses swift-crypto, which derives keys in less than half of OpenSSL's time; key derivation is most of the time of
+/// reading a file. OpenSSL decrypts all other schemes.
 struct PBES2 {
     private let salt: [UInt8]
     private let iterations: Int
@@ -15,7 +15,7 @@ struct PBES2 {
     private let keySize: Int
     private let initializationVector: AES._CBC.IV
 
-    /// Returns `nil` for any other scheme, and for parameters that are not the usual ones.
+    /// Reads an `AlgorithmIdentifier`. Returns `nil` for another scheme, and for unusual parameters.
     init?(_ algorithmIdentifier: ASN1Node) {
         guard (try? algorithmIdentifier.algorithm()) == .pbes2, let parameters = try? Self(parsing: algorithmIdentifier)
         else { return nil }
@@ -52,10 +52,10 @@ struct PBES2 {
         self.initializationVector = try AES._CBC.IV(ivBytes: vector.bytes)
     }
 
-    /// Returns the plaintext, or `nil` where the padding says that the key is not the right one. Blocks for the key
-    /// derivation, of which the caller has bounded the iterations.
+    /// Returns the plaintext, or `nil` if the padding is wrong, as with a wrong key. Blocks while the key is derived;
+    /// the caller must have bounded the iterations.
     ///
-    /// - Parameter password: Not empty.
+    /// - Parameter password: Must not be empty.
     func decrypt(_ ciphertext: [UInt8], password: SecretBytes) -> SecretBytes? {
         let key = password.withUnsafeBytes { password in
             try? KDF.Insecure.PBKDF2.deriveKey(
@@ -74,7 +74,7 @@ struct PBES2 {
         [1, 2, 840, 113549, 2, 10]: .sha384, [1, 2, 840, 113549, 2, 11]: .sha512,
     ]
 
-    /// AES-128, -192 and -256 in CBC mode.
+    /// The key sizes of AES-128, -192 and -256 in CBC mode, in bytes.
     private static let keySizes: [ASN1ObjectIdentifier: Int] = [
         [2, 16, 840, 1, 101, 3, 4, 1, 2]: 16, [2, 16, 840, 1, 101, 3, 4, 1, 22]: 24,
         [2, 16, 840, 1, 101, 3, 4, 1, 42]: 32,

@@ -5,17 +5,19 @@ import SwiftASN1
 ///
 ///     PFX ::= SEQUENCE { version INTEGER {v3(3)}, authSafe ContentInfo, macData MacData OPTIONAL }
 struct PFX {
-    /// The content of `authSafe`: a BER `AuthenticatedSafe`, and what the MAC covers.
+    /// The content of `authSafe`: a BER `AuthenticatedSafe`. The MAC covers these bytes.
     let content: [UInt8]
     let mac: MacData?
 
-    /// - Throws: `malformedData`; `unsupportedAlgorithm` for a file that is signed instead of having a MAC.
+    /// - Throws: `malformedData`; `unsupportedAlgorithm` for a file with a signature instead of a MAC.
     init(_ file: [UInt8]) throws {
         // Bytes after the structure are ignored, as OpenSSL does: some tools pad files.
         let root = try BER.parse(Self.withoutTrailingBytes(file))
         (content, mac) = try BER.sequence(root, identifier: .sequence) { nodes in
             let version = try Int(berEncoded: &nodes)
-            guard version == 3 else { throw ASN1Error.invalidASN1Object(reason: "the PFX version is \(version), expected 3") }
+            guard version == 3 else {
+                throw ASN1Error.invalidASN1Object(reason: "the PFX version is \(version), expected 3")
+            }
             let content = try BER.sequence(try nodes.required("authSafe"), identifier: .sequence) { nodes in
                 let type = try ASN1ObjectIdentifier(berEncoded: &nodes)
                 guard type == .pkcs7Data else {
@@ -32,7 +34,7 @@ struct PFX {
         }
     }
 
-    /// Cuts the file where its outer structure says it ends. One of indefinite length ends where its parser says.
+    /// Removes bytes after the end of the outer structure. A file of indefinite length is returned unchanged.
     private static func withoutTrailingBytes(_ file: [UInt8]) -> ArraySlice<UInt8> {
         guard file.count >= 2, file[0] == 0x30 else { return file[...] }
         if file[1] < 0x80 { return file.prefix(2 + Int(file[1])) }
@@ -43,11 +45,11 @@ struct PFX {
     }
 }
 
-/// How the integrity of the content, and with it the password, is checked.
+/// The MAC of a PKCS#12 file (RFC 7292, section 4), which verifies the content and the password.
 ///
 ///     MacData ::= SEQUENCE { mac DigestInfo, macSalt OCTET STRING, iterations INTEGER DEFAULT 1 }
 struct MacData {
-    /// The hash, or PBMAC1 (RFC 9879).
+    /// The hash of the HMAC, or PBMAC1 (RFC 9879).
     let algorithm: ASN1ObjectIdentifier
     /// The whole `AlgorithmIdentifier`.
     let algorithmIdentifier: ASN1Node

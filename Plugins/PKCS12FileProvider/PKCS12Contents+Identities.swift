@@ -7,8 +7,8 @@ struct PKCS12Identity {
     /// Leaf first.
     var chain: [X509Certificate]
 
-    /// Whether `alias`, as a person wrote it, means this identity. Two identities may have the same name; then the
-    /// SHA-256 fingerprint of the leaf, in hex, tells them apart.
+    /// Whether `alias` is the name of this identity, or the SHA-256 fingerprint of its leaf in hex. The fingerprint
+    /// distinguishes identities of the same name.
     func isCalled(_ alias: String) -> Bool {
         alias == self.alias || alias.lowercased().filter { $0 != ":" } == chain[0].sha256Fingerprint.hexEncoded
     }
@@ -17,11 +17,11 @@ struct PKCS12Identity {
 extension PKCS12Contents {
     /// Pairs keys with certificates.
     ///
-    /// A certificate belongs to a key when it certifies that key; localKeyID only decides between several that do,
-    /// since tools write the same one to many objects, or none.
+    /// A certificate belongs to a key if it has its public key. `localKeyID` only decides between several such
+    /// certificates, since tools write the same value to many objects, or omit it.
     ///
-    /// - Parameter fallbackAlias: What to call an identity that has no friendly name: the file's name.
-    /// - Returns: The identities, in the file's order, and for each key without one, why.
+    /// - Parameter fallbackAlias: The alias of an identity without friendly name: the file's name.
+    /// - Returns: The identities, in the file's order, and an error for each key without certificate.
     func identities(fallbackAlias: String) -> (identities: [PKCS12Identity], failures: [CertificateProviderError]) {
         var identities: [PKCS12Identity] = []
         var failures: [CertificateProviderError] = []
@@ -62,10 +62,12 @@ extension PKCS12Contents {
             .notFound,
             certificates.isEmpty
                 ? "The file holds a private key\(name) but no certificate for it."
-                : "The private key\(name) has no certificate: none of the \(certificates.count) certificates in the file matches it.")
+                : "The private key\(name) has no certificate: none of the \(certificates.count) certificates in the "
+                    + "file matches it."
+        )
     }
 
-    /// Why there is no identity in a file in which nothing is wrong.
+    /// The error for a valid file that has no identity.
     var nothingFound: CertificateProviderError {
         let certificates = certificates.count + unreadableCertificates.count
         let reason =

@@ -1,6 +1,6 @@
 import CertificateProviding
 
-/// What was in a PKCS#12 file: keys and certificates, not yet paired.
+/// The keys and certificates of a PKCS#12 file, not yet paired.
 struct PKCS12Contents {
     struct Key {
         var pkcs8: SecretBytes
@@ -17,11 +17,11 @@ struct PKCS12Contents {
 
     var keys: [Key] = []
     var certificates: [Certificate] = []
-    /// Why certificates that are there cannot be read. Of no interest where there is no key.
+    /// An error for each certificate that cannot be read. Not reported if the file has no key.
     var unreadableCertificates: [CertificateProviderError] = []
-    /// Whether parts were passed over because they are encrypted with a public key (RFC 7292, section 3.1), which takes
-    /// another private key to open.
+    /// Whether parts were skipped because they are encrypted with a public key (RFC 7292, section 3.1). Decrypting them
+    /// would need another private key.
     var hasPublicKeyEncryptedParts = false
-    /// Objects that are there and cannot be used, each with its reason.
+    /// An error for each object that cannot be used.
     var unusable: [CertificateProviderError] = []
 }

@@ -3,9 +3,9 @@ import OpenSSLSupport
 import SwiftASN1
 
 extension PKCS12Decoder {
-    /// Decrypts one part, or records why it cannot be and returns `nil`.
+    /// Decrypts one part. On failure, records the reason and returns `nil`.
     ///
-    /// - Throws: `malformedData` from the budget.
+    /// - Throws: `malformedData` if the budget is exceeded.
     mutating func decrypt(
         _ ciphertext: [UInt8], _ algorithm: ASN1Node, _ what: String
     ) throws -> SecretBytes? {
@@ -33,7 +33,7 @@ extension PKCS12Decoder {
         return try library.decrypt(ciphertext, algorithm: Array(algorithm.encodedBytes), password: password)
     }
 
-    /// Whether the bytes are one SEQUENCE: padding alone lets one wrong key in 256 through.
+    /// Whether the bytes are one SEQUENCE. The padding alone accepts one wrong key in 256.
     private static func isOneSequence(_ bytes: UnsafeRawBufferPointer) -> Bool {
         guard bytes.count >= 2, bytes[0] == 0x30 else { return false }
         if bytes[1] < 0x80 { return bytes.count == 2 + Int(bytes[1]) }
@@ -43,8 +43,8 @@ extension PKCS12Decoder {
         return bytes.count == 2 + lengthBytes + bytes[2..<(2 + lengthBytes)].reduce(0) { $0 << 8 | Int($1) }
     }
 
-    /// PBES2 takes the password's bytes as they are, and does not say in which encoding (RFC 8018, section 3). Some
-    /// Java tools take ISO 8859-1.
+    /// The password in ISO 8859-1, if the algorithm is PBES2. PBES2 uses the password's bytes without specifying their
+    /// encoding (RFC 8018, section 3), and some Java tools use ISO 8859-1.
     private func latin1Candidates(for algorithm: ASN1Node) -> [PKCS12Password] {
         guard isPasswordVerified, (try? algorithm.algorithm()) == .pbes2, let password else { return [] }
         return password.withUnsafeBytes { bytes in

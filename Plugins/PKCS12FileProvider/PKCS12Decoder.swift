@@ -2,20 +2,20 @@ import CertificateProviding
 import OpenSSLSupport
 import SwiftASN1
 
-/// Reads a PKCS#12 file (RFC 7292), as written by anybody in the last thirty years.
+/// Reads a PKCS#12 file (RFC 7292) of any tool of the last thirty years.
 ///
-/// The structure is read by swift-asn1, in memory-safe code; everything cryptographic is OpenSSL's or swift-crypto's.
-/// Blocks for the key derivations that the file asks for, within ``WorkBudget``.
+/// swift-asn1 parses the structure, in memory-safe code; OpenSSL and swift-crypto do the cryptography. Blocks for the
+/// key derivations that the file requires, within ``WorkBudget``.
 struct PKCS12Decoder {
     let library: OpenSSLLibrary
     let password: SecretBytes?
     var budget = WorkBudget()
     var contents = PKCS12Contents()
-    /// The password that has proved right; before that, those that may be.
+    /// The passwords to try; only the right one, once it is known.
     var candidates: [PKCS12Password]
     var isPasswordVerified = false
 
-    /// - Parameter password: UTF-8; `nil` when there is none.
+    /// - Parameter password: UTF-8; `nil` for no password.
     init(library: OpenSSLLibrary, password: SecretBytes?) {
         self.library = library
         self.password = password
@@ -27,7 +27,9 @@ struct PKCS12Decoder {
         }
     }
 
-    /// - Throws: `wrongPassword` only when a MAC failed; `malformedData`; `unsupportedAlgorithm`.
+    /// Decodes a file.
+    ///
+    /// - Throws: `wrongPassword`, only if the MAC does not verify; `malformedData`; `unsupportedAlgorithm`.
     mutating func decode(_ file: [UInt8]) throws(CertificateProviderError) -> PKCS12Contents {
         do {
             let pfx = try PFX(file)
@@ -58,7 +60,8 @@ struct PKCS12Decoder {
                 : "The password is wrong, or the file is damaged (its MAC does not verify).")
     }
 
-    /// One `ContentInfo` of the authenticated safe: in the clear, encrypted with a password, or with a public key.
+    /// Decodes one `ContentInfo` of the authenticated safe: plain, or encrypted with a password. Skips one that is
+    /// encrypted with a public key.
     private mutating func decodePart(_ node: ASN1Node) throws {
         let (type, content) = try BER.sequence(node, identifier: .sequence) { nodes in
             (try ASN1ObjectIdentifier(berEncoded: &nodes), try nodes.required("content").explicitContent(tagNumber: 0))
@@ -146,8 +149,8 @@ struct PKCS12Decoder {
         }
     }
 
-    /// Returns the key with its public key. One whose encoding swift-crypto does not take is first brought into the
-    /// usual form by OpenSSL, which is more lenient.
+    /// Returns the key with its public key. OpenSSL, which is more lenient, first re-encodes a key that swift-crypto
+    /// does not accept.
     private static func readable(
         _ pkcs8: SecretBytes, _ library: OpenSSLLibrary
     ) throws(CertificateProviderError) -> (SecretBytes, PublicKeyInfo) {

@@ -2,26 +2,25 @@ public import CertificateProviding
 
 extension PKCS12FileProvider {
     enum Parameter {
-        static let path = "path"
-        static let passwordSource = "password-source"
-        static let alias = "alias"
+        static let path = CertificateProviding.Parameter<String>(
+            "path", .path, absent: nil, summary: "The PKCS#12 file, or a directory whose .p12 and .pfx files are read."
+        ) { text, _ throws(ParameterProblem) in
+            guard !text.utf8.contains(0) else { throw .expected("contains a NUL character, which a path cannot have") }
+            return text
+        }
+        static let passwordSource = CertificateProviding.Parameter.secretSource(
+            "password-source", defaultValue: "no password", summary: "The secret source of the file's password.")
+        static let alias = CertificateProviding.Parameter.string(
+            "alias", defaultValue: "the only identity",
+            summary: "Which identity to use: its friendly name, or the SHA-256 fingerprint of its certificate in hex.")
     }
 
-    static let parameters = [
-        ParameterDescriptor(
-            Parameter.path, .path, isRequired: true,
-            summary: "The PKCS#12 file, or a directory whose .p12 and .pfx files are read."),
-        ParameterDescriptor(
-            Parameter.passwordSource, .secretSource, defaultValue: "no password",
-            summary: "The secret source of the file's password."),
-        ParameterDescriptor(
-            Parameter.alias, .string, defaultValue: "the only identity",
-            summary: "Which identity to use: its friendly name, or the SHA-256 fingerprint of its certificate in hex."),
-    ]
-
-    /// What to put into a ``ProviderRegistry``.
+    /// The provider's entry for a ``ProviderRegistry``.
     public static let descriptor = ProviderDescriptor(
         id: id, displayName: "PKCS#12 file",
         summary: "Reads the identity from a PKCS#12 file and stores a sealed copy in the identity store.",
-        parameters: parameters, makeProvider: { PKCS12FileProvider(environment: $0) })
+        parameters: [Parameter.path.descriptor, Parameter.passwordSource.descriptor, Parameter.alias.descriptor]
+    ) { environment, parameters throws(CertificateProviderError) in
+        PKCS12FileProvider(environment, parameters)
+    }
 }

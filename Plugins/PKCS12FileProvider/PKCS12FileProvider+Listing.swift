@@ -2,22 +2,20 @@ public import CertificateProviding
 import FoundationEssentials
 
 extension PKCS12FileProvider: IdentityListing {
+    /// The provider itself.
     public var listing: (any IdentityListing)? { self }
 
-    /// Returns the stored identity and those in the file or directory. One that is both is listed once, as stored.
+    /// Returns the stored identity and those of the file or directory. An identity that is both is listed once, as
+    /// stored.
     public func listIdentities() async -> IdentityList {
-        let settings: Settings
-        do throws(CertificateProviderError) { settings = try self.settings() } catch {
-            return IdentityList(failures: [error.attributed(to: id)])
-        }
         do throws(CertificateProviderError) {
-            return try await environment.executor.run { [self] in list(settings) }
+            return try await environment.executor.run { [self] in list() }
         } catch {
             return IdentityList(failures: [error.attributed(to: id)])
         }
     }
 
-    private func list(_ settings: Settings) -> IdentityList {
+    private func list() -> IdentityList {
         var list = IdentityList()
         let stored = stored(settings, &list)
         // Apart from the file: a password that is not there says nothing about it.
@@ -42,13 +40,15 @@ extension PKCS12FileProvider: IdentityListing {
             list.fail(error.attributed(to: id))
             if let stored, error.code == .fileNotFound {
                 list.remarks.append(
-                    "The stored identity '\(stored.certificateChain[0].subject)' is still used, but its file no longer exists.")
+                    "The stored identity '\(stored.certificateChain[0].subject)' is still used, but its file no "
+                        + "longer exists."
+                )
             }
         }
         return list
     }
 
-    /// As ``getCertificate(_:)`` chooses.
+    /// The identity that ``getCertificate(_:)`` would choose.
     private func choice(
         _ settings: Settings, _ reading: PKCS12Reading
     ) -> Result<ListedIdentity, CertificateProviderError> {
@@ -94,7 +94,7 @@ extension PKCS12FileProvider: IdentityListing {
 }
 
 extension IdentityList {
-    /// Records what makes it impossible to look, and so to choose.
+    /// Records an error that prevents both the listing and the choice.
     fileprivate mutating func fail(_ error: CertificateProviderError) {
         failures.append(error)
         choice = .failure(error)

@@ -6,23 +6,26 @@ import Logging
 import OpenSSLSupport
 import Synchronization
 
-/// An identity out of a PKCS#12 file (RFC 7292), or out of a directory of them.
+/// An identity from a PKCS#12 file (RFC 7292), or from a directory of such files.
 ///
-/// ``getCertificate(_:)`` opens the file and seals what it chose into the identity store, from where
-/// ``getStoredCertificate()`` answers without the file and its password. The file itself is never written to.
+/// ``getCertificate(_:)`` reads the file and stores the chosen identity, sealed, in the identity store.
+/// ``getStoredCertificate()`` reads it from there and needs neither the file nor its password. The file is never
+/// written.
 public final class PKCS12FileProvider: CertificateProvider {
+    /// The provider's identifier in configurations, `pkcs12`.
     public static let id = ProviderID("pkcs12")
+    /// The provider's identifier.
     public var id: ProviderID { Self.id }
 
     let environment: ProviderEnvironment
     private let library = Mutex<OpenSSLLibrary?>(nil)
     private let state = Mutex(State())
 
+    let settings: Settings
+
     private struct State {
-        var settings: Settings?
-        /// The stored identity as it was last read, and the entry and its state that it was read from. The entry's name
-        /// as well: the parameters may change while another thread is between reading and remembering.
-        var cached: (name: String, version: EntryVersion, identity: Identity)?
+        /// The stored identity as it was last read, and the entry and its state that it was read from.
+        var cached: (version: EntryVersion, identity: Identity)?
     }
 
     /// The parameters, checked.
@@ -30,7 +33,8 @@ public final class PKCS12FileProvider: CertificateProvider {
         let source: PKCS12Source
         let passwordSource: SecretSource?
         let alias: String?
-        /// The entry in the store. Another file or alias is another identity, and must never be answered from this one.
+        /// The name of the entry in the identity store. Derived from path and alias, so that another file or alias has
+        /// an entry of its own.
         let entryName: String
 
         init(source: PKCS12Source, passwordSource: SecretSource?, alias: String?) {
@@ -42,32 +46,35 @@ public final class PKCS12FileProvider: CertificateProvider {
         }
     }
 
-    /// What is noted beside a stored identity.
+    /// The names of the attributes of a stored identity.
     enum Attribute {
         static let alias = "alias"
         static let file = "file"
         static let fileDigest = "sha256"
     }
 
-    public init(environment: ProviderEnvironment) { self.environment = environment }
-
-    public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
-        try parameters.refuseUnknown(knowing: Self.parameters, provider: id)
-        let path = try parameters.requiredString(Parameter.path, provider: id)
-        guard !path.utf8.contains(0) else { throw parameters.invalid(Parameter.path, "contains a NUL character, which a path cannot have", provider: id) }
-        let settings = Settings(
-            source: PKCS12Source(path: Self.absolute(path)),
-            passwordSource: try parameters.secretSource(Parameter.passwordSource, provider: id),
-            alias: parameters.string(Parameter.alias))
-        state.withLock { $0 = State(settings: settings) }
+    /// Creates a provider. Reads no file yet.
+    ///
+    /// - Throws: `unsupportedParameter` or `configurationInvalid` for the parameters.
+    public convenience init(
+        environment: ProviderEnvironment, parameters: ProviderParameters
+    ) throws(CertificateProviderError) {
+        self.init(environment, try Self.descriptor.check(parameters, environment))
     }
 
-    /// Opens the file, asking for its password where `password-source` is `prompt`, and stores the chosen identity.
+    init(_ environment: ProviderEnvironment, _ parameters: Parameters) {
+        self.environment = environment
+        settings = Settings(
+            source: PKCS12Source(path: Self.absolute(parameters[Parameter.path])),
+            passwordSource: parameters[Parameter.passwordSource], alias: parameters[Parameter.alias])
+    }
+
+    /// Reads the file and stores the chosen identity. Asks for the password if `password-source` is `prompt`.
     ///
-    /// - Throws: Also `pending` where its certificate is not valid by the wall clock and the stored one is, which stays.
+    /// - Throws: Also `pending` if the file's certificate is expired or not yet valid and the stored one is valid,
+    ///   which then stays.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
-            let settings = try settings()
             let password: SecretBytes?
             if let source = settings.passwordSource {
                 let prompt = "Password for \(settings.source.path.withVisibleControls)"
@@ -75,13 +82,14 @@ public final class PKCS12FileProvider: CertificateProvider {
             } else {
                 password = nil
             }
-            let chosen = try await environment.executor.run { [self] () throws(CertificateProviderError) in
+            let chosen = try await environment.executor.run { [self, settings] () throws(CertificateProviderError) in
                 let reading = try PKCS12Reading(settings.source, password: password, library: openSSL())
                 let chosen = try reading.choose(alias: settings.alias)
                 if settings.alias == nil {
                     // It may have been meant, so that the choice of another one must not go unnoticed.
                     for failure in reading.failures {
-                        environment.logger.warning("skipped an unusable file or object", metadata: ["reason": "\(failure.message)"])
+                        environment.logger.warning(
+                            "skipped an unusable file or object", metadata: ["reason": "\(failure.message)"])
                     }
                 }
                 return chosen
@@ -96,7 +104,7 @@ public final class PKCS12FileProvider: CertificateProvider {
             // The stored one stays until the new one has shown that it works.
             try await identity.verifyPossession()
             let (storage, now) = (environment.storage, environment.now())
-            try await environment.executor.run { () throws(CertificateProviderError) in
+            try await environment.executor.run { [settings] () throws(CertificateProviderError) in
                 // What cannot be read stands in nobody's way.
                 if let stored = try? storage.entry(named: settings.entryName)?.certificateChain.first {
                     try Self.require(identity.certificate, of: chosen.file, toReplace: stored, at: now)
@@ -110,26 +118,26 @@ public final class PKCS12FileProvider: CertificateProvider {
         }
     }
 
+    /// Returns the stored identity, without the file and its password; `nil` if none is stored.
     public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
         do throws(CertificateProviderError) {
-            let (known, cached) = state.withLock { ($0.settings?.entryName, $0.cached) }
-            // Asked for once more only to say what is missing.
-            let name = if let known { known } else { try settings().entryName }
+            let (name, cached) = (settings.entryName, state.withLock(\.cached))
             guard let version = try environment.storage.version(ofEntryNamed: name) else { return nil }
-            if let cached, cached.name == name, cached.version == version { return cached.identity }
+            if let cached, cached.version == version { return cached.identity }
             guard let entry = try environment.storage.entry(named: name) else { return nil }
             let identity = try Self.identity(of: entry)
             // The entry may have been replaced since its version was read: then the next call reads it again.
-            state.withLock { $0.cached = (name, version, identity) }
+            state.withLock { $0.cached = (version, identity) }
             return identity
         } catch {
             throw error.attributed(to: id)
         }
     }
 
+    /// Deletes the stored identity. The file is not changed.
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
-            let name = try settings().entryName
+            let name = settings.entryName
             state.withLock { $0.cached = nil }
             try environment.storage.removeEntry(named: name)
         } catch {
@@ -139,16 +147,7 @@ public final class PKCS12FileProvider: CertificateProvider {
 }
 
 extension PKCS12FileProvider {
-    func settings() throws(CertificateProviderError) -> Settings {
-        guard let settings = state.withLock({ $0.settings }) else {
-            throw CertificateProviderError(
-                .configurationInvalid, "The parameter 'path' is missing: set CertificateProvider.\(id).path.",
-                provider: id)
-        }
-        return settings
-    }
-
-    /// OpenSSL is started when it is first needed: answering from the store does without it.
+    /// Returns the OpenSSL library, loaded at first use: reading from the identity store does not need it.
     func openSSL() -> OpenSSLLibrary {
         library.withLock { library in
             let opened = library ?? OpenSSLLibrary()
@@ -170,8 +169,8 @@ extension PKCS12FileProvider {
                 provider: id, alias: entry.attributes[Attribute.alias], source: entry.attributes[Attribute.file]))
     }
 
-    /// Refuses a certificate that is of no use in place of one that is: a file that nobody has looked after must not
-    /// end a service that runs.
+    /// Throws `pending` if the new certificate is not valid now and the stored one is, so that an outdated file does
+    /// not stop a running service.
     private static func require(
         _ new: X509Certificate, of file: String, toReplace stored: X509Certificate, at now: Date
     ) throws(CertificateProviderError) {
@@ -185,7 +184,7 @@ extension PKCS12FileProvider {
                 + "and stays in use. Replace the file, or check this host's clock.")
     }
 
-    /// A relative path means the same file for as long as the process runs, wherever it goes.
+    /// Makes a path absolute, so that a change of the working directory has no effect on it.
     private static func absolute(_ path: String) -> String {
         if path.hasPrefix("/") { return path }
         var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))

@@ -1,7 +1,7 @@
 import CertificateProviding
 import OpenSSLSupport
 
-/// Everything that the files of a source hold.
+/// The identities and failures of all files of a source.
 struct PKCS12Reading {
     /// An identity and the file it is in.
     struct Found {
@@ -11,13 +11,13 @@ struct PKCS12Reading {
     }
 
     var found: [Found] = []
-    /// Per file and object that could not be used; each message begins with the file.
+    /// An error for each file and object that could not be used. Each message begins with the file.
     var failures: [CertificateProviderError] = []
-    /// Those of the failures that hide a whole file.
+    /// The failures that concern a whole file.
     private var unreadableFiles: [CertificateProviderError] = []
 
-    /// Reads all files. Blocks for their key derivations.
-    /// - Throws: What makes it impossible to look at all: the path is missing or unusable.
+    /// Reads all files. Blocks while their keys are derived.
+    /// - Throws: An error of the path: it does not exist or cannot be used.
     init(
         _ source: PKCS12Source, password: SecretBytes?, library: OpenSSLLibrary
     ) throws(CertificateProviderError) {
@@ -43,11 +43,12 @@ struct PKCS12Reading {
 
     /// Chooses the identity to use.
     ///
-    /// Without an alias there must be no doubt, so a file that cannot be read, and might hold another identity, is an
-    /// error. Of several identities the one is taken whose certificate alone permits TLS client authentication: files
-    /// for people often hold an encryption key beside the signing key.
+    /// Without an alias, the choice must be unique. A file that cannot be read is then an error, since it may have
+    /// another identity. If only one of several certificates permits TLS client authentication, it is chosen: files for
+    /// persons often have an encryption key beside the signing key.
     ///
-    /// - Throws: `notFound`, what made a file unreadable, or `configurationInvalid` with the aliases to choose from.
+    /// - Throws: `notFound`, the error of an unreadable file, or `configurationInvalid` with the aliases to choose
+    ///   from.
     func choose(alias: String?) throws(CertificateProviderError) -> Found {
         let candidates = alias.map { alias in found.filter { $0.identity.isCalled(alias) } } ?? found
         if let failure = unreadableFiles.first, alias == nil || candidates.isEmpty { throw failure }
@@ -65,7 +66,7 @@ struct PKCS12Reading {
             "There are \(candidates.count) identities; set 'alias' to one of: \(Self.choices(candidates)).")
     }
 
-    /// The aliases, with the fingerprint where the name alone would not tell.
+    /// The aliases, with the fingerprint for identities of the same name.
     private static func choices(_ candidates: [Found]) -> String {
         candidates.map { candidate in
             let alias = candidate.identity.alias

@@ -7,12 +7,12 @@ import SystemPackage
 struct PKCS12Source {
     let path: String
 
-    /// Which files of a directory are read.
+    /// The extensions of the files of a directory that are read.
     private static let extensions = ["p12", "pfx"]
 
-    /// Returns the files to read: the one, or those of the directory in alphabetical order. Subdirectories and hidden
-    /// files are passed over; a file whose name is not text is a failure, since no path could name it.
-    /// - Throws: `fileNotFound`, or `configurationInvalid` when the path cannot be used.
+    /// Returns the files to read: the one file, or those of the directory in alphabetical order. Subdirectories and
+    /// hidden files are skipped. A file whose name is not UTF-8 is a failure.
+    /// - Throws: `fileNotFound`, or `configurationInvalid` if the path cannot be used.
     func files() throws(CertificateProviderError) -> (paths: [String], failures: [CertificateProviderError]) {
         do throws(Errno) {
             guard try FilePath(path).stat().type == .directory else { return ([path], []) }
@@ -46,7 +46,7 @@ struct PKCS12Source {
         return (names.sorted().map { prefix + $0 }, failures.sorted { $0.message < $1.message })
     }
 
-    /// Reads one file, which is bounded in size.
+    /// Reads one file of at most ``WorkBudget/maximumFileSize`` bytes.
     func read(_ file: String) throws(CertificateProviderError) -> [UInt8] {
         do throws(RegularFile.Failure) {
             return try RegularFile.read(file, atMost: WorkBudget.maximumFileSize)
@@ -55,7 +55,7 @@ struct PKCS12Source {
         }
     }
 
-    /// What tells whether a file has changed since.
+    /// The SHA-256 hash of a file in hex, to detect changes.
     static func digest(of file: [UInt8]) -> String { Array(SHA256.hash(data: file)).hexEncoded }
 
     /// The file's name without its extension.

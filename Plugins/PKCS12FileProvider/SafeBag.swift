@@ -30,7 +30,7 @@ struct SafeBag {
         }
     }
 
-    /// `SEQUENCE { attrId, attrValues SET }`, of which only the first value counts.
+    /// Reads `SEQUENCE { attrId, attrValues SET }`. Only the first value is used.
     private static func attribute(_ node: ASN1Node) throws -> (ASN1ObjectIdentifier, ASN1Node) {
         try BER.sequence(node, identifier: .sequence) { nodes in
             let type = try ASN1ObjectIdentifier(berEncoded: &nodes)
@@ -42,8 +42,8 @@ struct SafeBag {
         }
     }
 
-    /// A BMPString, read as UTF-16, which tools write. Some write a terminating NUL, which no command line or property
-    /// file can have.
+    /// Reads a BMPString as UTF-16, as tools write it. Removes the terminating NUL of some tools, which could not be
+    /// given on a command line or in a property file.
     private static func text(_ node: ASN1Node) -> String? {
         guard node.identifier == .bmpString, case .primitive(let bytes) = node.content,
             var text = String(bytes: bytes, encoding: .utf16BigEndian)

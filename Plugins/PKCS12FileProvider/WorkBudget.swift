@@ -1,40 +1,41 @@
 import CertificateProviding
 import SwiftASN1
 
-/// Bounds what a file can make us do, before any of it is done.
+/// Limits on the work that a file can cause. Each is checked before the work is done.
 struct WorkBudget {
-    /// Of all key derivations together. Firefox takes up to a million for each key and certificate that it exports;
-    /// this much keeps one core busy for some seconds.
+    /// The iterations of all key derivations together, some seconds on one core. Firefox uses up to a million for each
+    /// key and certificate that it exports.
     static let maximumIterations = 30_000_000
-    /// Pairing keys with certificates and building chains takes their product.
+    /// The number of keys. The time of pairing and of chain building grows with keys times certificates.
     static let maximumKeys = 256
     static let maximumCertificates = 4096
-    /// A keystore of a whole trust programme is a tenth of this.
+    /// The file size in bytes, ten times that of a key store with a whole trust programme.
     static let maximumFileSize = 4 << 20
-    /// Safe contents inside safe contents: nobody nests them more than once.
+    /// The depth of SafeContents inside SafeContents. Known tools nest them at most once.
     static let maximumNesting = 8
 
     private var remaining = maximumIterations
     private var keys = 0
     private var certificates = 0
 
-    /// Takes the cost of one key derivation, in iterations of its hash.
-    /// - Throws: `malformedData` when the file asks for more than it may, in one step or all together.
+    /// Spends the iterations of one key derivation.
+    /// - Throws: `malformedData` if they exceed the limit, alone or with those before.
     mutating func spend(_ iterations: Int) throws(CertificateProviderError) {
         guard iterations > 0 else {
             throw CertificateProviderError(
-                .malformedData, "The file specifies \(iterations) iterations of key derivation; at least 1 is required.")
+                .malformedData, "The file specifies \(iterations) iterations of key derivation; at least 1 is required."
+            )
         }
         guard iterations <= remaining else {
             throw CertificateProviderError(
                 .malformedData,
-                "The file requires more than \(Self.maximumIterations) iterations of key derivation; export it again with "
-                    + "fewer.")
+                "The file requires more than \(Self.maximumIterations) iterations of key derivation; export it again "
+                    + "with fewer.")
         }
         remaining -= iterations
     }
 
-    /// Takes one more key, usable or not.
+    /// Counts one more key, usable or not.
     mutating func spendOnKey() throws(CertificateProviderError) {
         keys += 1
         guard keys <= Self.maximumKeys else {
@@ -42,7 +43,7 @@ struct WorkBudget {
         }
     }
 
-    /// Takes one more certificate, readable or not.
+    /// Counts one more certificate, readable or not.
     mutating func spendOnCertificate() throws(CertificateProviderError) {
         certificates += 1
         guard certificates <= Self.maximumCertificates else {
@@ -51,7 +52,7 @@ struct WorkBudget {
         }
     }
 
-    /// Takes the cost of decrypting with a password-based encryption algorithm.
+    /// Spends the iterations of a password-based encryption algorithm.
     mutating func spend(onDecryptingWith algorithmIdentifier: ASN1Node) throws {
         let algorithm = try algorithmIdentifier.algorithm()
         guard algorithm == .pbes2 else {

@@ -2,13 +2,13 @@ import CertificateProviding
 import FoundationEssentials
 import SwiftASN1
 
-/// The certificates of a `SignedData` that signs nothing (RFC 5652, section 5; RFC 8951, section 3.2): how enrolment
-/// protocols carry them. Their order means nothing.
+/// A certs-only `SignedData` (RFC 5652, section 5; RFC 8951, section 3.2), in which enrolment protocols send
+/// certificates. Their order has no meaning.
 enum CertificateBag {
     private static let signedData: ASN1ObjectIdentifier = [1, 2, 840, 113549, 1, 7, 2]
     private static let maximumCount = 64
 
-    /// Reads DER, or BER as some servers write it.
+    /// Returns the certificates. Reads DER, and BER, which some servers send.
     /// - Throws: `protocolError`.
     static func certificates(in bytes: [UInt8]) throws(CertificateProviderError) -> [X509Certificate] {
         var seen: Set<[UInt8]> = []
@@ -16,7 +16,7 @@ enum CertificateBag {
         // Some servers send the same one several times.
         do { encoded = try parse(bytes).filter { seen.insert($0).inserted } } catch {
             throw CertificateProviderError(
-                .protocolError, "The server's answer is no collection of certificates (RFC 5652): it is damaged.",
+                .protocolError, "The server's answer is damaged: expected a certs-only SignedData (RFC 5652).",
                 underlying: error)
         }
         guard !encoded.isEmpty else {
@@ -24,7 +24,8 @@ enum CertificateBag {
         }
         guard encoded.count <= maximumCount else {
             throw CertificateProviderError(
-                .protocolError, "The server's answer holds \(encoded.count) certificates; \(maximumCount) are too many."
+                .protocolError,
+                "The server's answer holds \(encoded.count) certificates; at most \(maximumCount) are accepted."
             )
         }
         return try encoded.map { der throws(CertificateProviderError) in
@@ -62,21 +63,21 @@ enum CertificateBag {
     }
 }
 
-/// The bodies of EST (RFC 7030, section 4; RFC 8951, section 3.1).
+/// The base64 bodies of EST (RFC 7030, section 4; RFC 8951, section 3.1).
 enum Base64Body {
-    /// Lines of 64 characters, each with its end: what every server takes.
+    /// Returns lines of 64 characters, each with a line feed, which every server accepts.
     static func encode(_ bytes: [UInt8]) -> [UInt8] {
         Array(Data(bytes).base64EncodedData(options: [.lineLength64Characters, .endLineWithLineFeed])) + [0x0a]
     }
 
-    /// Takes lines of any length, and the NUL that libest sends behind its sample; whatever `Content-Transfer-Encoding`
-    /// says.
+    /// Reads lines of any length, and ignores the NUL that libest sends after its sample, and
+    /// `Content-Transfer-Encoding`.
     /// - Throws: `protocolError`.
     static func decode(_ body: [UInt8]) throws(CertificateProviderError) -> [UInt8] {
         let digits = body.filter { ![0x20, 0x09, 0x0a, 0x0d, 0x00].contains($0) }
         guard !digits.isEmpty, let bytes = Data(base64Encoded: Data(digits)) else {
             throw CertificateProviderError(
-                .protocolError, "The server's answer is not base64, as its protocol demands (RFC 8951).")
+                .protocolError, "The server's answer is not base64, which EST requires (RFC 8951).")
         }
         return Array(bytes)
     }

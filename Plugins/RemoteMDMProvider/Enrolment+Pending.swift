@@ -2,11 +2,11 @@ import CertificateProviding
 import Logging
 import Synchronization
 
-/// The key and the request of an enrolment, as they outlast a run.
+/// The key and the request of an enrolment, which outlast a run in the store.
 extension Enrolment {
-    /// The key that is to be certified: that of an enrolment that did not come to its end, or a new one.
+    /// Returns the key and the request to enrol with: those of an interrupted enrolment, or new ones.
     func pendingEnrolment(
-        after current: KeptKey?, _ content: RequestContent
+        after current: OwnedKey?, _ content: RequestContent
     ) async throws(CertificateProviderError) -> Begun {
         let kept = try await blocking { () throws(CertificateProviderError) in
             try storage.record(named: settings.recordName).flatMap { record throws(CertificateProviderError) in
@@ -14,28 +14,32 @@ extension Enrolment {
             }
         }
         if let kept, let current, kept.key.isSame(as: current) {
-            // It has its certificate already: the last run ended before it could forget it.
+            // The key has its certificate: the last run ended before it could delete the record.
             do throws(CertificateProviderError) { try await end(kept) } catch {
                 environment.logger.warning(
-                    "a key that was replaced is still in its token; destroy it with the token's own tool",
-                    metadata: ["key": "\(kept.replaced?.tokenURI ?? "")", "reason": "\(error)"])
+                    "a replaced key is still in its token; destroy it with the token's own tool",
+                    metadata: ["key": "\(kept.replaced?.reference?.uri ?? "")", "reason": "\(error)"])
             }
         } else if let kept {
             if let key = try await keys.find(kept.key, interaction) {
-                // As it is configured now, which may be why the last one has failed.
+                // Only if it fits the current configuration, which may have been changed because the last run failed.
                 if fits(kept.key, key) { return Begun(pending: try await requested(kept, key, content), key: key) }
             } else {
-                environment.logger.warning("the key of a pending enrolment is gone from its token; another one is made")
+                environment.logger.warning(
+                    "the key of a pending enrolment is no longer in its token; a new key is made")
             }
-            try await keys.discard(kept.key, interaction)
+            try await keys.destroy(kept.key, interaction)
+            // Of an enrolment that ended before its identity was stored. The current key is not it.
+            if let replaced = kept.replaced, current.map(replaced.isSame) != true {
+                try await keys.destroy(replaced, interaction)
+            }
         }
         let type = if let type = settings.keyType { type } else { try content.wishes.keyToMake() ?? .p256 }
         let use: KeyUse = settings.enrolmentProtocol == .scep ? [.signing, .decryption] : .signing
-        let made = Mutex<KeptKey?>(nil)
-        let (records, name) = (storage, settings.recordName)
+        let made = Mutex<OwnedKey?>(nil)
         let key = try await keys.make(type, for: settings.names, use: use, interaction) {
             kept throws(CertificateProviderError) in
-            try records.updateRecord(named: name) { _ in PendingEnrolment(key: kept).encoded }
+            try await keep(PendingEnrolment(key: kept))
             made.withLock { $0 = kept }
         }
         guard let kept = made.withLock({ $0 }) else {
@@ -45,21 +49,21 @@ extension Enrolment {
         return Begun(pending: pending, key: key, new: pending)
     }
 
-    /// What an enrolment goes on with.
+    /// The key and the request of the current run.
     struct Begun {
         let pending: PendingEnrolment
         let key: any IdentityKey
-        /// The same, where this run has made the key.
+        /// The same as `pending` if this run has made the key; else `nil`.
         var new: PendingEnrolment?
     }
 
-    /// Whether a key is of the kind, and lives where, new ones do.
-    private func fits(_ kept: KeptKey, _ key: any IdentityKey) -> Bool {
-        let isAtHome = kept.tokenURI.map { keys.tokens.isConfigured(forKey: $0) } ?? (settings.token == nil)
-        return isAtHome && settings.keyType.map { $0.fits(key.publicKey) } ?? true
+    /// Whether a key has the configured type and is in the configured key store.
+    private func fits(_ kept: OwnedKey, _ key: any IdentityKey) -> Bool {
+        let isInPlace = kept.reference.map(keys.isConfigured) ?? (keys.store.importer != nil)
+        return isInPlace && settings.keyType.map { $0.fits(key.publicKey) } ?? true
     }
 
-    /// With its request, which stays the same from then on.
+    /// Returns the enrolment with its request, which is made and stored once and then stays the same.
     private func requested(
         _ pending: PendingEnrolment, _ key: any IdentityKey, _ content: RequestContent
     ) async throws(CertificateProviderError) -> PendingEnrolment {
@@ -70,6 +74,26 @@ extension Enrolment {
         return pending
     }
 
+    /// Stores the enrolment; `nil` deletes the record.
+    /// Takes in the key that the server has made, and destroys the one that the request was signed with.
+    func taken(
+        _ privateKey: SecretBytes, insteadOf request: PendingEnrolment
+    ) async throws(CertificateProviderError) -> (PendingEnrolment, any IdentityKey) {
+        let made = Mutex<PendingEnrolment?>(nil)
+        let key = try await keys.importKey(privateKey, for: settings.names) { owned throws(CertificateProviderError) in
+            var pending = PendingEnrolment(key: owned)
+            pending.replaced = request.key
+            try await keep(pending)
+            pending.replaced = nil
+            made.withLock { $0 = pending }
+        }
+        guard let pending = made.withLock({ $0 }) else {
+            throw CertificateProviderError(.internal, "A key was taken in and not written down.")
+        }
+        try await keys.destroy(request.key, interaction)
+        return (pending, key)
+    }
+
     func keep(_ pending: PendingEnrolment?) async throws(CertificateProviderError) {
         try await blocking { () throws(CertificateProviderError) in
             try storage.updateRecord(named: settings.recordName) { _ in
@@ -78,13 +102,13 @@ extension Enrolment {
         }
     }
 
-    /// Forgets an enrolment that has come to its end, and the key that the new one replaces.
+    /// Deletes the record of a completed enrolment, and destroys the key that it has replaced.
     func end(_ pending: PendingEnrolment) async throws(CertificateProviderError) {
-        if let replaced = pending.replaced { try await keys.discard(replaced, interaction) }
+        if let replaced = pending.replaced { try await keys.destroy(replaced, interaction) }
         try await keep(nil)
     }
 
-    /// Destroys the key that the stored identity has replaced, if there is one and that is the identity in use.
+    /// Destroys the key that the stored identity has replaced, if `leaf` is the leaf of the stored identity.
     func discardReplaced(by leaf: X509Certificate) async throws(CertificateProviderError) {
         guard try await replacement(by: leaf) != nil else { return }
         let claim = try await blocking { () throws(CertificateProviderError) in
@@ -95,26 +119,26 @@ extension Enrolment {
         if let replacement = try await replacement(by: leaf) { try await end(replacement) }
     }
 
-    /// The enrolment that has made the stored identity, where another one's key is left of it.
+    /// Returns the record of the enrolment that made the stored identity, if a replaced key is still to be destroyed.
     private func replacement(by leaf: X509Certificate) async throws(CertificateProviderError) -> PendingEnrolment? {
         try await blocking { () throws(CertificateProviderError) in
             guard let record = try storage.record(named: settings.recordName),
                 let pending = try PendingEnrolment(record), pending.replaced != nil,
                 let entry = try storage.entry(named: settings.entryName), entry.certificateChain.first == leaf,
-                let current = KeptKey(entry)
+                let current = OwnedKey(entry)
             else { return nil }
             return current.isSame(as: pending.key) ? pending : nil
         }
     }
 
-    /// Forgets a request that has found its end without a certificate, and leaves nothing of it on a token.
+    /// Deletes the record of a failed request, and destroys its key in a token.
     func abandon(_ pending: PendingEnrolment) async {
         do throws(CertificateProviderError) {
-            try await keys.discard(pending.key, interaction)
+            try await keys.destroy(pending.key, interaction)
             try await keep(nil)
         } catch {
             environment.logger.warning(
-                "the key of a refused request is still there; the next enrolment uses it",
+                "the key of a refused request could not be deleted; the next enrolment uses it",
                 metadata: ["reason": "\(error)"])
         }
     }

@@ -1,13 +1,13 @@
 import CertificateProviding
-import CertificateTLSCore
+import CertificateTLS
 import Glibc
 import Logging
 import OAuth
 import ServerTransport
 
-/// How the server is found, and what it knows us by.
+/// Connecting to the server, and authenticating to it.
 extension Enrolment {
-    /// How the server is reached, and which authorities it is known by.
+    /// Returns how the server is reached and authenticated.
     func trust() async throws(CertificateProviderError) -> AuthorityTrust {
         let proxies = try await settings.proxy.choice(environment, interaction)
         let access = try ServerAccess(settings, environment, retryPolicy, through: proxies)
@@ -22,22 +22,23 @@ extension Enrolment {
             || settings.challengeSource != nil
     }
 
-    /// Finds the server, and asks it for its authorities, after it has refused the certificate that is to be renewed.
+    /// Connects without the certificate that is to be renewed, after the server has refused it, and asks for the
+    /// server's authorities.
     ///
     /// - Parameters:
-    ///   - refusal: How the server has refused.
-    ///   - refused: That certificate.
-    ///   - known: What the server knew this host by before.
-    /// - Throws: `refusal` where the secret for a first enrolment is missing.
+    ///   - refusal: The server's refusal.
+    ///   - refused: The refused certificate.
+    ///   - known: The identity to present instead, for a first enrolment.
+    /// - Throws: `refusal` if the secret for a first enrolment is missing.
     func connect(
         after refusal: CertificateProviderError, of refused: X509Certificate, presenting known: Identity?,
         _ trust: AuthorityTrust
     ) async throws(CertificateProviderError) -> (client: any EnrolmentProtocol, authorities: [X509Certificate]) {
         environment.logger.warning(
-            "the server has closed the connection on which the current certificate was shown; enrolling without it",
+            "the server has closed the connection after the current certificate was shown; enrolling without it",
             metadata: ["reason": "\(refusal.message)"])
         do throws(CertificateProviderError) {
-            // Otherwise read only when the request is made.
+            // It is otherwise read only when the request is made.
             _ = try await challenge(isRenewal: false)
             return try await connect(presenting: known, isRenewal: false, trust)
         } catch {
@@ -45,16 +46,16 @@ extension Enrolment {
                 throw known.map { error.naming($0.certificate, isOwn: false) } ?? error
             }
             var refusal = refusal.naming(refused, isOwn: true)
-            refusal.message += " It cannot be renewed without it either: \(error.message)"
+            refusal.message += " An enrolment without it is not possible either: \(error.message)"
             throw refusal
         }
     }
 
-    /// Finds the server, and asks it for its authorities.
+    /// Connects to the server, and asks for its authorities.
     ///
     /// - Parameters:
-    ///   - known: What the server knows this host by.
-    ///   - isRenewal: Whether that is the identity that is to be renewed.
+    ///   - known: The identity to present to the server.
+    ///   - isRenewal: Whether `known` is the identity to be renewed.
     func connect(
         presenting known: Identity?, isRenewal: Bool, _ trust: AuthorityTrust
     ) async throws(CertificateProviderError) -> (client: any EnrolmentProtocol, authorities: [X509Certificate]) {
@@ -65,7 +66,7 @@ extension Enrolment {
         var client = try makeClient(presenting: known, first, credentials, trust)
         do { try await client.connect() } catch {
             guard error.code == .protocolError, let next = try await trust.trustAfterRollover() else { throw error }
-            // The token endpoint may be this server, and is known as it is.
+            // The token endpoint may be on this server, and is then trusted like it.
             let renewed =
                 settings.oauth == nil ? credentials : try await self.credentials(next, access, isRenewal: isRenewal)
             client = try makeClient(presenting: known, next, renewed, trust)
@@ -141,10 +142,10 @@ extension Enrolment {
             from: settings.passwordSource ?? .prompt, "Password of \(user) at \(authority)", isRenewal: isRenewal)
     }
 
-    /// What is known to the server besides a certificate.
+    /// Returns a secret for the server: password, token or challenge.
     ///
-    /// - Returns: `nil` where a renewal has to do without: the current certificate speaks for it, and what was for the
-    ///   first enrolment may be gone. Where it is not, it goes along, since some servers want both.
+    /// - Returns: `nil` for a renewal whose secret is missing: the current certificate authenticates it, and the
+    ///   secret for the first enrolment may be gone. A secret that exists is sent, since some servers want both.
     private func secret(
         from source: SecretSource, _ prompt: String, isRenewal: Bool
     ) async throws(CertificateProviderError) -> SecretBytes? {
@@ -155,7 +156,7 @@ extension Enrolment {
         } catch {
             guard isRenewal, error.isMissingSecret else { throw error }
             environment.logger.warning(
-                "renewing with the current certificate alone", metadata: ["reason": "\(error.message)"])
+                "renewing with the current certificate only", metadata: ["reason": "\(error.message)"])
             return nil
         }
     }
@@ -186,7 +187,7 @@ extension Enrolment {
 }
 
 extension CertificateProviderError {
-    /// Whether a secret is not there, or not without a person. One that is there and unsafe is not missing.
+    /// Whether a secret does not exist, or needs a user to enter it. An unsafe secret is not missing.
     fileprivate var isMissingSecret: Bool {
         [.fileNotFound, .interactionRequired].contains(code) || nativeCode == Int(ENOENT)
     }

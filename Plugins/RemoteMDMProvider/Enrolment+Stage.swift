@@ -1,21 +1,21 @@
 import CertificateProviding
-import CertificateTLSCore
+import CertificateTLS
 
 extension Enrolment {
-    /// How far an enrolment has come: what an error means for its key depends on that.
+    /// The progress of an enrolment. It decides what an error means for the key.
     enum Stage {
-        /// The server has not been asked for a certificate. With the key that was made for that in this run, if one
-        /// was.
+        /// No request was sent. The value is the enrolment whose key this run has made, if it has made one.
         case before(PendingEnrolment?)
-        /// It has been asked, and may have issued.
+        /// The request was sent; the server may have issued.
         case asking(PendingEnrolment, isNew: Bool)
-        /// It has answered.
+        /// The server has answered.
         case answered(PendingEnrolment)
-        /// The answer is good.
+        /// The issued certificate was accepted.
         case done
 
-        /// The request that is at its end with an error: there is no use in asking again with the same key. Others are
-        /// asked for again: their answer may have been lost, or the server may have to decide still.
+        /// Returns the enrolment that an error ends for good, since another request with the same key would fail, too;
+        /// `nil` if the request is to be repeated: the answer may have been lost, or the server may still have to
+        /// decide.
         func abandoned(after error: CertificateProviderError) -> PendingEnrolment? {
             switch self {
             case .before(let new): error.isPassing ? nil : new
@@ -33,9 +33,9 @@ extension CertificateProviderError {
         [.pending, .timedOut, .unavailable, .userCancelled, .tokenNotPresent, .interactionRequired].contains(code)
     }
 
-    /// Where a server has refused a certificate in the TLS handshake, says which one that was.
+    /// Adds to a refusal in the TLS handshake which certificate the server has refused.
     ///
-    /// - Parameter isOwn: Whether the server itself has issued it once.
+    /// - Parameter isOwn: Whether the server itself has issued the certificate.
     func naming(_ shown: X509Certificate, isOwn: Bool) -> Self {
         guard code == .rejected, let number = nativeCode.flatMap(UInt8.init(exactly:)),
             TLSAlert(rawValue: number).refusesCertificate
@@ -43,21 +43,21 @@ extension CertificateProviderError {
         var copy = self
         copy.message +=
             isOwn
-            ? " It was shown the one that is to be renewed, '\(shown.subject)'; where the server has another authority by "
-                + "now, delete the identity and enrol anew."
-            : " It was shown that of 'client-certificate', '\(shown.subject)'; see whether the server knows its authority, "
-                + "and whether the certificates in between are in the file."
+            ? " The refused certificate is the one to be renewed, '\(shown.subject)'. If the server has changed its "
+                + "CA, delete the identity and enrol again."
+            : " The refused certificate is that of 'client-certificate', '\(shown.subject)'. Check that the server "
+                + "trusts its CA, and that the file contains the intermediate certificates."
         return copy
     }
 
-    /// Whether the server does not want the request, or not from us.
+    /// Whether the server refuses the request, or this client.
     fileprivate var isRefusal: Bool { [.rejected, .configurationInvalid, .unsupportedAlgorithm].contains(code) }
 
     private static let failInfos = 0...20
     private static let clientErrors = 400...499
 
-    /// Whether the server has looked at the request itself and refused it: SCEP's failInfo, or a status of HTTP that
-    /// says nothing about us, the place or the moment.
+    /// Whether the server has processed the request and refused it: a failInfo of SCEP, or an HTTP status that does not
+    /// mean the client's credentials, the URL or the load.
     fileprivate var isFinalRefusal: Bool {
         guard code == .rejected, let number = nativeCode else { return false }
         // Other numbers are those of TLS, which refuses a certificate, and of tokens.
@@ -67,7 +67,7 @@ extension CertificateProviderError {
 }
 
 extension KeyType {
-    /// Whether a public key is of this kind.
+    /// Whether a public key has this type.
     func fits(_ key: PublicKeyInfo) -> Bool {
         switch self {
         case .p256: key.curve == "P-256"

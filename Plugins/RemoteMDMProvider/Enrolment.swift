@@ -3,21 +3,21 @@ import FoundationEssentials
 import Logging
 import ServerTransport
 
-/// One run of an enrolment: from the key to the sealed identity, or from where the last run has ended.
+/// One run of an enrolment, from the key to the sealed identity. It resumes an interrupted run.
 ///
-/// The key rests in the store before the server hears of it, so that a process that is killed at any point goes on with
-/// the same key. The identity that there is stays until the new one has signed a probe.
+/// The key is in the store before the server gets a request, so that a process that is killed at any point resumes with
+/// the same key. The existing identity stays until the new one has signed a probe.
 struct Enrolment {
     let settings: EnrolmentSettings
     let environment: ProviderEnvironment
     let interaction: any UserInteraction
     let storage: any IdentityStorage
-    let keys: IdentityKeys
+    let keys: EnrolmentKeys
     let retryPolicy: RetryPolicy
     let secretsInHand = SecretsInHand()
 
     init(
-        _ settings: EnrolmentSettings, _ keys: IdentityKeys, _ environment: ProviderEnvironment,
+        _ settings: EnrolmentSettings, _ keys: EnrolmentKeys, _ environment: ProviderEnvironment,
         _ interaction: any UserInteraction, _ retryPolicy: RetryPolicy
     ) {
         self.settings = settings
@@ -35,7 +35,8 @@ struct Enrolment {
             })
         else {
             throw CertificateProviderError(
-                .operationNotAllowed, "Another process is enrolling with \(settings.server.authority); wait for it.")
+                .operationNotAllowed,
+                "Another process is enrolling with \(settings.server.authority); wait until it has finished.")
         }
         defer { claim.isUnsettled = false }
         let current = try await currentIdentity()
@@ -83,14 +84,14 @@ struct Enrolment {
                 case .issued(let issued): certificates = issued
                 case .generated(let made):
                     certificates = made.certificates
-                    key = try SoftwareKey(pkcs8: made.privateKey, location: .store)
-                    if let type = settings.keyType, !type.fits(key.publicKey) {
+                    let generated = try SoftwareKey(pkcs8: made.privateKey, location: .store)
+                    if let type = settings.keyType, !type.fits(generated.publicKey) {
                         throw CertificateProviderError(
                             .protocolError,
-                            "The server has made a key of kind \(key.publicKey.displayName), and 'key-type' is \(type); have it "
-                                + "make such keys, or configure its kind.")
+                            "The server has made a key of type \(generated.publicKey.displayName), but 'key-type' is "
+                                + "\(type); configure the server to make such keys, or change 'key-type'.")
                     }
-                    pending = PendingEnrolment(key: .sealed(made.privateKey))
+                    (pending, key) = try await taken(made.privateKey, insteadOf: pending)
                     request = EnrolmentRequest(
                         names: settings.names, content: content, csr: request.csr, key: key, current: renewed,
                         isPending: false)
@@ -105,7 +106,7 @@ struct Enrolment {
                 let issued = try await IssuedCertificate(
                     certificates, for: request, from: authorities, through: trust.anchors, at: environment.now())
                 stage = .done
-                return try await store(issued, key, pending, replacing: current?.key)
+                return try await store(issued, key, pending, replacing: current)
             }
         } catch {
             if let pending = stage.abandoned(after: error) { await abandon(pending) }
@@ -113,29 +114,32 @@ struct Enrolment {
         }
     }
 
-    /// The identity that there is. Its key in a token may be gone, and then it cannot be renewed, only replaced.
-    private func currentIdentity() async throws(CertificateProviderError) -> (key: KeptKey, identity: Identity?)? {
+    /// Returns the stored identity. If its key is no longer in the token, the identity is `nil`: it can be replaced,
+    /// but not renewed.
+    private func currentIdentity() async throws(CertificateProviderError) -> (key: OwnedKey, identity: Identity?)? {
         let entry = try await blocking { () throws(CertificateProviderError) in
             try storage.entry(named: settings.entryName)
         }
-        guard let entry, let kept = KeptKey(entry) else { return nil }
+        guard let entry, let kept = OwnedKey(entry) else { return nil }
         do throws(CertificateProviderError) {
             if let key = try await keys.find(kept, interaction) {
                 return (kept, try RemoteMDMProvider.identity(entry, key))
             }
-            environment.logger.warning("the key of the current identity is gone from its token")
+            environment.logger.warning("the key of the current identity is no longer in its token")
         } catch {
-            // A token that is wanted no more, and may be lost, is not waited for.
-            if let uri = kept.tokenURI, keys.tokens.isConfigured(forKey: uri) { throw error }
+            // A token that is no longer configured may be lost, and is not waited for.
+            if let key = kept.reference, keys.isConfigured(key) { throw error }
             environment.logger.warning(
                 "the token with the current identity's key cannot be used", metadata: ["reason": "\(error)"])
         }
         return (kept, nil)
     }
 
-    /// What the server knows this host by as long as it has issued nothing itself.
+    /// Returns the identity of `client-certificate`, which authenticates the first enrolment; `nil` if none is
+    /// configured.
     ///
-    /// - Parameter isRenewal: Whether it may be gone by now.
+    /// - Parameter isRenewal: Whether the certificate may be gone by now: a failure is then logged, and the result is
+    ///   `nil`.
     private func clientIdentity(isRenewal: Bool) async throws(CertificateProviderError) -> Identity? {
         guard let certificate = settings.clientCertificate else { return nil }
         do throws(CertificateProviderError) {
@@ -148,8 +152,8 @@ struct Enrolment {
         }
     }
 
-    /// Those of the certificate that is renewed, as servers demand (RFC 7030, section 4.2.2), as long as it has what is
-    /// configured.
+    /// Returns the names for the request: those of the certificate to be renewed, as servers demand (RFC 7030, section
+    /// 4.2.2), if it has the configured names; else the configured names.
     private func names(renewing current: Identity?) -> CertificateRequest.Names {
         guard let leaf = current?.certificate, IssuedCertificate.has(leaf, settings.names),
             let names = try? CertificateRequest.Names(of: leaf)
@@ -157,7 +161,10 @@ struct Enrolment {
         return names
     }
 
-    /// - Parameter told: What the server has said, if anything.
+    /// Waits before the server is asked again about a pending request.
+    ///
+    /// - Parameter told: The delay that the server has asked for, if any.
+    /// - Throws: `pending` if the delay exceeds the timeout; `userCancelled`.
     private func wait(
         _ delay: Duration, told: Duration?, until end: ContinuousClock.Instant
     ) async throws(CertificateProviderError) {
@@ -165,8 +172,8 @@ struct Enrolment {
             let date = told.map { "after \((environment.now() + Double($0.components.seconds)).formatted(.iso8601))" }
             throw CertificateProviderError(
                 .pending,
-                "\(settings.server.authority) has not decided on the request yet; ask again "
-                    + "\(date ?? "later"). The key is kept.",
+                "\(settings.server.authority) has not decided on the request yet; ask again \(date ?? "later"). The "
+                    + "next attempt uses the same key.",
                 retryAfter: told)
         }
         let next = retryPolicy.now() + max(delay, .seconds(1))
@@ -178,17 +185,19 @@ struct Enrolment {
             interaction.report("", remaining: .zero)
         } catch {
             interaction.report("", remaining: .zero)
-            throw CertificateProviderError(.userCancelled, "The enrolment was cancelled. Its key is kept.")
+            throw CertificateProviderError(
+                .userCancelled, "The enrolment was cancelled. The next attempt uses the same key.")
         }
     }
 
     private func store(
-        _ issued: IssuedCertificate, _ key: any IdentityKey, _ pending: PendingEnrolment, replacing old: KeptKey?
+        _ issued: IssuedCertificate, _ key: any IdentityKey, _ pending: PendingEnrolment,
+        replacing old: (key: OwnedKey, identity: Identity?)?
     ) async throws(CertificateProviderError) -> Identity {
         var pending = pending
         let source = settings.server.origin + settings.server.path
         let identity = try await keys.storeChain(pending.key, key, with: issued.chain, source: source, interaction)
-        if let old, old.tokenURI != nil, !old.isSame(as: pending.key) {
+        if let old = old?.key, old.reference != nil, !old.isSame(as: pending.key) {
             pending.replaced = old
             try await keep(pending)
         }
@@ -199,12 +208,12 @@ struct Enrolment {
         environment.logger.debug("identity enrolled", metadata: ["subject": "\(identity.certificate.subject)"])
         do throws(CertificateProviderError) {
             try await keys.removeOthers(than: identity, pending.key, interaction)
-            // With what is replaced connections are made until the new identity is in use.
-            if pending.replaced == nil { try await keep(nil) }
+            // The replaced key is used for connections until the new identity is in use, unless those have it in memory.
+            if pending.replaced == nil || old?.identity?.key.exporter != nil { try await end(pending) }
         } catch {
             // The new identity is there; the record says what is left to do.
             environment.logger.warning(
-                "what the new identity replaces could not be cleared away; the next enrolment tries again",
+                "the replaced key and certificates could not be removed; the next enrolment tries again",
                 metadata: ["reason": "\(error)"])
         }
         return identity

@@ -1,48 +1,49 @@
 import CertificateProviding
 
-/// A protocol by which a server issues certificates.
+/// An enrolment protocol: EST or SCEP.
 protocol EnrolmentProtocol: Sendable {
-    /// Makes the connection that all goes over, where the server is known by that.
+    /// Opens the connection for all requests, if the protocol authenticates the server by its connection.
     ///
-    /// - Throws: `protocolError` where the server is not trusted.
+    /// - Throws: `protocolError` if the server is not trusted.
     func connect() async throws(CertificateProviderError)
 
-    /// Asks the server for its certificates. Nothing that is secret has been sent by then.
+    /// Returns the server's CA certificates. No secret has been sent up to then.
     func authorities() async throws(CertificateProviderError) -> [X509Certificate]
 
-    /// Returns those of a server's authorities that it is to be known by from now on; `nil` where nothing new is known.
+    /// Returns the authorities that authenticate the server from now on; `nil` to leave them unchanged.
     func lastingAuthorities(
         among authorities: [X509Certificate]
     ) async throws(CertificateProviderError) -> [X509Certificate]?
 
-    /// What the server wants in requests, and what kind of key.
+    /// Returns the CSR attributes that the server wants, and the key type.
     func attributes() async throws(CertificateProviderError) -> CSRAttributes
 
-    /// Asks for a certificate, or asks again for one that is pending.
+    /// Requests a certificate, or asks again for a pending one.
     func enrol(_ request: EnrolmentRequest) async throws(CertificateProviderError) -> EnrolmentAnswer
 }
 
-/// What a certificate is wanted for.
+/// The input of a request for a certificate.
 struct EnrolmentRequest: Sendable {
-    /// What it must have.
+    /// The names that the certificate must have.
     let names: CertificateRequest.Names
-    /// What it is asked for with.
+    /// The content of the certificate request.
     let content: RequestContent
-    /// A request with that content and key and nothing else, DER: the same whenever it is sent.
+    /// A certificate request with that content and key and nothing else, DER: the same in every attempt.
     let csr: [UInt8]
-    /// The key that the certificate is wanted for.
+    /// The key to be certified.
     let key: any IdentityKey
-    /// The identity that is to be renewed.
+    /// The identity to be renewed; `nil` for a first enrolment.
     let current: Identity?
-    /// Whether the server has this request already, and has not decided yet.
+    /// Whether the server has this request and has not decided yet.
     let isPending: Bool
 }
 
+/// The server's answer to a request for a certificate.
 enum EnrolmentAnswer: Sendable {
-    /// The certificates as the server sends them, in whatever order.
+    /// The certificates as the server sends them, in any order.
     case issued([X509Certificate])
     /// Certificates for a key that the server has made itself.
     case generated(ServerGeneratedKey)
-    /// When to ask again, where the server says so.
+    /// The server has not decided. It may name the delay before the next request.
     case pending(retryAfter: Duration?)
 }

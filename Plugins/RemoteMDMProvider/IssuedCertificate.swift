@@ -2,7 +2,7 @@ import CertificateProviding
 import FoundationEssentials
 import X509
 
-/// What a server has issued, once it is known to be what was asked for.
+/// An issued chain that was checked against the request.
 struct IssuedCertificate: Sendable {
     /// Leaf first, without a root.
     let chain: [X509Certificate]
@@ -12,11 +12,11 @@ struct IssuedCertificate: Sendable {
 
     /// - Parameters:
     ///   - certificates: The server's answer, in any order.
-    ///   - authorities: Whom the server, over a connection on which it was known, has named as its certificate
-    ///     authorities.
-    ///   - intermediates: What may lie between, beside what the answer holds: some servers name their root only.
-    /// - Throws: `protocolError`, saying what is wrong; `unsupportedAlgorithm` for a key or signature that is not known
-    ///   here; `userCancelled`. The identity that there is stays.
+    ///   - authorities: The CA certificates that the server has sent over an authenticated connection.
+    ///   - intermediates: Further certificates for the chain, besides those in the answer: some servers send only
+    ///     their root.
+    /// - Throws: `protocolError` with the reason; `unsupportedAlgorithm` for an unknown key or signature algorithm;
+    ///   `userCancelled`. The existing identity stays.
     init(
         _ certificates: [X509Certificate], for request: EnrolmentRequest, from authorities: [X509Certificate],
         through intermediates: [X509Certificate] = [], at now: Date
@@ -24,26 +24,28 @@ struct IssuedCertificate: Sendable {
         if let current = request.current?.certificate, certificates.contains(current),
             !certificates.contains(where: { $0 != current && $0.publicKey.isSameKey(as: request.key.publicKey) })
         {
-            throw Self.refusal("it is the one that was to be renewed")
+            throw Self.refusal("it is the certificate that was to be renewed")
         }
         // Some servers send it twice.
         let own = Set(certificates.filter { $0.publicKey.isSameKey(as: request.key.publicKey) })
-        guard let leaf = own.first else { throw Self.refusal("it is for another key than the one that was sent") }
+        guard let leaf = own.first else { throw Self.refusal("it is for another key than that of the request") }
         guard own.count == 1 else {
-            throw Self.refusal("there are \(own.count) for the key, and which is meant is not said")
+            throw Self.refusal("the answer contains \(own.count) certificates for the key, but one is expected")
         }
         try Self.check(leaf, for: request.names)
         guard leaf.notValidAfter > now else {
-            throw Self.refusal("it has expired on \(leaf.notValidAfter.formatted(.iso8601))")
+            throw Self.refusal("it expired on \(leaf.notValidAfter.formatted(.iso8601))")
         }
         guard leaf.notValidBefore <= now + Self.skew else {
             throw Self.refusal(
-                "it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); is this host's clock right?")
+                "it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); check this host's clock")
         }
-        guard leaf.permitsClientAuthentication else { throw Self.refusal("it is not for clients") }
-        guard !leaf.isAuthority else { throw Self.refusal("it is one of an authority, which was not asked for") }
+        guard leaf.permitsClientAuthentication else {
+            throw Self.refusal("it does not permit TLS client authentication")
+        }
+        guard !leaf.isAuthority else { throw Self.refusal("it is a CA certificate, which was not requested") }
         guard try leaf.certificate().signatureAlgorithm != .sha1WithRSAEncryption else {
-            throw Self.refusal("it is signed with SHA-1, which anybody with some money can forge")
+            throw Self.refusal("it is signed with SHA-1, which can be forged; configure the server for SHA-256")
         }
         let others = certificates.filter { $0 != leaf } + authorities + intermediates
         let date = max(now, leaf.notValidBefore)
@@ -51,13 +53,13 @@ struct IssuedCertificate: Sendable {
             of: leaf, among: others, trusting: authorities, at: date)
         guard let path = validation.path else {
             throw Self.refusal(
-                validation.obstacle ?? "'\(leaf.issuer)', who has issued it, is not among the server's authorities")
+                validation.obstacle ?? "its issuer '\(leaf.issuer)' is not among the server's authorities")
         }
         chain = try await Self.withoutRoot(path, among: others, at: date)
     }
 
-    /// The server's authorities are trusted, and where a path ends with one of them need not be its root: those who only
-    /// know the root need what is between.
+    /// Completes a path up to its root, and leaves the root out. All of the server's authorities are trusted, so the
+    /// path may end below the root; peers that know only the root need the certificates in between.
     private static func withoutRoot(
         _ path: [X509Certificate], among others: [X509Certificate], at date: Date
     ) async throws(CertificateProviderError) -> [X509Certificate] {
@@ -74,19 +76,21 @@ struct IssuedCertificate: Sendable {
     /// Longer than any hierarchy in use.
     private static let maximumLength = 16
 
-    /// Whether a certificate has the names that are configured.
+    /// Whether a certificate has the configured names.
     static func has(_ leaf: X509Certificate, _ names: CertificateRequest.Names) -> Bool {
         (try? check(leaf, for: names)) != nil
     }
 
-    /// Whether it says what was asked for. More alternative names are no harm: some servers add their own.
+    /// Checks that a certificate has the requested names. More alternative names are accepted: some servers add their
+    /// own.
     private static func check(
         _ leaf: X509Certificate, for names: CertificateRequest.Names
     ) throws(CertificateProviderError) {
         let wanted = names.subjectText
         guard wanted.isEmpty || leaf.subject.lowercased() == wanted.lowercased() else {
             throw refusal(
-                "it is for '\(leaf.subject)', and '\(wanted)' was asked for; where that is right, set 'subject' to it")
+                "its subject is '\(leaf.subject)', but '\(wanted)' was requested; if the server is right, set "
+                    + "'subject' to its subject")
         }
         let known = Set(leaf.subjectAlternativeNames.map { $0.lowercased() })
         if let missing = names.alternativeNames.first(where: { !known.contains($0.lowercased()) }) {

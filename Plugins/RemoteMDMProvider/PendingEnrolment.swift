@@ -1,27 +1,27 @@
 import CertificateProviding
 
-/// A key that a certificate was or is about to be asked for, as it rests in the identity store until there is one:
+/// A key and its request, as stored until the certificate is issued:
 ///
 ///     offset  size
 ///     0       1     format version, 2
-///     1       1     whether the server has said that it has not decided yet
-///     2       …     six fields, each with its size in 4 octets, big-endian, before it:
-///                   key, PKCS#8; request, PKCS#10; of a key in a token its URI and its public key, DER;
-///                   of the key in a token that it replaces the same two
+///     1       1     whether the server has the request and has not decided yet
+///     2       …     six fields, each after its size in 4 octets, big-endian:
+///                   private key, PKCS#8; request, PKCS#10; URI and public key, DER, of a key in a token;
+///                   URI and public key, DER, of the key in a token that it replaces
 ///
-/// What there is not, is empty. A record without octets is none.
+/// A missing field is empty. An empty record means that no enrolment is pending.
 struct PendingEnrolment: Sendable {
-    let key: KeptKey
+    let key: OwnedKey
     /// DER; empty until it is made.
     var csr: [UInt8] = []
     var isUndecided = false
-    /// The key in a token that is to be destroyed once the stored identity is that of ``key``.
-    var replaced: KeptKey?
+    /// The key in a token that is to be destroyed as soon as the stored identity has ``key``.
+    var replaced: OwnedKey?
 
     private static let format: UInt8 = 2
     private static let fieldCount = 6
 
-    init(key: KeptKey) { self.key = key }
+    init(key: OwnedKey) { self.key = key }
 
     /// - Returns: `nil` for an empty record.
     /// - Throws: `storeReadFailed`.
@@ -32,8 +32,8 @@ struct PendingEnrolment: Sendable {
         else {
             throw CertificateProviderError(
                 .storeReadFailed,
-                "A pending enrolment in the store is damaged, or was written by a newer certprov; delete the identity to "
-                    + "give it up.")
+                "The record of a pending enrolment in the store is damaged, or was written by a newer certprov; "
+                    + "delete the identity to discard it.")
         }
         self.key = key
         self.isUndecided = isUndecided
@@ -45,7 +45,7 @@ struct PendingEnrolment: Sendable {
         var fields = [SecretBytes(copying: []), SecretBytes(copying: csr)]
         switch key {
         case .sealed(let privateKey): fields = [privateKey, SecretBytes(copying: csr)] + Self.fields(of: nil)
-        case .token: fields += Self.fields(of: key)
+        case .stored: fields += Self.fields(of: key)
         }
         fields += Self.fields(of: replaced)
         let size = fields.reduce(2) { $0 + 4 + $1.count }
@@ -68,19 +68,20 @@ struct PendingEnrolment: Sendable {
     }
 
     /// The URI and the public key of a key in a token.
-    private static func fields(of key: KeptKey?) -> [SecretBytes] {
-        guard case .token(let uri, let publicKey) = key else { return [[], []].map { SecretBytes(copying: $0) } }
-        return [SecretBytes(copying: Array(uri.utf8)), SecretBytes(copying: publicKey.derRepresentation)]
+    private static func fields(of key: OwnedKey?) -> [SecretBytes] {
+        guard let key = key?.reference else { return [[], []].map { SecretBytes(copying: $0) } }
+        return [SecretBytes(copying: Array(key.uri.utf8)), SecretBytes(copying: key.publicKey.derRepresentation)]
     }
 
     private static func key(
         _ privateKey: SecretBytes, _ uri: SecretBytes, _ publicKey: SecretBytes
-    ) throws(CertificateProviderError) -> KeptKey? {
+    ) throws(CertificateProviderError) -> OwnedKey? {
         if !privateKey.isEmpty { return .sealed(privateKey) }
         guard !uri.isEmpty else { return nil }
-        return .token(
-            uri: String(decoding: uri.bytes, as: UTF8.self),
-            publicKey: try PublicKeyInfo(derRepresentation: publicKey.bytes))
+        return .stored(
+            KeyReference(
+                publicKey: try PublicKeyInfo(derRepresentation: publicKey.bytes),
+                uri: String(decoding: uri.bytes, as: UTF8.self)))
     }
 
     private static func fields(of record: SecretBytes) -> (isUndecided: Bool, [SecretBytes])? {
@@ -102,6 +103,6 @@ struct PendingEnrolment: Sendable {
 }
 
 extension SecretBytes {
-    /// For what is no secret.
+    /// The bytes, for content that is not secret.
     fileprivate var bytes: [UInt8] { withUnsafeBytes { Array($0) } }
 }

@@ -1,93 +1,114 @@
 public import CertificateProviding
-import CertificateTLSCore
+import CertificateTLS
 import FoundationEssentials
 import Logging
-import RemoteMDMParameters
 import ServerTransport
-import Synchronization
 
-/// An identity that a device-management server issues.
+/// A provider of identities that a device-management server issues, over EST (RFC 7030) or SCEP (RFC 8894).
 ///
-/// ``getCertificate(_:)`` makes a key, asks the server for a certificate, verifies what comes back and seals both into
-/// the identity store. Where there is an identity already, it is renewed with a new key, and stays until the new one
-/// has worked.
+/// ``getCertificate(_:)`` makes a key, requests a certificate, verifies the answer and seals both into the identity
+/// store. An existing identity is renewed with a new key, and stays until the new identity has signed a probe.
 public final class RemoteMDMProvider: CertificateProvider {
-    public static let id = RemoteMDMParameters.id
-    public static let descriptor = RemoteMDMParameters.descriptor { RemoteMDMProvider(environment: $0) }
+    /// The provider's identifier, `mdm`.
+    public static let id = ProviderID("mdm")
+    /// The entry of the provider for a ``ProviderRegistry``.
+    public static let descriptor = ProviderDescriptor(
+        id: id, displayName: "Device management",
+        summary: "Requests an identity from a server, over EST (RFC 7030) or SCEP (RFC 8894).",
+        parameters: EnrolmentParameter.all
+    ) { environment, parameters throws(CertificateProviderError) in
+        try RemoteMDMProvider(environment, parameters)
+    }
     public var id: ProviderID { Self.id }
 
     let environment: ProviderEnvironment
     let retryPolicy: RetryPolicy
-    private let state = Mutex<(EnrolmentSettings, IdentityKeys)?>(nil)
+    let settings: EnrolmentSettings
+    let keys: EnrolmentKeys
 
-    public convenience init(environment: ProviderEnvironment) {
-        self.init(environment: environment, retryPolicy: RetryPolicy())
+    /// Creates a provider. Neither the server nor a token is contacted.
+    ///
+    /// - Throws: `unsupportedParameter` and `configurationInvalid`, which name the parameter; `unsupportedAlgorithm`
+    ///   for a key that the protocol cannot use.
+    public convenience init(
+        environment: ProviderEnvironment, parameters: ProviderParameters
+    ) throws(CertificateProviderError) {
+        try self.init(environment: environment, parameters: parameters, retryPolicy: RetryPolicy())
     }
 
-    init(environment: ProviderEnvironment, retryPolicy: RetryPolicy) {
+    convenience init(
+        environment: ProviderEnvironment, parameters: ProviderParameters, retryPolicy: RetryPolicy
+    ) throws(CertificateProviderError) {
+        try self.init(environment, try Self.descriptor.check(parameters, environment), retryPolicy)
+    }
+
+    private init(
+        _ environment: ProviderEnvironment, _ parameters: Parameters, _ retryPolicy: RetryPolicy = RetryPolicy()
+    ) throws(CertificateProviderError) {
         self.environment = environment
         self.retryPolicy = retryPolicy
+        do throws(CertificateProviderError) { settings = try EnrolmentSettings(parameters) } catch {
+            throw error.attributed(to: Self.id)
+        }
+        keys = EnrolmentKeys(parameters, environment)
     }
 
-    public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
-        try parameters.refuseUnknown(knowing: RemoteMDMParameters.documented, provider: id)
-        let settings = try EnrolmentSettings(parameters, provider: id)
-        let tokens = TokenHome(settings.token, environment.makeProvider)
-        let keys = IdentityKeys(tokens: tokens, executor: environment.executor)
-        state.withLock { $0 = (settings, keys) }
-    }
-
-    /// Enrols, or resumes an enrolment that was begun, with the same key. Waits for the server for at most `timeout`,
-    /// over all connections and requests together, and as long again for a decision that it has not made. What a person
-    /// takes for an answer, and a token for a key, comes on top.
+    /// Enrols, or resumes an interrupted enrolment with the same key.
     ///
-    /// - Throws: `pending` where the server has not decided: ask again later. `rejected` where it refuses,
-    ///   `unavailable` where it does not answer, `timedOut` where it does not in time, `protocolError` where what it
-    ///   answers must not be used, `operationNotAllowed` while another process is enrolling.
+    /// Waits for the server for at most `timeout`, over all connections and requests together, and as long again while
+    /// the request is pending. The time that the user takes for an answer, and a token for making a key, is not
+    /// counted.
+    ///
+    /// - Throws: `pending` if the server has not decided: ask again later. `rejected` if it refuses, `unavailable` if
+    ///   it does not answer, `timedOut` if it does not answer in time, `protocolError` if its answer is invalid or not
+    ///   trusted, `operationNotAllowed` while another process is enrolling.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
-            let (settings, keys) = try configured()
             return try await Enrolment(settings, keys, environment, interaction, retryPolicy).run()
         } catch {
             throw error.attributed(to: id)
         }
     }
 
-    /// Returns the identity in the store. Where its key is in a token, blocks for that, and throws what looking for it
-    /// meets; `interactionRequired` where somebody would have to be asked for the PIN.
+    /// Returns the identity in the store; `nil` if there is none. Blocks on the token if the key is in one.
+    ///
+    /// - Throws: The errors of the store and of the token; `interactionRequired` if the user would have to be asked
+    ///   for the PIN.
     public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
         do throws(CertificateProviderError) {
-            let (settings, keys) = try configured()
             guard let entry = try environment.storage.entry(named: settings.entryName) else { return nil }
-            guard let kept = KeptKey(entry) else {
+            guard let kept = OwnedKey(entry) else {
                 throw CertificateProviderError(
                     .storeReadFailed, "The stored identity has no key; delete it and fetch it anew.")
             }
-            return try Self.identity(entry, try keys.keyAtHand(kept))
+            return try Self.identity(entry, try keys.storedKey(kept))
         } catch {
             throw error.attributed(to: id)
         }
     }
 
-    /// Forgets certificate and key, a request that is pending, and the authorities that were confirmed or learnt; keys
-    /// in a token are destroyed first, for which nobody is asked for a PIN. Revokes nothing: the server is not told.
+    /// Deletes the certificate and the key, a pending request, and the authorities that were confirmed or learnt. Keys
+    /// in a token are destroyed first, without asking for a PIN. The certificate is not revoked: the server is not
+    /// contacted.
+    ///
+    /// - Throws: `operationNotAllowed` while another process is enrolling; the errors of the store and of the token.
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
-            let (settings, keys) = try configured()
             guard let claim = try environment.storage.leaseRecord(named: settings.recordName) else {
                 throw CertificateProviderError(
-                    .operationNotAllowed, "A process is enrolling with \(settings.server.authority); wait for it.")
+                    .operationNotAllowed,
+                    "Another process is enrolling with \(settings.server.authority); wait until it has finished.")
             }
             defer { claim.isUnsettled = false }
-            for uri in try keysInTokens() {
+            for key in ownedKeys() {
                 do throws(CertificateProviderError) {
-                    try keys.tokens.destroyer(ofKey: uri).deleteStoredCertificate()
+                    try keys.store(of: key).destroyStored(key)
                 } catch {
-                    // A token that is configured no more may be lost, and must not keep what is here for ever.
-                    if keys.tokens.isConfigured(forKey: uri) { throw error }
+                    // A token that is no longer configured may be lost, and must not block the deletion for ever.
+                    if keys.isConfigured(key) { throw error }
                     environment.logger.warning(
-                        "a key is left in a token that cannot be used",
-                        metadata: ["key": "\(uri)", "reason": "\(error)"])
+                        "a key is left in a key store that cannot be used",
+                        metadata: ["key": "\(key.uri)", "reason": "\(error)"])
                 }
             }
             try environment.storage.updateRecord(named: settings.recordName) { _ in SecretBytes(copying: []) }
@@ -98,34 +119,23 @@ public final class RemoteMDMProvider: CertificateProvider {
         }
     }
 
-    /// Closes what is open of the tokens that its keys are in.
-    public func shutdown() async { await state.withLock { $0 }?.1.tokens.shutdown() }
+    /// Logs out of the tokens that hold the keys, and closes their sessions.
+    public func shutdown() async { await keys.shutdown() }
 
-    /// The URIs of the keys in tokens that this host remembers.
-    private func keysInTokens() throws(CertificateProviderError) -> [String] {
-        let (settings, _) = try configured()
-        var keys: [KeptKey?] = []
-        // What cannot be read names no key, and is to be deleted all the same.
-        if let entry = try? environment.storage.entry(named: settings.entryName) { keys.append(KeptKey(entry)) }
+    /// Returns the keys in key stores that this host has written down.
+    private func ownedKeys() -> [KeyReference] {
+        var keys: [OwnedKey?] = []
+        // An entry or record that cannot be read names no key, and is deleted all the same.
+        if let entry = try? environment.storage.entry(named: settings.entryName) { keys.append(OwnedKey(entry)) }
         if let record = try? environment.storage.record(named: settings.recordName),
             let pending = try? PendingEnrolment(record)
         {
             keys += [pending.key, pending.replaced]
         }
-        var uris: [String] = []
-        for uri in keys.compactMap({ $0?.tokenURI }) where !uris.contains(uri) { uris.append(uri) }
-        return uris
-    }
-
-    func settings() throws(CertificateProviderError) -> EnrolmentSettings { try configured().0 }
-
-    private func configured() throws(CertificateProviderError) -> (EnrolmentSettings, IdentityKeys) {
-        guard let configured = state.withLock({ $0 }) else {
-            throw CertificateProviderError(
-                .configurationInvalid, "The provider '\(id)' has no parameters yet; set 'protocol' and 'url'.",
-                provider: id)
-        }
-        return configured
+        var references: [KeyReference] = []
+        for key in keys.compactMap({ $0?.reference })
+        where !references.contains(where: { $0.publicKey.isSameKey(as: key.publicKey) }) { references.append(key) }
+        return references
     }
 
     static func identity(
@@ -144,13 +154,12 @@ extension EnrolmentSettings {
 extension RemoteMDMProvider: DeletionAnnouncing {
     public var deletions: (any DeletionAnnouncing)? { self }
 
-    /// Returns what a deletion will destroy in tokens.
+    /// Returns a sentence for each object that ``deleteStoredCertificate()`` destroys in a token.
     public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
         do throws(CertificateProviderError) {
             var sentences: [String] = []
-            for uri in try keysInTokens() {
-                let home = try configured().1.tokens.destroyer(ofKey: uri)
-                sentences += try await home.deletions?.announcedDeletions() ?? []
+            for key in ownedKeys() {
+                sentences += try await keys.store(of: key).announceDestruction(of: key)
             }
             return sentences
         } catch {
@@ -167,7 +176,6 @@ extension RemoteMDMProvider: ReplacedIdentityDiscarding {
         by identity: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
-            let (settings, keys) = try configured()
             try await Enrolment(settings, keys, environment, interaction, retryPolicy).discardReplaced(
                 by: identity.certificate)
         } catch {

@@ -2,13 +2,15 @@ import CertificateProviding
 import SwiftASN1
 import X509
 
-/// What a request for a certificate says.
+/// The content of a certificate request.
 struct RequestContent: Sendable {
     let names: CertificateRequest.Names
-    /// What the server wants to see in it.
+    /// The CSR attributes that the server wants.
     var wishes = CSRAttributes()
 
-    /// - Parameter attributes: What else it says: a challenge password.
+    /// Returns the request, signed with `key`.
+    ///
+    /// - Parameter attributes: Further attributes, such as a challenge password.
     /// - Returns: DER.
     func signed(
         with key: any IdentityKey, attributes: [CertificateSigningRequest.Attribute] = []
@@ -19,10 +21,10 @@ struct RequestContent: Sendable {
         ).derRepresentation
     }
 
-    /// The extension as the request has it; `nil` for one that there is nothing to say for.
+    /// Returns the extension for the request; `nil` if there is no value for it.
     ///
-    /// What the server gives a whole value for is asked for with that; a template, or the mere name of an extension, is
-    /// filled in here (RFC 9908).
+    /// A complete value of the server is used as it is. A template, or the mere name of an extension, is filled in here
+    /// (RFC 9908).
     private static func filled(
         _ wish: CSRAttributes.ExtensionWish, _ names: CertificateRequest.Names, for key: PublicKeyInfo
     ) -> Certificate.Extension? {
@@ -31,7 +33,7 @@ struct RequestContent: Sendable {
         }
         switch wish.type {
         case .X509ExtensionID.subjectAlternativeName:
-            // Who it is for is said here, where it is said at all.
+            // Configured names take precedence over those of the server.
             guard names.alternativeNames.isEmpty, let given, let wanted = try? SubjectAlternativeNames(given),
                 !wanted.isEmpty, wanted.allSatisfy(\.isWhole)
             else { return nil }
@@ -49,7 +51,7 @@ struct RequestContent: Sendable {
 }
 
 extension GeneralName {
-    /// Whether there is anything in it: templates have empty names.
+    /// Whether the name is not empty. Templates contain empty names.
     fileprivate var isWhole: Bool {
         switch self {
         case .dnsName(let text), .rfc822Name(let text), .uniformResourceIdentifier(let text): !text.isEmpty

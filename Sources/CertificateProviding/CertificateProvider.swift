@@ -1,7 +1,7 @@
 /// A source of a client identity: a PKCS#12 file, a hardware token, a device-management server or a plugin.
 ///
-/// ``getStoredCertificate()`` is cheap: it reads what is stored on this host or in the token. ``getCertificate(_:)``
-/// obtains a new identity and may take long. A conforming type is shared between tasks and guards its own state.
+/// ``getStoredCertificate()`` is cheap: it reads this host's store, or the token. ``getCertificate(_:)`` obtains a new
+/// identity and may take long. A conforming type is shared between tasks and guards its own state.
 public protocol CertificateProvider: Sendable {
     /// The name of the provider in the configuration, such as `pkcs12`.
     var id: ProviderID { get }
@@ -31,12 +31,6 @@ public protocol CertificateProvider: Sendable {
     /// - Throws: `deleteFailed`, and errors of the identity's source.
     func deleteStoredCertificate() throws(CertificateProviderError)
 
-    /// Replaces the provider's parameters, all or none of them.
-    ///
-    /// - Throws: `unsupportedParameter` for a name that the provider does not document, so that a typing mistake is
-    ///   reported; `configurationInvalid` for a value that it cannot use.
-    func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError)
-
     /// Closes the provider's open resources, such as the sessions of a token. Takes a few seconds at most, even if a
     /// call hangs, and may be called again. Afterwards every call that needs such a resource, also by a key of the
     /// provider, throws `operationNotAllowed`.
@@ -44,28 +38,31 @@ public protocol CertificateProvider: Sendable {
 
     // Further abilities are properties, so that a provider that wraps another one, or a plugin's proxy, passes them on.
 
-    /// Lists the identities that the provider can see; nil for a provider that has nothing to list.
+    /// Lists the identities that the provider finds; `nil` if it does not support listing.
     var listing: (any IdentityListing)? { get }
 
-    /// Says what a deletion destroys outside this host's store; nil where it destroys nothing.
+    /// Announces what a deletion destroys outside this host's store; `nil` if it destroys nothing there.
     var deletions: (any DeletionAnnouncing)? { get }
 
-    /// Destroys what a new identity has replaced; nil where there is nothing to destroy.
+    /// Destroys the identity that a new one has replaced; `nil` if nothing remains to be destroyed.
     var replacement: (any ReplacedIdentityDiscarding)? { get }
+
+    /// The key store of the provider's identities, for new keys beside them; `nil` if it has none of its own.
+    var keyStore: (any KeyStore)? { get }
 }
 
 extension CertificateProvider {
     /// Does nothing: the default for a provider without open resources.
     public func shutdown() async {}
 
+    /// No listing: the default.
     public var listing: (any IdentityListing)? { nil }
+    /// No announcement: the default.
     public var deletions: (any DeletionAnnouncing)? { nil }
+    /// No clean-up: the default.
     public var replacement: (any ReplacedIdentityDiscarding)? { nil }
-
-    /// Refuses every parameter: the default for a provider that documents none.
-    public func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
-        try parameters.refuseUnknown(knowing: [], provider: id)
-    }
+    /// No key store: the default.
+    public var keyStore: (any KeyStore)? { nil }
 }
 
 /// The name of a provider in a property file and on the command line, such as `pkcs12`.
@@ -75,7 +72,7 @@ extension CertificateProvider {
 public struct ProviderID: RawRepresentable, Hashable, Sendable, Comparable, CustomStringConvertible {
     public let rawValue: String
 
-    /// Returns `nil` for a name outside the permitted alphabet.
+    /// Creates an id; `nil` for a name with other characters.
     public init?(rawValue: String) {
         let bytes = rawValue.utf8
         guard let first = bytes.first, (0x61...0x7a).contains(first), bytes.count <= 64 else { return nil }
@@ -86,7 +83,7 @@ public struct ProviderID: RawRepresentable, Hashable, Sendable, Comparable, Cust
         self.rawValue = rawValue
     }
 
-    /// Creates an id from a literal in source code, where a bad name is the programmer's mistake.
+    /// Creates an id from a literal in source code. Traps on an invalid name.
     public init(_ name: StaticString) {
         guard let id = ProviderID(rawValue: name.description) else {
             preconditionFailure("'\(name)' is not a provider id: use lower-case letters, digits, '-' and '_'")
@@ -99,7 +96,7 @@ public struct ProviderID: RawRepresentable, Hashable, Sendable, Comparable, Cust
     public static func < (left: ProviderID, right: ProviderID) -> Bool { left.rawValue < right.rawValue }
 }
 
-/// A provider that can list its identities, without prompting and without exporting keys.
+/// The ability of a ``CertificateProvider`` to list its identities, without prompting and without exporting keys.
 public protocol IdentityListing: Sendable {
     /// Returns every identity that the provider finds, stored or available. Objects that could not be read are reported
     /// in the list's failures.

@@ -1,6 +1,6 @@
 /// Asks the user for a provider. A service passes ``NoUserInteraction``.
 public protocol UserInteraction: Sendable {
-    /// Whether a person can be asked. Where not, every question throws `interactionRequired`.
+    /// Whether the user can be asked. If not, every question throws `interactionRequired`.
     var canAsk: Bool { get }
 
     /// Asks for a secret, such as a password or PIN.
@@ -19,6 +19,7 @@ public protocol UserInteraction: Sendable {
 }
 
 extension UserInteraction {
+    /// True: the default.
     public var canAsk: Bool { true }
     /// Does nothing.
     public func report(_ progress: String) {}
@@ -31,6 +32,7 @@ public struct NoUserInteraction: UserInteraction {
     /// Creates the interaction.
     public init() {}
 
+    /// Always false.
     public var canAsk: Bool { false }
 
     /// Throws `interactionRequired`.

@@ -3,18 +3,18 @@ public import NIOCore
 import NIOSSL
 
 extension Channel {
-    /// Returns the leaf that the peer of a TLS connection has shown, or nil when it has shown none yet, or at all.
+    /// Returns the peer's leaf certificate; `nil` if the peer of the TLS connection has not presented one.
     ///
-    /// Once the handshake is complete it is verified, as the configuration of the connection says.
+    /// After the handshake it has been verified as the connection's configuration requires.
     ///
-    /// The future fails where the channel has no TLS handler, and with `malformedData` for a leaf that cannot be read.
+    /// The future fails if the channel has no TLS handler, and with `malformedData` for a leaf that cannot be read.
     public func tlsPeerCertificate() -> EventLoopFuture<X509Certificate?> {
         nioSSL_peerCertificate().flatMapThrowing { try $0.map(X509Certificate.init) }
     }
 }
 
 extension ChannelPipeline.SynchronousOperations {
-    /// As ``NIOCore/Channel/tlsPeerCertificate()``, on the channel's event loop.
+    /// Returns the leaf like ``NIOCore/Channel/tlsPeerCertificate()``. Call it on the channel's event loop.
     public func tlsPeerCertificate() throws -> X509Certificate? {
         try nioSSL_peerCertificate().map(X509Certificate.init)
     }

@@ -5,7 +5,7 @@ import NIOPosix
 import NIOSSL
 
 extension ConnectionProbe {
-    /// Says what `error` means for the person who wants to connect.
+    /// Converts an error of the connection into an error for the user.
     func failure(_ error: any Error, certificateRequested: Bool) -> CertificateProviderError {
         let peer = hostAndPort(host, port)
         if let alert = TLSAlert(receivedIn: error) {
@@ -19,8 +19,8 @@ extension ConnectionProbe {
             return CertificateProviderError(
                 .timedOut,
                 """
-                The key of \(presented) did not sign within \(deadline) for the TLS handshake with \(peer); see whether its \
-                token or service hangs, or allow more time.
+                The key of \(presented) did not sign within \(deadline) for the TLS handshake with \(peer); check \
+                whether its token or service hangs, or allow more time.
                 """,
                 provider: credentials?.identity.provenance.provider)
         case let error as ClosedWhileSigning:
@@ -29,21 +29,21 @@ extension ConnectionProbe {
                 .protocolError,
                 """
                 \(peer) closed the connection during the TLS handshake. The key of \(presented) had been signing for \
-                \(seconds) s; the server may not wait that long.
+                \(seconds) s; the server's timeout may be shorter.
                 """)
         case is VerdictOutstanding:
             return CertificateProviderError(
                 .timedOut,
                 """
-                \(peer) completed the TLS handshake, but within \(deadline) it could not be known whether it accepts \
-                the client certificate; allow more time.
+                \(peer) completed the TLS handshake, but did not show within \(deadline) whether it accepts the client \
+                certificate; allow more time.
                 """)
         case is ClosedWithoutReason:
             return CertificateProviderError(
                 .rejected,
                 """
-                \(peer) asked for a client certificate, was given \(presented), and closed the connection without a \
-                reason; look for it in the server's log.
+                \(peer) asked for a client certificate, got \(presented), and closed the connection without giving a \
+                reason; see the server's log.
                 """,
                 provider: credentials?.identity.provenance.provider)
         case let error as NotConnected:
@@ -51,8 +51,8 @@ extension ConnectionProbe {
         case let error as NIOSSLExtraError where error == .failedToValidateHostname:
             let advice =
                 Self.isAddress(serverName ?? host)
-                ? "is not for this address; connect by its DNS name"
-                : "is not for '\(serverName ?? host)'; check the name, or name the right one"
+                ? "is not valid for this address; connect by its DNS name"
+                : "is not valid for '\(serverName ?? host)'; check the name, or set the server name"
             return CertificateProviderError(
                 .protocolError, "The certificate of \(peer) \(advice).", underlying: error)
         case ChannelError.eof, is IOError:
@@ -74,9 +74,9 @@ extension ConnectionProbe {
             return CertificateProviderError(
                 .unsupportedAlgorithm,
                 """
-                \(peer) demands TLS 1.3, in which the key of '\(identity.certificate.subject)' cannot sign: an RSA key \
-                must do so with RSASSA-PSS (RFC 8446, section 4.2.3). Such a key works with TLS 1.2; permit that on the \
-                server, or have an identity issued for another kind of key.
+                \(peer) requires TLS 1.3, in which the key of '\(identity.certificate.subject)' cannot sign: an RSA \
+                key must use RSASSA-PSS (RFC 8446, section 4.2.3). This key works with TLS 1.2: permit that on the \
+                server, or use an identity with another type of key.
                 """,
                 provider: identity.provenance.provider, nativeCode: Int(alert.rawValue), underlying: underlying)
         }
@@ -89,9 +89,9 @@ extension ConnectionProbe {
             if let identity = credentials?.identity, alert == .decryptError {
                 // RFC 8446, section 6.2. OpenSSL and BoringSSL send it for the signatures in certificates as well.
                 """
-                \(peer) could not verify a signature (alert \(alert)): either the key is not that of the certificate \
-                '\(identity.certificate.subject)', or the server trusts an issuer with the name \
-                '\(identity.certificate.issuer)' but another key; renew the identity, or ask its administrator.
+                \(peer) could not verify a signature (alert \(alert)). Either the key does not match the certificate \
+                '\(identity.certificate.subject)', or the server has another key for the issuer \
+                '\(identity.certificate.issuer)'. Renew the identity, or ask the server's administrator.
                 """
             } else if let identity = credentials?.identity {
                 """
@@ -99,7 +99,7 @@ extension ConnectionProbe {
                 its administrator whether the issuer '\(identity.certificate.issuer)' is trusted there.
                 """
             } else {
-                "\(peer) demands a client certificate (alert \(alert)), and none was given."
+                "\(peer) requires a client certificate (alert \(alert)), and none was presented."
             }
         return CertificateProviderError(
             .rejected, message, provider: credentials?.identity.provenance.provider, nativeCode: Int(alert.rawValue),
@@ -112,7 +112,7 @@ extension ConnectionProbe {
         let attempts = (error as? NIOConnectionError)?.connectionErrors.map(\.error) ?? [error]
         guard let last = attempts.last else {
             return CertificateProviderError(
-                .unavailable, "The name '\(host)' has no address; check it and the name service.", underlying: error)
+                .unavailable, "The name '\(host)' has no address; check the name, and DNS.", underlying: error)
         }
         if case ChannelError.connectTimeout = last { return failure(last, certificateRequested: false) }
         let reason = (last as? IOError).map { String(cString: strerror($0.errnoCode)) } ?? "\(last)"

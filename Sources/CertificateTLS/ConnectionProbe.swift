@@ -3,39 +3,38 @@ public import NIOCore
 public import NIOPosix
 import NIOSSL
 
-/// Makes one TLS handshake with a server, and listens for a moment whether it is content.
+/// Makes one TLS handshake with a server and reports the result.
 ///
-/// In TLS 1.3 a client's handshake is complete before the server has seen the client's certificate (RFC 8446, section
-/// 2), so a refusal comes afterwards, as an alert.
+/// In TLS 1.3 a client's handshake is complete before the server has received the client's certificate (RFC 8446,
+/// section 2). A refusal comes afterwards, as an alert, so the probe listens for some time.
 public struct ConnectionProbe: Sendable {
     /// A DNS name or an IP address.
     public var host: String
     /// The TCP port, from 1 to 65535.
     public var port: Int
-    /// The DNS name that is asked for (SNI) and that the server's certificate must be valid for; nil is ``host``. A
-    /// certificate that names the server's address instead is not enough, nor is a common name.
+    /// The DNS name that is requested (SNI) and that the server's certificate must be valid for; `nil` for ``host``. An
+    /// IP address in the certificate, or its common name, is not sufficient.
     public var serverName: String?
-    /// What to present when the server asks; nil is nothing.
+    /// The client certificate to present when the server asks; `nil` for none.
     public var credentials: TLSCredentials?
-    /// Who may have certified the server.
+    /// The trust anchors for the server.
     public var trustAnchors: TrustAnchors
-    /// Offered through ALPN, most preferred first.
+    /// The protocols offered through ALPN, most preferred first.
     public var applicationProtocols: [String] = []
-    /// How long all of it may take, from the name's resolution to the end of listening. The time in which the client's key
-    /// signs does not count, where the key has a limit of its own
-    /// (``CertificateProviding/IdentityKey/signatureTimeout``).
+    /// The timeout of the whole probe, from name resolution to the end of listening. The time in which the client's key
+    /// signs is not counted, if the key has a limit of its own (``CertificateProviding/IdentityKey/signatureTimeout``).
     public var deadline: Duration = .seconds(10)
-    /// How long to listen, at least, after a TLS 1.3 handshake for an alert, data or the connection's end. On a slow
-    /// network, three times as long as the server took to answer.
+    /// The minimum time to listen after a TLS 1.3 handshake for an alert, data or the end of the connection. On a slow
+    /// network, three times the server's response time.
     public var settlingTime: Duration = .milliseconds(300)
 
-    /// Makes a probe. Does nothing yet, and checks nothing: ``run(on:)`` does.
+    /// Creates a probe. Arguments are checked by ``run(on:)``.
     ///
     /// - Parameters:
     ///   - host: A DNS name or an IP address, without brackets.
     ///   - port: The TCP port.
-    ///   - credentials: What to present when the server asks; nil is nothing.
-    ///   - trustAnchors: Who may have certified the server.
+    ///   - credentials: The client certificate to present when the server asks; `nil` for none.
+    ///   - trustAnchors: The trust anchors for the server.
     public init(host: String, port: Int, presenting credentials: TLSCredentials?, trusting trustAnchors: TrustAnchors) {
         self.host = host
         self.port = port
@@ -43,18 +42,18 @@ public struct ConnectionProbe: Sendable {
         self.trustAnchors = trustAnchors
     }
 
-    /// Connects, reports and closes the connection. Nothing blocks `group` or the caller's executor; the trust anchors
-    /// are read on a thread of NIO's pool.
+    /// Connects, makes the handshake, and closes the connection. Does not block `group` or the caller's executor; the
+    /// trust anchors are read on a thread of NIO's pool.
     ///
-    /// Suspends until there is an outcome, for at most ``deadline`` after the trust anchors were read, and as long as the key
-    /// may take to sign. Cancelling the
-    /// task does not end it sooner. The connection is closed, but not awaited, when it returns.
+    /// Suspends until there is a result, for at most ``deadline`` after the trust anchors were read, plus the time that
+    /// the key takes to sign. Cancelling the task does not end it sooner. When it returns, the connection is being
+    /// closed.
     ///
-    /// - Throws: `unavailable` when the host has no address or nobody listens there; `timedOut`; `protocolError` for a
-    ///   peer that does not speak TLS or fails in it, and for a server whose certificate is not trusted or is for
+    /// - Throws: `unavailable` if the host has no address or refuses the connection; `timedOut`; `protocolError` for a
+    ///   peer that does not speak TLS or violates it, and for a server certificate that is not trusted or is for
     ///   another name; `rejected` for a refused client certificate, with the alert's number as `nativeCode`, and
-    ///   without one when the server asked for a certificate and then closed the connection without close_notify;
-    ///   `configurationInvalid` for a bad port, name or protocol; what the trust anchors or the key report.
+    ///   without one if the server asked for a certificate and then closed the connection without close_notify;
+    ///   `configurationInvalid` for an invalid port, name or protocol; errors of the trust anchors or the key.
     public func run(
         on group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
     ) async throws(CertificateProviderError) -> ConnectionReport {
@@ -118,7 +117,7 @@ public struct ConnectionProbe: Sendable {
         return configuration
     }
 
-    /// Returns the name for SNI: nil for an IP address, which NIOSSL then verifies as such.
+    /// Returns the name for SNI; `nil` for an IP address, which NIOSSL verifies as such.
     private func validatedServerName() throws(CertificateProviderError) -> String? {
         func invalid(_ reason: String) -> CertificateProviderError {
             CertificateProviderError(.configurationInvalid, reason)
@@ -129,7 +128,7 @@ public struct ConnectionProbe: Sendable {
         let name = serverName ?? host
         if Self.isAddress(name) {
             guard name == host else {
-                throw invalid("The server name '\(name)' is an IP address; leave it out or use a DNS name.")
+                throw invalid("The server name '\(name)' is an IP address; omit it, or use a DNS name.")
             }
             return nil
         }
@@ -140,8 +139,8 @@ public struct ConnectionProbe: Sendable {
         guard name.utf8.allSatisfy(Self.isPermittedInNames) else {
             throw invalid(
                 """
-                The server name '\(name.withVisibleControls)' may only have letters, digits, hyphens and periods; write \
-                international names in their ASCII form (xn--…).
+                The server name '\(name.withVisibleControls)' may contain letters, digits, hyphens and periods only; \
+                write international names in their ASCII form (xn--…).
                 """)
         }
         return name
@@ -158,7 +157,7 @@ public struct ConnectionProbe: Sendable {
     static func isAddress(_ name: String) -> Bool { (try? SocketAddress(ipAddress: name, port: 0)) != nil }
 }
 
-/// The TCP connection did not come about. NIO gives a bare `IOError` where it had nothing to resolve.
+/// The TCP connection failed. NIO throws a bare `IOError` if there was no name to resolve.
 struct NotConnected: Error {
     var reason: any Error
 }

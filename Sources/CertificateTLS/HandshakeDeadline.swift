@@ -1,25 +1,27 @@
 import NIOCore
 import Synchronization
 
-/// Until when a handshake must be complete. The time in which the client's own key signs does not count: it is not the
-/// server's.
+/// The deadline of a handshake. The time in which the client's own key signs does not count, since the server does not
+/// cause it.
 final class HandshakeDeadline: Sendable {
     private let state: Mutex<State>
     private let eventLoop: any EventLoop
-    /// How long the key may take; nil where it does not say, and its time counts.
+    /// The time limit of the key; `nil` if it has none, and its time counts.
     private let signatureTimeout: TimeAmount?
     private let fail: @Sendable (any Error) -> Void
 
     private struct State {
         var limit: NIODeadline
         var timer: Scheduled<Void>?
-        /// When the signature began that is still being made.
+        /// The start of the signature in progress; `nil` if there is none.
         var signingSince: NIODeadline?
         var timeOfSignatures = TimeAmount.zero
         var isOver = false
     }
 
-    /// - Parameter fail: Is called once with what the deadline means, unless ``cancel()`` was called before.
+    /// Starts the timer.
+    ///
+    /// - Parameter fail: Called once with the error when the deadline passes, unless ``cancel()`` was called before.
     init(
         _ limit: NIODeadline, signatureTimeout: TimeAmount?, on eventLoop: any EventLoop,
         fail: @escaping @Sendable (any Error) -> Void
@@ -33,7 +35,7 @@ final class HandshakeDeadline: Sendable {
 
     var limit: NIODeadline { state.withLock { $0.limit } }
 
-    /// How long the key has worked so far.
+    /// The total time that the key has been signing.
     var timeOfSignatures: TimeAmount {
         state.withLock { $0.timeOfSignatures + ($0.signingSince.map { .now() - $0 } ?? .zero) }
     }
@@ -93,8 +95,8 @@ final class HandshakeDeadline: Sendable {
     }
 }
 
-/// At the deadline the client's own key has not signed.
+/// The client's own key had not signed at the deadline.
 struct SignatureOutstanding: Error {}
 
-/// The server closed the connection while the client's own key was signing, or after it had taken its time to sign.
+/// The server closed the connection while the client's own key was signing, or after it had signed slowly.
 struct ClosedWhileSigning: Error { var time: TimeAmount }

@@ -4,7 +4,7 @@ import NIOSSL
 import NIOTLS
 import Synchronization
 
-/// Stands behind the TLS handler, and makes a report of what comes out of it.
+/// Creates the report from the events of the TLS handler before it in the pipeline.
 final class HandshakeObserver: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 
@@ -15,10 +15,11 @@ final class HandshakeObserver: ChannelInboundHandler {
     private var session: Session?
 
     struct Expectation {
-        /// What the server's certificate must name; nil for an address, which NIOSSL has then compared itself.
+        /// The name that the server's certificate must contain; `nil` for an IP address, which NIOSSL has compared
+        /// itself.
         var serverName: String?
         var settlingTime: TimeAmount
-        /// Fails the result. Ends with the handshake.
+        /// Fails the result when it passes. Cancelled at the end of the handshake.
         var deadline: HandshakeDeadline
     }
 
@@ -28,7 +29,9 @@ final class HandshakeObserver: ChannelInboundHandler {
         var certificate: X509Certificate
     }
 
-    /// - Parameter result: Is completed when the first outcome shows; later ones are ignored.
+    /// Creates an observer.
+    ///
+    /// - Parameter result: Completed with the first result; later ones are ignored.
     init(_ result: EventLoopPromise<ConnectionReport>, request: RequestTime, expecting expectation: Expectation) {
         self.result = result
         self.request = request
@@ -73,8 +76,8 @@ final class HandshakeObserver: ChannelInboundHandler {
         settle(context: context, roundTrip: requestedAt - connectedAt)
     }
 
-    /// Listens for three round trips, but not beyond the deadline: the refusal comes one after the handshake, and
-    /// networks are not even.
+    /// Listens for three round trips, but not beyond the deadline: a refusal arrives one round trip after the
+    /// handshake, and round trips vary.
     private func settle(context: ChannelHandlerContext, roundTrip: TimeAmount) {
         let begin = NIODeadline.now()
         let end = min(begin + max(expectation.settlingTime, roundTrip * 3), expectation.deadline.limit)
@@ -108,7 +111,7 @@ final class HandshakeObserver: ChannelInboundHandler {
         context.fireChannelInactive()
     }
 
-    /// Where the server may not have waited for the key.
+    /// The error for a server that may not have waited for the key; `nil` if the key was fast.
     private var closedWhileSigning: (any Error)? {
         let time = expectation.deadline.timeOfSignatures
         return expectation.deadline.isSigning || time >= .seconds(1) ? ClosedWhileSigning(time: time) : nil
@@ -123,22 +126,23 @@ final class HandshakeObserver: ChannelInboundHandler {
     }
 }
 
-/// When the server asked for a certificate, if it did. Written on the event loop, read from anywhere.
+/// The time at which the server asked for a certificate; `nil` if it did not. Written on the event loop, read from any
+/// thread.
 final class RequestTime: Sendable {
     private let noted = Mutex<NIODeadline?>(nil)
     func note() { noted.withLock { $0 = .now() } }
     var time: NIODeadline? { noted.withLock { $0 } }
 }
 
-/// After the handshake, the deadline was too near for the server's verdict to arrive.
+/// The deadline left too little time after the handshake for a refusal to arrive.
 struct VerdictOutstanding: Error {}
 
-/// The server asked for a certificate, and ended the connection after the handshake, without data and without an alert,
+/// The server asked for a certificate, and closed the connection after the handshake without data and without an alert,
 /// not even close_notify.
 struct ClosedWithoutReason: Error {}
 
 extension Error {
-    /// Whether the peer closed the connection in the middle of the handshake, without a word of TLS.
+    /// Whether the peer closed the connection during the handshake without a TLS alert.
     fileprivate var isEndOfConnection: Bool {
         switch self as any Error {
         case NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])), NIOSSLError.uncleanShutdown: true

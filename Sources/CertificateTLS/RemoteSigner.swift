@@ -2,9 +2,9 @@ import CertificateProviding
 import NIOCore
 import NIOSSL
 
-/// Lets BoringSSL sign with a key that stays where it is.
+/// Signs for BoringSSL with a key that cannot be exported.
 ///
-/// Equality is the object's own: another key object for the same public key may have another home.
+/// Equality is identity of the object: another key object for the same public key may use another key store.
 final class RemoteSigner: NIOSSLCustomPrivateKey {
     private let key: any IdentityKey
     let signatureAlgorithms: [SignatureAlgorithm]
@@ -14,7 +14,7 @@ final class RemoteSigner: NIOSSLCustomPrivateKey {
         self.signatureAlgorithms = algorithms
     }
 
-    /// Called on the channel's event loop, which goes on with other work until the key answers. A failure surfaces in
+    /// Signs `data`. Called on the channel's event loop, which continues until the key has signed. A failure appears in
     /// the pipeline as the key's own error.
     func sign(
         channel: any Channel, algorithm: SignatureAlgorithm, data: ByteBuffer
@@ -45,12 +45,12 @@ final class RemoteSigner: NIOSSLCustomPrivateKey {
         return promise.futureResult
     }
 
-    /// RSA key exchange, which TLS 1.3 abolished and our configurations do not offer: a key for signatures must not
-    /// decrypt what a peer sends (RFC 9325, section 4.1).
+    /// Refuses RSA key exchange, which TLS 1.3 abolished and our configurations do not offer: a signature key must not
+    /// decrypt data from a peer (RFC 9325, section 4.1).
     func decrypt(channel: any Channel, data: ByteBuffer) -> EventLoopFuture<ByteBuffer> {
         channel.eventLoop.makeFailedFuture(
             CertificateProviderError(
-                .unsupportedAlgorithm, "The key signs but does not decrypt; use cipher suites with ECDHE."))
+                .unsupportedAlgorithm, "The key must not decrypt in TLS; use cipher suites with ECDHE."))
     }
 }
 
@@ -59,5 +59,5 @@ extension RemoteSigner: Hashable {
     func hash(into hasher: inout Hasher) { hasher.combine(ObjectIdentifier(self)) }
 }
 
-/// What the pipeline of a connection hears of the signature that its handshake waits for.
+/// Events in the pipeline about the signature that the handshake waits for.
 enum SignatureEvent: Sendable { case begun, ended }

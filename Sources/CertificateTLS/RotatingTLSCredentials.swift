@@ -5,31 +5,30 @@ import Synchronization
 
 /// Credentials that can be replaced while servers and clients use them.
 ///
-/// Every handshake takes the chain and the key that are current when it needs them, always of the same identity.
-/// Connections that are established, and handshakes that have already taken theirs, go on undisturbed. A pooled
-/// connection of an HTTP client therefore keeps its identity until the pool closes it.
+/// Every handshake uses the chain and the key that are current when it needs them, always of the same identity.
+/// Established connections, and handshakes that already have them, are not affected. A pooled connection of an HTTP
+/// client therefore keeps its identity until the pool closes it.
 ///
-/// Trust is not part of a rotation. A configuration reads its ``TrustAnchors`` when it is made, and keeps them: for
-/// other ones, make a new configuration, with the same credentials, and new servers or clients with it.
+/// Trust anchors do not rotate. A configuration reads its ``TrustAnchors`` when it is created. To change them, create a
+/// new configuration with the same credentials, and new servers or clients with it.
 public final class RotatingTLSCredentials: TLSCredentialSource {
     private struct State {
         var credentials: TLSCredentials
-        /// The number of the update that brought the credentials.
+        /// The number of the update that installed the credentials.
         var installed: UInt64 = 0
-        /// The number of the last update that began.
+        /// The number of the last update that was started.
         var begun: UInt64 = 0
     }
     private let state: Mutex<State>
-    /// One list for all identities to come: BoringSSL takes it from the context, not from the credentials.
+    /// One list for all identities: BoringSSL reads it from the context, not from the credentials.
     private let preferences: [SignatureAlgorithm]
-    /// Of the first one, as the preferences are.
+    /// Whether the first key can sign in TLS 1.3.
     private let signsInTLS13: Bool
 
-    /// Begins with `credentials`, whose key is not asked for a probe: it is known to sign only once a handshake needs
-    /// it.
+    /// Creates an object with initial credentials. Their key is not tested; it first signs in a handshake.
     ///
-    /// Their signature schemes stay the most preferred ones in every configuration that presents this object, whatever
-    /// identities follow; and where their key cannot sign in TLS 1.3, TLS 1.2 stays the highest version.
+    /// Their signature schemes remain the most preferred ones in every configuration that presents this object,
+    /// whatever identities follow. If their key cannot sign in TLS 1.3, TLS 1.2 remains the highest version.
     public init(_ credentials: TLSCredentials) {
         self.state = Mutex(State(credentials: credentials))
         self.signsInTLS13 = credentials.signsInTLS13
@@ -37,18 +36,17 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
         self.preferences = first + SignatureAlgorithm.usable.filter { !first.contains($0) }
     }
 
-    /// What the next handshake presents. Safe to read on any thread; does not block.
+    /// The credentials of the next handshake. May be read on any thread; does not block.
     public var current: TLSCredentials { state.withLock { $0.credentials } }
 
-    /// Replaces the identity, after it was converted and its key has signed a probe that its certificate verifies, with
-    /// the scheme that TLS prefers. On any error the present identity stays. Of several updates at the same time the
-    /// one that began last wins.
+    /// Replaces the identity, after its key has passed a test signature with the scheme that TLS prefers. If it throws,
+    /// the current identity stays. Of several concurrent updates, the one that was started last wins.
     ///
-    /// Runs on the caller's executor for as long as the key takes to sign. Not for an event loop.
+    /// Runs on the caller's executor for as long as the key takes to sign. Do not call it on an event loop.
     ///
-    /// - Throws: `unsupportedAlgorithm` for an identity that BoringSSL cannot use, and for a key that stays at home and
-    ///   differs from the first one in what it can sign, such as P-384 after P-256; `keyMismatch` when the probe does
-    ///   not verify; or what the key reports.
+    /// - Throws: `unsupportedAlgorithm` for an identity that BoringSSL cannot use, and for a key that cannot be
+    ///   exported and supports other signature schemes than the first one, such as P-384 after P-256; `keyMismatch` if
+    ///   the test signature does not verify; errors of the key.
     public func update(to identity: Identity) async throws(CertificateProviderError) {
         let number = state.withLock { state in
             state.begun += 1
@@ -68,6 +66,7 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
         }
     }
 
+    /// Makes `configuration` ask this object for the current credentials in each handshake.
     public func present(in configuration: inout TLSConfiguration) {
         // The configuration holds no credentials of its own, so that none can outlive an update. BoringSSL calls back
         // on servers after the ClientHello, and on clients when the server asks for a certificate.
@@ -78,8 +77,9 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
         configuration.sslContextCallback = { [self] _, promise in promise.succeed(current.override) }
     }
 
-    /// BoringSSL picks the first of ``preferences`` that the kind of key permits and the peer knows. A key of its own
-    /// can do them all; of a key that stays at home, everything it can do must come before what it cannot.
+    /// Checks that BoringSSL can use the key with ``preferences``. BoringSSL picks the first entry that the key type
+    /// permits and the peer supports. A key inside BoringSSL supports all of them. For an external key, all schemes
+    /// that it supports must come before those that it does not.
     private func checkPreferences(for credentials: TLSCredentials) throws(CertificateProviderError) {
         guard !credentials.isKeyNative else { return }
         let key = credentials.identity.certificate.publicKey
@@ -91,7 +91,7 @@ public final class RotatingTLSCredentials: TLSCredentialSource {
                 .unsupportedAlgorithm,
                 """
                 The key of '\(credentials.identity.certificate.subject)' (\(key.displayName)) signs with \(schemes), \
-                which does not fit the connections in use; restart the service to use it.
+                which does not fit the TLS configurations in use; restart the service to use it.
                 """,
                 provider: credentials.identity.provenance.provider)
         }

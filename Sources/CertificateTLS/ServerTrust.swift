@@ -1,37 +1,38 @@
 public import CertificateProviding
 public import FoundationEssentials
 
-/// Whom a client takes for the server it wants to talk to: trust anchors, pins, or both.
+/// The criteria by which a client authenticates a server: trust anchors, pins, or both.
 public struct ServerTrust: Sendable {
-    /// Who may have certified the server.
+    /// The trust anchors for the server.
     public var trustAnchors: TrustAnchors
-    /// One of them must match a certificate that the server shows. Empty: not looked at.
+    /// The pins. One of them must match a certificate of the server's chain. Empty: no pins are required.
     public var pins: [CertificatePin]
-    /// Whether a pin is enough, and chain, name and validity are not looked at: for appliances with certificates that
-    /// they have signed themselves. Without pins nothing is trusted then.
+    /// Whether a matching pin is sufficient, without checks of chain, name and validity: for appliances with
+    /// self-signed certificates. Without pins, no server is trusted then.
     public var isPinOnly: Bool
 
+    /// Creates the criteria.
     public init(trustAnchors: TrustAnchors, pins: [CertificatePin] = [], isPinOnly: Bool = false) {
         self.trustAnchors = trustAnchors
         self.pins = pins
         self.isPinOnly = isPinOnly
     }
 
-    /// Verifies what a server has shown. Does not block but on the trust anchors' file.
+    /// Verifies the certificates that a server has presented. Blocks on the file of the trust anchors only.
     ///
-    /// A chain leads to a trust anchor (RFC 5280, section 6), its leaf is for the name or address (RFC 9525; not the
-    /// common name) and for servers. With ``isPinOnly`` a pin must match the leaf: that the server has the keys of
-    /// other certificates in its chain is not proven by the handshake.
+    /// The chain must lead to a trust anchor (RFC 5280, section 6), and the leaf must be valid for the name or address
+    /// (RFC 9525; the common name is ignored) and for servers. With ``isPinOnly`` a pin must match the leaf: the
+    /// handshake does not prove that the server has the keys of the other certificates.
     ///
     /// - Parameters:
     ///   - chain: Leaf first, the others in any order.
     ///   - host: A DNS name or an IP address, without brackets.
-    ///   - date: The time that the certificates must be valid at.
-    /// - Throws: `protocolError`, saying what is wrong with the chain; `userCancelled`; what the trust anchors report.
+    ///   - date: The time at which the certificates must be valid.
+    /// - Throws: `protocolError` with the problem of the chain; `userCancelled`; errors of the trust anchors.
     public func verify(
         _ chain: [X509Certificate], for host: String, at date: Date
     ) async throws(CertificateProviderError) {
-        guard let leaf = chain.first else { throw refusal("it has none") }
+        guard let leaf = chain.first else { throw refusal("the server presented none") }
         if isPinOnly {
             guard pins.contains(where: { $0.matches(leaf) }) else { throw pinMismatch(leaf) }
             return
@@ -42,6 +43,8 @@ public struct ServerTrust: Sendable {
         }
     }
 
+    /// Verifies the chain without pins.
+    ///
     /// - Returns: The chain that leads to a trust anchor.
     private func verifyPublicly(
         _ chain: [X509Certificate], _ leaf: X509Certificate, for host: String, at date: Date
@@ -50,19 +53,19 @@ public struct ServerTrust: Sendable {
         guard status == .valid else {
             throw refusal(
                 status == .expired
-                    ? "it has expired on \(leaf.notValidAfter.formatted(.iso8601))"
-                    : "it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); is the clock right?")
+                    ? "it expired on \(leaf.notValidAfter.formatted(.iso8601))"
+                    : "it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); check this host's clock")
         }
-        guard leaf.permitsServerAuthentication else { throw refusal("'\(leaf.subject)' is not for servers") }
+        guard leaf.permitsServerAuthentication else { throw refusal("'\(leaf.subject)' is not valid for TLS servers") }
         guard leaf.isValid(forHost: host) else {
             let names = leaf.subjectAlternativeNames.joined(separator: ", ")
-            throw refusal("it is not for '\(host)' but for \(names.isEmpty ? "no name at all" : names)")
+            throw refusal("it is not valid for '\(host)', but for \(names.isEmpty ? "no name at all" : names)")
         }
         let validation = try await CertificateChain.validation(
             of: leaf, among: Array(chain.dropFirst()), trusting: trustAnchors.certificates(), at: date)
         guard let trusted = validation.path else {
             throw refusal(
-                validation.obstacle ?? "'\(leaf.subject)', issued by '\(leaf.issuer)', leads to no trust anchor")
+                validation.obstacle ?? "'\(leaf.subject)', issued by '\(leaf.issuer)', does not lead to a trust anchor")
         }
         return trusted
     }
@@ -73,6 +76,6 @@ public struct ServerTrust: Sendable {
 
     private func pinMismatch(_ leaf: X509Certificate) -> CertificateProviderError {
         refusal(
-            "no pin matches it; that of '\(leaf.subject)' would be \(CertificatePin.publicKeyText(of: leaf))")
+            "no pin matches it; the pin of '\(leaf.subject)' is \(CertificatePin.publicKeyText(of: leaf))")
     }
 }

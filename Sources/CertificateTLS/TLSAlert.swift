@@ -5,27 +5,27 @@ public struct TLSAlert: RawRepresentable, Hashable, Sendable {
     public let rawValue: UInt8
     public init(rawValue: UInt8) { self.rawValue = rawValue }
 
-    /// No parameters that both accept; in TLS 1.2 also for a client without a certificate.
+    /// Client and server have no parameters in common; in TLS 1.2 also sent to a client without a certificate.
     public static let handshakeFailure = Self(rawValue: 40)
     /// The certificate is damaged, or a signature in it does not verify.
     public static let badCertificate = Self(rawValue: 42)
-    /// The certificate is of a kind, or for a purpose, that is not accepted.
+    /// The certificate has a type or purpose that is not accepted.
     public static let unsupportedCertificate = Self(rawValue: 43)
     /// The issuer has revoked the certificate.
     public static let certificateRevoked = Self(rawValue: 44)
-    /// The certificate is outside its validity.
+    /// The certificate is outside its validity period.
     public static let certificateExpired = Self(rawValue: 45)
     /// The certificate is not accepted for another reason.
     public static let certificateUnknown = Self(rawValue: 46)
-    /// The certificate does not lead to an authority that the peer trusts.
+    /// The certificate's chain does not lead to a CA that the peer trusts.
     public static let unknownCA = Self(rawValue: 48)
-    /// The certificate is valid, but whom it names has no access.
+    /// The certificate is valid, but its subject has no access.
     public static let accessDenied = Self(rawValue: 49)
     /// A signature, in the handshake or in a certificate, does not verify.
     public static let decryptError = Self(rawValue: 51)
-    /// No version of TLS that both permit.
+    /// Client and server have no TLS version in common.
     public static let protocolVersion = Self(rawValue: 70)
-    /// The client has shown no certificate (TLS 1.3).
+    /// The client presented no certificate (TLS 1.3).
     public static let certificateRequired = Self(rawValue: 116)
 
     private static let names: [UInt8: String] = [
@@ -39,7 +39,7 @@ public struct TLSAlert: RawRepresentable, Hashable, Sendable {
         120: "no_application_protocol",
     ]
 
-    /// Whether a server says with it that it does not accept the certificate that it asked for.
+    /// Whether a server refuses the client certificate with this alert.
     package var refusesCertificate: Bool {
         switch self {
         case .badCertificate, .unsupportedCertificate, .certificateRevoked, .certificateExpired, .certificateUnknown,
@@ -58,7 +58,7 @@ extension TLSAlert: CustomStringConvertible {
 }
 
 extension TLSAlert {
-    /// The alert that the peer sent and that made NIOSSL fail with `error`, if that is why.
+    /// Returns the alert of the peer that caused `error`; `nil` for another cause.
     public init?(receivedIn error: any Error) {
         // SSL_AD_REASON_OFFSET: BoringSSL reports a received alert as an error of its own with this reason.
         guard let reason = BoringSSLReason.reasons(in: error).first(where: { (1000...1255).contains($0.rawValue) })
@@ -67,7 +67,7 @@ extension TLSAlert {
     }
 }
 
-/// Why BoringSSL's SSL library failed: one of its `SSL_R_` numbers.
+/// The reason of a BoringSSL failure: one of its `SSL_R_` numbers.
 struct BoringSSLReason: Hashable {
     let rawValue: Int
 
@@ -95,7 +95,7 @@ struct BoringSSLReason: Hashable {
         }
     }
 
-    /// NIOSSL keeps the number of the error to itself, but prints it first: `Error: 268436572 error:1000045c:…`.
+    /// Parses the number from the description, `Error: 268436572 error:1000045c:…`, since NIOSSL does not expose it.
     private static func reason(_ error: BoringSSLInternalError) -> BoringSSLReason? {
         let words = error.description.split(separator: " ", maxSplits: 2)
         guard words.count > 1, let packed = UInt32(words[1]) else { return nil }

@@ -1,21 +1,21 @@
 public import CertificateProviding
 public import NIOSSL
 
-/// Configurations for mutual TLS: version 1.2 at least, forward secrecy, full verification of the peer.
+/// Configurations for mutual TLS: at least version 1.2, forward secrecy, full verification of the peer.
 extension TLSConfiguration {
-    /// Makes a client's configuration that presents `credentials` when the server asks, and verifies the server's
+    /// Creates a client's configuration that presents `credentials` when the server asks, and verifies the server's
     /// chain and name.
     ///
-    /// SwiftNIO SSL accepts more names than RFC 9525 does: a certificate for the IP address that the connection leads
-    /// to, even where a DNS name was asked for, and the common name where there are no alternative names. That is no
-    /// setting of a configuration. Where not every holder of a certificate of `trustAnchors` is trusted to be any
-    /// server, check the peer's leaf with ``CertificateProviding/X509Certificate/isValid(forServerName:)`` after the
-    /// handshake, as ``ConnectionProbe`` does.
+    /// SwiftNIO SSL accepts more names than RFC 9525: a certificate for the IP address of the connection, even if a DNS
+    /// name was requested, and the common name if there are no alternative names. A configuration cannot change this.
+    /// If a holder of another certificate under `trustAnchors` must not pass as this server, check the peer's leaf with
+    /// ``CertificateProviding/X509Certificate/isValid(forServerName:)`` after the handshake, as ``ConnectionProbe``
+    /// does.
     ///
     /// SwiftNIO SSL clients never resume a session, so every connection presents the identity that is current when the
-    /// server asks for it.
+    /// server asks.
     ///
-    /// Reads the trust anchors' file, where there is one; do not call it on an event loop.
+    /// Reads the file of the trust anchors, if there is one; do not call it on an event loop.
     /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors.
     public static func makeClientConfiguration(
         presenting credentials: some TLSCredentialSource, trusting trustAnchors: TrustAnchors
@@ -25,7 +25,8 @@ extension TLSConfiguration {
         return configuration
     }
 
-    /// Makes a client's configuration like ``makeClientConfiguration(presenting:trusting:)`` that presents nothing.
+    /// Creates a client's configuration like ``makeClientConfiguration(presenting:trusting:)``, without a client
+    /// certificate.
     public static func makeClientConfiguration(
         trusting trustAnchors: TrustAnchors
     ) throws(CertificateProviderError) -> TLSConfiguration {
@@ -34,13 +35,14 @@ extension TLSConfiguration {
         return configuration
     }
 
-    /// Makes a server's configuration that presents `credentials` and completes a handshake only with a client whose
-    /// certificate leads to one of `trustAnchors`. Their names are sent to the client, unless they are the system's.
+    /// Creates a server's configuration that presents `credentials` and completes a handshake only with a client whose
+    /// certificate leads to one of `trustAnchors`. The names of the trust anchors are sent to the client, except those
+    /// of the system trust store.
     ///
-    /// A client may resume a session (RFC 8446, section 2.2) without showing a certificate again: the server then
-    /// still knows the one it verified. SwiftNIO SSL has no switch for this; a new `NIOSSLContext` ends all sessions.
+    /// A client may resume a session (RFC 8446, section 2.2) without presenting a certificate again; the verified
+    /// certificate then still applies. SwiftNIO SSL cannot disable this; a new `NIOSSLContext` ends all sessions.
     ///
-    /// Reads the trust anchors' file, where there is one; do not call it on an event loop.
+    /// Reads the file of the trust anchors, if there is one; do not call it on an event loop.
     /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors.
     public static func makeServerConfiguration(
         presenting credentials: some TLSCredentialSource, demandingClientCertificatesFrom trustAnchors: TrustAnchors
@@ -53,7 +55,7 @@ extension TLSConfiguration {
         return configuration
     }
 
-    /// Offers no TLS 1.3, where it is not demanded.
+    /// Disables TLS 1.3, unless it is the minimum version.
     mutating func excludeTLS13() {
         guard minimumTLSVersion != .tlsv13, maximumTLSVersion ?? .tlsv13 == .tlsv13 else { return }
         maximumTLSVersion = .tlsv12

@@ -3,47 +3,50 @@ import Glibc
 import NIOCore
 public import NIOSSL
 
-/// Something that a TLS configuration can present: ``TLSCredentials``, which stay, or ``RotatingTLSCredentials``.
+/// Credentials for a TLS configuration: fixed ``TLSCredentials``, or ``RotatingTLSCredentials``.
 public protocol TLSCredentialSource: Sendable {
-    /// Sets what `configuration` presents to its peers, and the signature schemes that go with it. For a key that
-    /// cannot sign in TLS 1.3, TLS 1.2 becomes the highest version, unless the configuration demands TLS 1.3: then its
-    /// handshakes fail as soon as the key is asked for, and
-    /// ``CertificateProviding/CertificateProviderError/init(tlsError:from:)`` says why. Everything else in the
-    /// configuration stays as it is. Does not block.
+    /// Sets the credentials and the signature schemes of `configuration`. All other settings are unchanged. Does not
+    /// block.
+    ///
+    /// For a key that cannot sign in TLS 1.3, TLS 1.2 becomes the highest version, unless the configuration requires
+    /// TLS 1.3. In that case its handshakes fail when they need the key, and
+    /// ``CertificateProviding/CertificateProviderError/init(tlsError:from:)`` explains the failure.
     func present(in configuration: inout TLSConfiguration)
 }
 
-/// The chain and key of one identity as SwiftNIO SSL uses them: made once, shared by any number of connections.
+/// The chain and key of one identity for SwiftNIO SSL: converted once, shared by any number of connections.
 ///
-/// A key with an ``/CertificateProviding/IdentityKey/exporter`` is handed to BoringSSL, which then signs in the handshake as it does with a key from a
-/// file. Any other key stays at home and is asked for a signature in each handshake, without blocking the event loop.
+/// A key with an ``/CertificateProviding/IdentityKey/exporter`` is passed to BoringSSL, which then signs like with a
+/// key from a file. Any other key stays in its key store and is asked for a signature in each handshake, without
+/// blocking the event loop.
 public struct TLSCredentials: TLSCredentialSource {
+    /// The identity that was converted.
     public let identity: Identity
 
     let certificateChain: [NIOSSLCertificateSource]
     let privateKey: NIOSSLPrivateKeySource
-    /// What the key can do and BoringSSL knows, most preferred first. Never empty, without repetitions.
+    /// The algorithms that both key and BoringSSL support, most preferred first. Never empty, without duplicates.
     let signatureAlgorithms: [SignatureAlgorithm]
     /// Whether BoringSSL itself holds the key.
     let isKeyNative: Bool
 
-    /// Whether the key can sign in TLS 1.3. There an RSA key must do so with RSASSA-PSS (RFC 8446, section 4.2.3),
-    /// which not every token can.
+    /// Whether the key can sign in TLS 1.3. An RSA key must support RSASSA-PSS for that (RFC 8446, section 4.2.3),
+    /// which not every token does.
     var signsInTLS13: Bool { signatureAlgorithms.contains { !SignatureAlgorithm.onlyInTLS12.contains($0) } }
 
-    /// Converts an identity. What BoringSSL would refuse in the handshake is refused here.
+    /// Converts an identity, and refuses one that BoringSSL would refuse in the handshake.
     ///
     /// Does not use the key; ``RotatingTLSCredentials/update(to:)`` does.
     ///
     /// - Throws: `unsupportedAlgorithm` for a certificate or key that BoringSSL cannot use, such as id-RSASSA-PSS;
-    ///   `keyMismatch` for an exportable key that is exported as another one; or whatever it reports when it is read.
+    ///   `keyMismatch` if the exported key does not match the certificate; errors of the export.
     public init(_ identity: Identity) throws(CertificateProviderError) {
         let leaf = identity.certificate
         try Self.checkAlgorithm(of: identity)
         let algorithms = Self.usableAlgorithms(of: identity.key)
         guard !algorithms.isEmpty else {
             let offered = identity.key.signatureSchemes.map(\.description).joined(separator: ", ")
-            throw Self.unusable(identity, "its key offers no signature scheme that TLS can use here (\(offered))")
+            throw Self.unusable(identity, "its key supports no signature scheme that TLS can use here (\(offered))")
         }
         let key: NIOSSLPrivateKey
         if let exporter = identity.key.exporter {
@@ -75,6 +78,7 @@ public struct TLSCredentials: TLSCredentialSource {
         self.signatureAlgorithms = algorithms
     }
 
+    /// Sets the chain, the key and its signature schemes.
     public func present(in configuration: inout TLSConfiguration) {
         configuration.signingSignatureAlgorithms = signatureAlgorithms
         if !signsInTLS13 { configuration.excludeTLS13() }
@@ -92,7 +96,7 @@ public struct TLSCredentials: TLSCredentialSource {
         }
     }
 
-    /// The credentials as a change to one connection.
+    /// The credentials as an override for one connection.
     var override: NIOSSLContextConfigurationOverride {
         var override = NIOSSLContextConfigurationOverride()
         override.certificateChain = certificateChain
@@ -118,7 +122,7 @@ extension TLSCredentials {
         default:
             throw unusable(
                 identity,
-                "its key is of kind \(publicKey.displayName); RSA, EC (P-256, P-384, P-521) and Ed25519 are usable")
+                "its key is of type \(publicKey.displayName); use RSA, EC (P-256, P-384, P-521) or Ed25519")
         }
     }
 
@@ -143,8 +147,8 @@ extension TLSCredentials {
             throw CertificateProviderError(
                 .keyMismatch,
                 """
-                The key of '\(identity.certificate.subject)' was exported as another one than its certificate is for; \
-                obtain the identity anew.
+                The exported key of '\(identity.certificate.subject)' does not match its certificate; obtain the \
+                identity again.
                 """,
                 provider: identity.provenance.provider)
         }
@@ -158,7 +162,8 @@ extension TLSCredentials {
         do {
             return try NIOSSLPrivateKey(bytes: bytes, format: .der)
         } catch {
-            throw unusable(identity, "BoringSSL cannot load its key (\(identity.key.publicKey.displayName))", underlying: error)
+            throw unusable(
+                identity, "BoringSSL cannot load its key (\(identity.key.publicKey.displayName))", underlying: error)
         }
     }
 

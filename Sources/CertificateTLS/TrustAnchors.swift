@@ -1,7 +1,7 @@
 public import CertificateProviding
 import NIOSSL
 
-/// Whom a connection trusts to certify its peer.
+/// The trust anchors of a connection.
 public struct TrustAnchors: Sendable, Hashable {
     private enum Source: Hashable {
         case system
@@ -10,28 +10,27 @@ public struct TrustAnchors: Sendable, Hashable {
     }
     private let source: Source
 
-    /// The authorities that the host trusts.
+    /// The system trust store.
     public static let system = Self(source: .system)
 
-    /// These certificates and no others. A chain must end in a self-signed one: BoringSSL takes the others as
-    /// intermediates that need not be sent. A list without any is refused when a configuration is made: it would trust
-    /// nobody.
+    /// Exactly these certificates. At least one must be self-signed, since a chain must end in one: BoringSSL uses the
+    /// others as intermediates that the peer need not send. An empty list is refused when a configuration is created.
     public static func certificates(_ certificates: [X509Certificate]) -> Self {
         Self(source: .certificates(certificates))
     }
 
-    /// The certificates in a PEM file (RFC 7468) and no others, as with ``certificates(_:)``. The file is read whenever
-    /// a configuration is made.
+    /// The certificates of a PEM file (RFC 7468), used as in ``certificates(_:)``. The file is read whenever a
+    /// configuration is created.
     public static func pemFile(_ path: String) -> Self { Self(source: .pemFile(path)) }
 
-    /// The largest public bundles have a quarter of a megabyte.
+    /// The maximum size in bytes. The largest public bundles have a quarter of a megabyte.
     static let maximumFileSize = 16 * 1024 * 1024
 
-    /// Reads the anchors. Blocks on the file, where there is one.
+    /// Reads the anchors. Blocks on the file, if there is one.
     ///
     /// - Throws: `fileNotFound`; `configurationInvalid` for a file that cannot be read, is not a regular file, is too
-    ///   large or holds certificates in OpenSSL's own form, and for a list or file without a self-signed certificate;
-    ///   `malformedData` for a damaged certificate.
+    ///   large or contains certificates in OpenSSL's own format, and for a list or file without a self-signed
+    ///   certificate; `malformedData` for a damaged certificate.
     func load() throws(CertificateProviderError) -> NIOSSLTrustRoots {
         switch source {
         case .system:
@@ -39,7 +38,7 @@ public struct TrustAnchors: Sendable, Hashable {
         case .certificates(let certificates):
             guard !certificates.isEmpty else {
                 throw CertificateProviderError(
-                    .configurationInvalid, "The list of trust anchors is empty, so that no peer could be trusted.")
+                    .configurationInvalid, "The list of trust anchors is empty; add at least one root certificate.")
             }
             try Self.checkThatChainsCanEnd(in: certificates, from: "The list of trust anchors")
             do {
@@ -54,7 +53,7 @@ public struct TrustAnchors: Sendable, Hashable {
         }
     }
 
-    /// The anchors; `nil` for the system's. Blocks and throws as ``load()``.
+    /// Returns the anchors; `nil` for the system trust store. Blocks and throws as ``load()``.
     func certificates() throws(CertificateProviderError) -> [X509Certificate]? {
         switch source {
         case .system: return nil
@@ -115,7 +114,7 @@ public struct TrustAnchors: Sendable, Hashable {
         throw CertificateProviderError(
             .configurationInvalid,
             """
-            \(origin) holds no self-signed certificate, in which every chain must end; add that of \
+            \(origin) contains no self-signed certificate, and every chain must end in one; add the certificate of \
             '\(issuer ?? "the root")'.
             """)
     }

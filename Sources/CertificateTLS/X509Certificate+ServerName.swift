@@ -2,13 +2,13 @@ public import CertificateProviding
 import NIOCore
 
 extension X509Certificate {
-    /// Whether the certificate is for the DNS name `name`, by RFC 9525, section 6.3: one of its dNSNames is that name,
-    /// or has `*` as its whole first label and the same labels after it. The common name and addresses do not count.
+    /// Whether the certificate is valid for the DNS name `name` (RFC 9525, section 6.3): one of its dNSNames is equal,
+    /// or has `*` as its whole first label and the same remaining labels. Common name and IP addresses are ignored.
     ///
-    /// SwiftNIO SSL also accepts a certificate for the address that the connection leads to, although a name was asked
-    /// for, and the common name of one without alternative names. A client that must be sure calls this as well.
+    /// SwiftNIO SSL also accepts the IP address of the connection if a name was requested, and the common name of a
+    /// certificate without alternative names. Clients that must exclude this call this function too.
     ///
-    /// Says nothing about who issued the certificate.
+    /// Does not check the issuer.
     public func isValid(forServerName name: String) -> Bool {
         let wanted = Self.labels(name)
         guard !wanted.contains([]) else { return false }
@@ -22,8 +22,8 @@ extension X509Certificate {
         }
     }
 
-    /// Whether the certificate is for a server at `host`: a DNS name as ``isValid(forServerName:)`` has it, or an IPv4
-    /// or IPv6 address without brackets, which must be among its iPAddress names (RFC 9110, section 4.3.5).
+    /// Whether the certificate is valid for a server at `host`: a DNS name as in ``isValid(forServerName:)``, or an
+    /// IPv4 or IPv6 address without brackets, which must be one of its iPAddress names (RFC 9110, section 4.3.5).
     public func isValid(forHost host: String) -> Bool {
         guard let address = try? SocketAddress(ipAddress: host, port: 0).ipAddress else {
             return isValid(forServerName: host)
@@ -31,8 +31,8 @@ extension X509Certificate {
         return subjectAlternativeNames.contains("ip:" + address)
     }
 
-    /// The labels with their ASCII letters in lower case, without the empty one of the root. Bytes, since strings that
-    /// differ in them can be equal.
+    /// Returns the labels with ASCII letters in lower case, without the empty label of the root. Bytes, since different
+    /// strings can compare equal.
     private static func labels(_ name: some StringProtocol) -> [[UInt8]] {
         let bytes = name.utf8.map { UInt8(ascii: "A")...UInt8(ascii: "Z") ~= $0 ? $0 | 0x20 : $0 }
         var labels = bytes.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false).map(Array.init)

@@ -2,15 +2,15 @@ public import CertificateProviding
 import FoundationEssentials
 import Synchronization
 
-/// This host's sealed storage of fetched identities.
+/// The identity store of this host: fetched identities, encrypted with the store's key.
 ///
 ///     $STATE_DIRECTORY/.lock                       taken by writers
-///     $STATE_DIRECTORY/store.key                   the sealing key, unless a credential gives one
+///     $STATE_DIRECTORY/store.key                   the sealing key, unless a credential provides it
 ///     $STATE_DIRECTORY/identities/<provider>/<entry>
 ///
-/// Several processes may use it at once. A reader takes no lock and sees the old or the new entry, whole.
+/// Several processes may use it at once. A reader takes no lock and sees the old or the new entry, never a part.
 public final class IdentityStore: Sendable {
-    /// No chain and key come near; what is larger was not written here.
+    /// The maximum size of an entry in bytes; no chain with a key comes near it.
     static let maximumEntrySize = 1 << 20
 
     let path: String
@@ -20,9 +20,9 @@ public final class IdentityStore: Sendable {
     private let keySource: any SealingKeySource
     private let openedKey = Mutex<SealingKey?>(nil)
 
-    /// A store in `path`, which is made when something is first written. A relative path is taken from the directory in
-    /// which the process is now, wherever it goes later.
-    /// - Parameter keySource: `nil` for a key file in the store's own directory.
+    /// Creates a store in `path`. The directory is created at the first write. A relative path is resolved against the
+    /// current directory now.
+    /// - Parameter keySource: The source of the sealing key; `nil` for a key file in the store's directory.
     public convenience init(path: String, keySource: (any SealingKeySource)? = nil) {
         self.init(path: path, keySource: keySource, files: FileSystem())
     }
@@ -39,38 +39,39 @@ public final class IdentityStore: Sendable {
         self.keySource = keySource ?? KeyFile(path: self.path, files: files)
     }
 
-    /// The store of this user on this host: in ``StateDirectory/path()``, sealed with the
-    /// credential ``SystemdCredentialKey/credentialName`` where there is one.
+    /// Returns the default store of this user on this host: in ``StateDirectory/path()``, sealed with the credential
+    /// ``SystemdCredentialKey/credentialName`` if it exists.
     ///
-    /// - Throws: `configurationInvalid` when the credential is there and is no key, or when the environment names no
-    ///   usable directory.
+    /// - Throws: `configurationInvalid` for a credential that is not a valid key, or for an unusable directory in the
+    ///   environment.
     public static func standard(secrets: SecretReader) throws(CertificateProviderError) -> IdentityStore {
         IdentityStore(path: try StateDirectory.path(), keySource: try SystemdCredentialKey(secrets: secrets))
     }
 
-    /// Returns the part of the store that belongs to one provider.
+    /// Returns one provider's part of the store.
     public func storage(for provider: ProviderID) -> any IdentityStorage {
         ProviderStorage(store: self, provider: provider)
     }
 
-    /// Returns the key that opens entries, or `nil` when there is none.
+    /// Returns the key that decrypts entries; `nil` if there is none.
     func keyForOpening() throws(CertificateProviderError) -> SealingKey? {
         if let key = openedKey.withLock({ $0 }) { return key }
         return try keySource.existingKey().map(remember)
     }
 
-    /// Returns the key that seals entries, where there is one. Under the lock.
+    /// Returns the key that encrypts entries; `nil` if there is none. Call it with the lock held.
     ///
-    /// Asks the source every time: where the directory was removed meanwhile, a key that is only remembered would seal
-    /// an entry that no other process, and not this one after a restart, could open.
+    /// Asks the source each time: if the directory was removed, a cached key would encrypt an entry that no other
+    /// process, nor this one after a restart, could decrypt.
     func existingKeyForSealing() throws(CertificateProviderError) -> SealingKey? {
         try keySource.existingKey().map(remember)
     }
 
-    /// Makes the key that seals entries. Under the lock, and only where nothing is sealed with a key that is lost.
+    /// Creates the key that encrypts entries. Call it with the lock held, and only if no entry is sealed with a lost
+    /// key.
     func newKeyForSealing() throws(CertificateProviderError) -> SealingKey { remember(try keySource.keyForSealing()) }
 
-    /// Looks the key up anew: another process may have made one, or a person may have restored one.
+    /// Drops the cached key: another process may have created one, or an administrator may have restored one.
     func forgetKey() { openedKey.withLock { $0 = nil } }
 
     private func remember(_ material: SecretBytes) -> SealingKey {

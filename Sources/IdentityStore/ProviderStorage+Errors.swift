@@ -15,9 +15,9 @@ extension ProviderStorage {
         case let error as CertificateProviderError where error.code != .malformedData:
             error.attributed(to: provider)
         case SealedEnvelope.Failure.otherKey:
-            readFailure("it was sealed with another key; bring that key back, or \(remedy(name, in: parent))")
+            readFailure("it was sealed with another key; restore that key, or \(remedy(name, in: parent))")
         case SealedEnvelope.Failure.newerVersion(let version):
-            readFailure("it was written by a newer certprov (format \(version)); update this one")
+            readFailure("it was written by a newer certprov (format \(version)); update certprov")
         case SealedEnvelope.Failure.notSealed, SealedEnvelope.Failure.damaged:
             readFailure("the file \(file(name, in: parent)) is damaged; \(remedy(name, in: parent))")
         default:
@@ -29,7 +29,7 @@ extension ProviderStorage {
 
     private func remedy(_ name: String, in parent: String) -> String {
         parent == Self.records
-            ? "remove \(file(name, in: parent)), and what it remembers" : "delete the identity and fetch it anew"
+            ? "remove \(file(name, in: parent)); its information is lost" : "delete the identity and fetch it again"
     }
 
     func readFailure(_ reason: String) -> CertificateProviderError {
@@ -39,7 +39,7 @@ extension ProviderStorage {
 
     func writeFailure(_ reason: String) -> CertificateProviderError {
         CertificateProviderError(
-            .storeWriteFailed, "Nothing was stored, and what was stored before is still there: \(reason).",
+            .storeWriteFailed, "Nothing was stored, and the previous content is unchanged: \(reason).",
             provider: provider)
     }
 }

@@ -31,7 +31,7 @@ extension ProviderStorage {
         }
     }
 
-    /// Makes the directory where there is none, under the store's lock.
+    /// Returns the directory of the records. Creates it under the store's lock if it does not exist.
     private func directoryOfRecords() throws(SafeDirectory.Refusal) -> SafeDirectory {
         if let directory = try openDirectory(Self.records) { return directory }
         let root = try SafeDirectory.create(store.path, store.files)

@@ -7,7 +7,7 @@ final class ProviderStorage: IdentityStorage {
     private static let parent = "identities"
     let store: IdentityStore
     let provider: ProviderID
-    /// Of this provider's directory, with a slash at its end.
+    /// The path of this provider's directory, with a final slash.
     let path: String
     private let watch: EntryWatch
 
@@ -61,7 +61,7 @@ final class ProviderStorage: IdentityStorage {
             isGone = true
             try directory.flush(store.files)
         } catch {
-            let outcome = isGone ? "is deleted, but a loss of power may bring it back" : "was not deleted"
+            let outcome = isGone ? "is deleted, but a power failure may restore it" : "was not deleted"
             throw CertificateProviderError(
                 .deleteFailed, "The stored identity \(outcome): \(error.reason).", provider: provider)
         }
@@ -89,7 +89,7 @@ extension ProviderStorage {
         }
     }
 
-    /// Makes the store where there is none, and lends it to `body` under its lock.
+    /// Creates the store if it does not exist, and calls `body` with its lock held.
     func changing(
         _ name: String, _ body: (SafeDirectory) throws(CertificateProviderError) -> Void
     ) throws(CertificateProviderError) {
@@ -108,7 +108,7 @@ extension ProviderStorage {
         try body(root)
     }
 
-    /// Under the lock.
+    /// Seals and writes an entry or record. Call it with the lock held.
     func write(
         _ content: SecretBytes, _ name: String, in parent: String, _ root: SafeDirectory
     ) throws(CertificateProviderError) {
@@ -131,7 +131,7 @@ extension ProviderStorage {
             throw writeFailure(refusal.reason)
         } catch SealedEnvelope.Failure.newerVersion(let version) {
             throw writeFailure(
-                "the entry was written by a newer certprov (format \(version)) and is left alone; update")
+                "the entry was written by a newer certprov (format \(version)) and is unchanged; update certprov")
         } catch {
             throw writeFailure("\(error)")
         }
@@ -139,7 +139,7 @@ extension ProviderStorage {
 }
 
 extension ProviderStorage {
-    /// Whether a provider may call an entry so. The name is a file's: it must not lead to the key or to another
+    /// Whether the name of an entry is permitted. It is a file name: it must not lead to the key or to another
     /// provider's entries, nor look like a temporary file.
     static func isPermitted(_ name: String) -> Bool {
         let bytes = name.utf8
@@ -148,9 +148,9 @@ extension ProviderStorage {
     }
 
     static let nameRule =
-        "the name of an entry has 1 to 128 bytes, no '/' or NUL, and does not begin with a dot"
+        "the name of an entry must have 1 to 128 bytes, no '/' or NUL, and not begin with a dot"
 
-    /// What an entry's seal is bound to.
+    /// Returns the full name of an entry, which its seal authenticates.
     private func fullName(_ name: String, in parent: String) -> String {
         parent == Self.parent ? "\(provider)/\(name)" : "\(parent)/\(provider)/\(name)"
     }
@@ -169,10 +169,10 @@ extension ProviderStorage {
         return try SealedEnvelope.open(file, name: fullName(name, in: parent), key: key)
     }
 
-    /// Returns the key to seal the entry `name` with. Under the lock.
+    /// Returns the key to seal the entry `name` with. Call it with the lock held.
     ///
-    /// A new key is made only for a store in which nothing but that entry is sealed: beside a new key, the lost one
-    /// could not be brought back without losing what was sealed since.
+    /// Creates a key only if no other entry of the store is sealed. Otherwise the lost key could not be restored
+    /// without losing the entries sealed with the new one.
     private func keyForSealing(_ name: String, in parent: String, _ root: SafeDirectory) throws -> SealingKey {
         if let key = try store.existingKeyForSealing() { return key }
         if let identities = try root.directory(Self.parent) {
@@ -190,8 +190,9 @@ extension ProviderStorage {
     private func lostKey(beside other: String) -> CertificateProviderError {
         CertificateProviderError(
             .storeReadFailed,
-            "Nothing was stored: the key that seals the store is gone, and \(store.path)/\(Self.parent)/\(other) "
-                + "has identities that only that key opens. Bring the key back, or delete those and fetch them anew.",
+            "Nothing was stored: the store's key is missing, and the identities in "
+                + "\(store.path)/\(Self.parent)/\(other) are sealed with it. Restore the key, or delete these "
+                + "identities and fetch them again.",
             provider: provider)
     }
 }

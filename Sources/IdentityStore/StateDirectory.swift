@@ -1,17 +1,20 @@
 public import CertificateProviding
 import Glibc
 
-/// Where this host keeps what must outlive a process.
+/// The directory for data that persists on this host.
 public enum StateDirectory {
-    /// Returns `$STATE_DIRECTORY` (systemd.exec(5), `StateDirectory=`), else `$XDG_STATE_HOME/certprov`, else for
-    /// anyone but root the default that the XDG Base Directory Specification gives that variable,
-    /// `~/.local/state/certprov`, else `/var/lib/certprov`.
+    /// Returns the first of these directories that is set:
     ///
-    /// Relative values of the last two are passed over, as that specification demands. `$STATE_DIRECTORY` is returned
-    /// with its symbolic links resolved: with `DynamicUser=`, systemd itself makes it a link into `/var/lib/private`.
+    /// - `$STATE_DIRECTORY` (systemd.exec(5), `StateDirectory=`), with its symbolic links resolved: with
+    ///   `DynamicUser=`, systemd makes it a link into `/var/lib/private`
+    /// - `$XDG_STATE_HOME/certprov`
+    /// - `~/.local/state/certprov`, the default of the XDG Base Directory Specification, except for root
+    /// - `/var/lib/certprov`
     ///
-    /// - Throws: `configurationInvalid` for a `$STATE_DIRECTORY` that is relative, and for a path that is not UTF-8: the
-    ///   store would be in another directory than the one that was named.
+    /// Relative values of `$XDG_STATE_HOME` and `$HOME` are ignored, as that specification requires.
+    ///
+    /// - Throws: `configurationInvalid` for a relative `$STATE_DIRECTORY`, and for a path that is not UTF-8, since the
+    ///   store would be in another directory than the configured one.
     public static func path() throws(CertificateProviderError) -> String {
         try path(
             environment: { name throws(CertificateProviderError) in
@@ -41,11 +44,11 @@ public enum StateDirectory {
         return "/var/lib/certprov"
     }
 
-    /// Returns `path` itself where it does not exist yet.
+    /// Resolves symbolic links. Returns `path` unchanged if it does not exist yet.
     private static func resolved(_ path: String) throws(CertificateProviderError) -> String {
         guard let real = realpath(path, nil) else { return path }
         defer { free(real) }
-        return try text(real, "The directory that the variable STATE_DIRECTORY leads to")
+        return try text(real, "The target of the variable STATE_DIRECTORY")
     }
 
     private static func text(
@@ -53,7 +56,7 @@ public enum StateDirectory {
     ) throws(CertificateProviderError) -> String {
         guard let text = String(validatingCString: bytes) else {
             throw CertificateProviderError(
-                .configurationInvalid, "\(what) is not UTF-8; name a directory whose path is.")
+                .configurationInvalid, "\(what) is not UTF-8; use a directory whose path is.")
         }
         return text
     }

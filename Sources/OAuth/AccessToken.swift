@@ -1,14 +1,15 @@
 public import CertificateProviding
 
-/// A token that a server takes in place of credentials, for some time (RFC 6749, section 1.4; RFC 6750).
+/// An access token (RFC 6749, section 1.4), which a server accepts as a bearer token (RFC 6750) until it expires.
 public struct AccessToken: Sendable {
-    /// The token itself, printable ASCII without blanks.
+    /// The token itself: printable ASCII without spaces.
     public let value: SecretBytes
-    /// What it is good for, where the server has said so; else all that was asked for (section 3.3).
+    /// The granted scopes; `nil` if the server does not name them, which means that all requested scopes are granted
+    /// (section 3.3).
     public let scopes: [String]?
-    /// Which of its source's tokens it is.
+    /// The sequence number among the tokens of its source.
     let number: UInt64
 
-    /// The `Authorization` field of a request: `Bearer`, and the token. As secret as the token.
+    /// The value of the `Authorization` field: `Bearer` and the token. It is as secret as the token.
     public var authorization: String { "Bearer " + value.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
 }

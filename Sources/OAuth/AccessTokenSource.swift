@@ -2,15 +2,16 @@ public import CertificateProviding
 import NIOCore
 import ServerTransport
 
-/// The access tokens of one client: gets one, keeps it in memory, and gets the next before it ends (RFC 6749).
+/// A source of access tokens for one client (RFC 6749). It holds the current token in memory and replaces it before it
+/// expires.
 ///
-/// Callers that come at the same time share one request. Nothing is repeated by itself.
+/// Concurrent callers share one request. Failed requests are not retried automatically.
 public actor AccessTokenSource {
     private struct Kept {
         let token: AccessToken
         let expiry: ContinuousClock.Instant
-        /// When to get the next one: while a tenth of the lifetime is left, so that no request goes out with a token
-        /// that ends on its way.
+        /// When to get the next token: when a tenth of the lifetime is left, so that no token expires while a request
+        /// is on its way.
         var renewal: ContinuousClock.Instant
     }
 
@@ -22,23 +23,23 @@ public actor AccessTokenSource {
     private var kept: Kept?
     private var refreshToken: SecretBytes?
     private typealias Outcome = Result<AccessToken, CertificateProviderError>
-    /// Those who wait for the request that is under way; `nil` while there is none.
+    /// The callers that wait for the current request; `nil` if there is no request.
     private var waiting: [UInt64: CheckedContinuation<Outcome, Never>]?
     private var callers: UInt64 = 0
     private var count: UInt64 = 0
-    /// When a token was last asked for since a server had refused one.
+    /// When a token was last requested because a server had refused one.
     private var lastReplacement: ContinuousClock.Instant?
-    /// What the server has said to the password.
+    /// The server's refusal of the password, which is then not sent again.
     private var passwordRefusal: CertificateProviderError?
 
-    /// How soon a token that has replaced a refused one may be replaced in turn.
+    /// The minimum time between two replacements of refused tokens.
     private static let replacementPause = Duration.seconds(60)
 
     /// - Parameters:
-    ///   - scopes: What the tokens are to be good for; none for what the server thinks right.
-    ///   - now: A clock that goes on while the host is suspended, as tokens do.
-    /// - Throws: `configurationInvalid` for a scope that is none (RFC 6749, section 3.3), and for a client without a
-    ///   secret that has no other grant.
+    ///   - scopes: The scopes to request; empty for the server's default.
+    ///   - now: A clock that also runs while the host is suspended, since tokens expire then, too.
+    /// - Throws: `configurationInvalid` for an invalid scope (RFC 6749, section 3.3), and for a client that has
+    ///   neither a secret nor a password grant.
     public init(
         _ endpoint: TokenEndpoint, client: OAuthClient, grant: OAuthGrant = .clientCredentials, scopes: [String] = [],
         now: @escaping @Sendable () -> ContinuousClock.Instant = { .now }
@@ -46,14 +47,14 @@ public actor AccessTokenSource {
         guard client.secret != nil || grant.password != nil else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The OAuth client '\(client.id.withVisibleControls)' has no secret, which the client-credentials grant needs."
-            )
+                "The OAuth client '\(client.id.withVisibleControls)' has no secret, which the client-credentials "
+                    + "grant needs.")
         }
         for scope in scopes where !Self.isScope(scope) {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "'\(scope.withVisibleControls)' is no scope: that is one word of ASCII without quotation marks and backslashes."
-            )
+                "'\(scope.withVisibleControls)' is not a valid OAuth scope: expected one word of printable ASCII "
+                    + "without quotation marks and backslashes.")
         }
         self.endpoint = endpoint
         self.client = client
@@ -67,16 +68,18 @@ public actor AccessTokenSource {
         !text.isEmpty && text.utf8.allSatisfy { (0x21...0x7e).contains($0) && $0 != 0x22 && $0 != 0x5c }
     }
 
-    /// Returns a token that is good for a while: the one at hand, or where less than a tenth of its lifetime remains, a
-    /// new one. Where that cannot be had, the old one serves to its end. Suspends for at most the endpoint's timeout,
-    /// and not beyond the end of the caller's task: the request goes on, since others may wait for it.
+    /// Returns a valid token: the current one, or a new one if less than a tenth of the lifetime remains. If no new one
+    /// can be obtained, the current one is returned until it expires.
     ///
-    /// - Throws: `rejected` where the server refuses the client, the password or the grant, `configurationInvalid` for
-    ///   a scope it does not have, all with an ``OAuthRefusal`` as the underlying error; `unavailable`, `timedOut`,
-    ///   `protocolError` as with any server; `userCancelled` where the task is cancelled. None holds a secret.
+    /// Suspends for at most the endpoint's timeout. If the calling task is cancelled, it throws at once; the request
+    /// goes on, since other callers may wait for it.
+    ///
+    /// - Throws: `rejected` if the server refuses the client, the password or the grant, `configurationInvalid` for a
+    ///   scope that it refuses, both with an ``OAuthRefusal`` as the underlying error; `unavailable`, `timedOut` and
+    ///   `protocolError` as with any server; `userCancelled` if the task is cancelled. No error contains a secret.
     public func token() async throws(CertificateProviderError) -> AccessToken { try await token(within: nil) }
 
-    /// As ``token()``, for a caller that may time out before the request does.
+    /// As ``token()``, with a timeout of this caller, which may be shorter than that of the request.
     package func token(within timeout: Duration?) async throws(CertificateProviderError) -> AccessToken {
         if let kept, now() < kept.renewal { return kept.token }
         do throws(CertificateProviderError) { return try await newToken(within: timeout) } catch {
@@ -88,17 +91,17 @@ public actor AccessTokenSource {
         }
     }
 
-    /// Returns another token than one of this source that a server has refused: with the status 401 and
-    /// `error="invalid_token"` (RFC 6750, section 3.1). To be called once a request: send the request again, and take
-    /// what comes back.
+    /// Returns a replacement for a token of this source that a server has refused with the status 401 and
+    /// `error="invalid_token"` (RFC 6750, section 3.1). Call it once per request: send the request again with the new
+    /// token, and accept the second answer.
     ///
-    /// - Throws: `rejected` where that token itself has replaced a refused one less than a minute ago: the server wants
-    ///   none of these. Otherwise as ``token()``.
+    /// - Throws: `rejected` if the last replacement of a refused token was less than a minute ago: the server refuses
+    ///   new tokens as well. Otherwise as ``token()``.
     public func token(insteadOf refused: AccessToken) async throws(CertificateProviderError) -> AccessToken {
         try await token(insteadOf: refused, within: nil)
     }
 
-    /// As ``token(insteadOf:)``, for a caller that may time out before the request does.
+    /// As ``token(insteadOf:)``, with a timeout of this caller, which may be shorter than that of the request.
     package func token(
         insteadOf refused: AccessToken, within timeout: Duration?
     ) async throws(CertificateProviderError) -> AccessToken {
@@ -108,15 +111,15 @@ public actor AccessTokenSource {
         if let lastReplacement, now() < lastReplacement + Self.replacementPause {
             throw CertificateProviderError(
                 .rejected,
-                "A token that \(endpoint.server.authority) has just issued is refused where it is used; check its scope and "
-                    + "audience.")
+                "A token that \(endpoint.server.authority) has just issued is refused by the server that it is for; "
+                    + "check its scope and audience.")
         }
         lastReplacement = now()
         self.kept = nil
         return try await newToken(within: timeout)
     }
 
-    /// Waits for the request that is under way, or for a new one.
+    /// Waits for the current request, or starts one.
     private func newToken(within timeout: Duration?) async throws(CertificateProviderError) -> AccessToken {
         callers += 1
         let caller = callers
@@ -128,7 +131,7 @@ public actor AccessTokenSource {
                     caller,
                     CertificateProviderError(
                         .timedOut,
-                        "\(authority) did not issue a token in time; see whether it is overloaded, or allow more with "
+                        "\(authority) did not issue a token in time; check whether it is overloaded, or increase "
                             + "'timeout'."))
             }
         }
@@ -176,10 +179,11 @@ public actor AccessTokenSource {
         }
     }
 
-    /// By the refresh token, where there is one that is good still; else by the grant.
+    /// Requests a token with the refresh token, if there is one; otherwise, or if the server refuses it, with the
+    /// grant.
     private func request() async throws(CertificateProviderError) -> TokenResponse {
         var timeout = endpoint.timeout
-        // While there is one that is good, that one is to be returned before it is over.
+        // While the current token is valid, it must be returned before it expires.
         if let kept, now() < kept.expiry { timeout = min(timeout, (kept.expiry - now()) / 2) }
         let deadline = NIODeadline.now() + TimeAmount(timeout)
         if let refreshToken {
@@ -187,8 +191,8 @@ public actor AccessTokenSource {
             request.form.append("grant_type", "refresh_token")
             request.form.append("refresh_token", refreshToken)
             do throws(CertificateProviderError) { return try await request.send(before: deadline) } catch {
-                // Whatever it calls that: servers have many words for a refresh token that is old. Of the client itself
-                // it would say the same again.
+                // Any of these codes: servers have many names for an expired refresh token. A refusal of the client
+                // itself would only be repeated.
                 guard [.rejected, .configurationInvalid].contains(error.code),
                     (error.underlying as? OAuthRefusal)?.error != "invalid_client"
                 else { throw error }

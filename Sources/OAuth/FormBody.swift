@@ -1,6 +1,6 @@
 import CertificateProviding
 
-/// `application/x-www-form-urlencoded`, as RFC 6749 has it (appendix B).
+/// A body of type `application/x-www-form-urlencoded` (RFC 6749, appendix B).
 struct FormBody: Sendable {
     private(set) var bytes: [UInt8] = []
 

@@ -2,25 +2,26 @@ public import CertificateProviding
 import FoundationEssentials
 import NIOHTTP1
 
-/// Who asks for tokens: what the authorisation server has registered (RFC 6749, section 2).
+/// A client that is registered with the authorisation server (RFC 6749, section 2).
 public struct OAuthClient: Sendable {
-    /// How a client proves to the token endpoint who it is (section 2.3.1).
+    /// How a client authenticates to the token endpoint (section 2.3.1).
     public struct Authentication: Sendable, Hashable {
         private enum Kind { case basic, body }
         private let kind: Kind
 
-        /// By HTTP Basic, which every server takes.
+        /// HTTP Basic, which every server supports.
         public static let basic = Self(kind: .basic)
-        /// By parameters in the body, for servers that take nothing else.
+        /// Parameters in the body, for servers that do not support HTTP Basic.
         public static let body = Self(kind: .body)
     }
 
+    /// The client identifier (section 2.2).
     public let id: String
     let secret: SecretBytes?
     let authentication: Authentication
 
     /// - Parameters:
-    ///   - secret: `nil` for a public client, which only names itself.
+    ///   - secret: `nil` for a public client, which sends only its identifier.
     ///   - authentication: How the secret is sent.
     /// - Throws: `configurationInvalid` for an empty identifier or secret.
     public init(
@@ -28,7 +29,8 @@ public struct OAuthClient: Sendable {
     ) throws(CertificateProviderError) {
         guard !id.isEmpty else {
             throw CertificateProviderError(
-                .configurationInvalid, "The OAuth client has no identifier; its authorisation server has given it one.")
+                .configurationInvalid,
+                "The OAuth client has no identifier; set the one that the authorisation server has assigned.")
         }
         guard secret?.isEmpty != true else {
             throw CertificateProviderError(
@@ -39,7 +41,7 @@ public struct OAuthClient: Sendable {
         self.authentication = authentication
     }
 
-    /// Puts into a request who sends it.
+    /// Adds the client's authentication to a request.
     func authenticate(_ form: inout FormBody, _ headers: inout HTTPHeaders) {
         guard let secret else { return form.append("client_id", id) }
         if authentication == .basic {
@@ -51,7 +53,8 @@ public struct OAuthClient: Sendable {
         }
     }
 
-    /// Both parts are form-encoded first, unlike elsewhere in HTTP: either may have a colon.
+    /// Returns the credentials for HTTP Basic. Unlike elsewhere in HTTP, both parts are form-encoded first, since
+    /// either may contain a colon.
     func basicCredentials(with secret: SecretBytes) -> SecretBytes {
         let pair = FormBody.encoded(id.utf8) + [UInt8(ascii: ":")] + secret.withUnsafeBytes { FormBody.encoded($0) }
         return SecretBytes(copying: Data(pair).base64EncodedData())

@@ -1,6 +1,6 @@
 public import CertificateProviding
 
-/// By what right a client asks for a token (RFC 6749, section 1.3).
+/// The authorisation grant with which a client requests tokens (RFC 6749, section 1.3).
 public struct OAuthGrant: Sendable {
     enum Kind: Sendable {
         case clientCredentials
@@ -8,11 +8,11 @@ public struct OAuthGrant: Sendable {
     }
     let kind: Kind
 
-    /// By its own: the client's secret is all there is (section 4.4).
+    /// The client-credentials grant: the client's secret alone (section 4.4).
     public static let clientCredentials = Self(kind: .clientCredentials)
 
-    /// By a person's password, which the client has to know (section 4.3). For servers that offer nothing else: OAuth
-    /// 2.1 has dropped it. A password that the server refuses is not sent to it again.
+    /// The legacy password grant (section 4.3), for servers that offer no other one. OAuth 2.1 has removed it. A
+    /// password that the server refuses is not sent again.
     public static func legacyPassword(user: String, password: SecretBytes) -> Self {
         Self(kind: .password(user: user, password))
     }

@@ -1,20 +1,21 @@
-/// Why a token endpoint issues no token, in its own words (RFC 6749, section 5.2): the underlying error of what
+/// The error response of a token endpoint (RFC 6749, section 5.2): the underlying error of the errors that
 /// ``AccessTokenSource`` throws.
 ///
-/// Control characters are made visible, what is too long is cut, and where the server repeats a secret that it was
-/// sent, there is `<secret>`.
+/// Control characters are made visible, long texts are cut, and secrets that the server repeats are replaced by
+/// `<secret>`.
 public struct OAuthRefusal: Error, Sendable, Hashable {
     /// `error`, such as `invalid_client`.
     public let error: String
     /// `error_description`.
     public let errorDescription: String?
-    /// `error_uri`, where there is more about it.
+    /// `error_uri`, a page about the error.
     public let errorURI: String?
-    /// Of HTTP.
+    /// The HTTP status.
     public let status: Int
 }
 
 extension OAuthRefusal: CustomStringConvertible {
+    /// The error with its description and URI, in one line.
     public var description: String {
         error + (errorDescription.map { " (\($0))" } ?? "") + (errorURI.map { ", see \($0)" } ?? "")
     }

@@ -4,17 +4,17 @@ import NIOCore
 import NIOHTTP1
 import ServerTransport
 
-/// One request to a token endpoint, over a connection of its own: hours lie between two.
+/// One request to a token endpoint. Each has a connection of its own, since hours lie between two requests.
 struct TokenRequest: Sendable {
     let endpoint: TokenEndpoint
     let client: OAuthClient
     var form = FormBody()
-    /// What was sent and must be in no error.
+    /// The secrets that are sent, which must not appear in errors.
     var secrets: [SecretBytes] = []
 
-    /// Sends it once. A redirection is not followed, since secrets are for this server and no other.
+    /// Sends the request once. Redirections are not followed, since the secrets are for this server only.
     ///
-    /// - Throws: ``refusal(_:_:)``'s errors; what the connection reports.
+    /// - Throws: The errors of ``refusal(_:_:_:)``, and those of the connection.
     func send(before deadline: NIODeadline) async throws(CertificateProviderError) -> TokenResponse {
         let server = endpoint.server
         var form = form
@@ -33,7 +33,7 @@ struct TokenRequest: Sendable {
             secrets + (client.secret.map { [$0, client.basicCredentials(with: $0)] } ?? []))
         let type = (response.headers.first(name: "Content-Type") ?? "").prefix { $0 != ";" }.lowercased()
         let members = String(type).trimmed == "application/json" ? TokenMembers(response.body) : nil
-        // Some say what is wrong with the status 200.
+        // Some servers report an error with the status 200.
         if let members, members.error != nil || response.status == 200 {
             guard let error = members.error else { return try TokenResponse(members, from: server.authority) }
             throw refusal(response, error, members)
@@ -67,21 +67,21 @@ struct TokenRequest: Sendable {
             nativeCode: response.status, retryAfter: response.retryAfter(now: endpoint.date()), underlying: refusal)
     }
 
-    /// What an answer means that is none of OAuth's.
+    /// Returns the error for a response that is not one of OAuth.
     private func strange(_ response: HTTPResponse) -> CertificateProviderError {
         let (code, advice): (CertificateProviderError.Code, String) =
             switch response.status {
-            case 200: (.protocolError, "that is no JSON object of a token (RFC 6749, section 5.1); check its URL")
-            case 300..<400: (.configurationInvalid, "credentials are not sent to another place than the configured one")
+            case 200: (.protocolError, "the answer is not a JSON token response (RFC 6749, section 5.1); check its URL")
+            case 300..<400: (.configurationInvalid, "credentials are sent only to the configured URL")
             case 401, 403, 407: (.rejected, "check the client's identifier and secret")
             case 404, 405, 410: (.configurationInvalid, "check its URL")
             case 408, 429, 500...599: (.unavailable, "try again later")
-            default: (.protocolError, "OAuth does not have that; check its URL")
+            default: (.protocolError, "OAuth does not define this status; check its URL")
             }
         return CertificateProviderError(
             code,
-            "The token endpoint at \(endpoint.server.authority) answers with the status \(response.status)"
-                + "\(place(response)); \(advice).",
+            "The token endpoint at \(endpoint.server.authority) answers with the status "
+                + "\(response.status)\(place(response)); \(advice).",
             nativeCode: response.status, retryAfter: response.retryAfter(now: endpoint.date()))
     }
 

@@ -1,21 +1,21 @@
 import CertificateProviding
 import FoundationEssentials
 
-/// A token as its endpoint issues it (RFC 6749, section 5.1), checked.
+/// The validated response of a token endpoint (RFC 6749, section 5.1).
 struct TokenResponse: Sendable {
     let token: SecretBytes
     let lifetime: Duration
     let refreshToken: SecretBytes?
     let scopes: [String]?
 
-    /// Where the server does not say, or not with a number. Better too short: the next one is a request away.
+    /// The lifetime if the server gives none, or not as a number. If it is too short, that costs one more request.
     static let unknownLifetime = Duration.seconds(300)
-    /// Longer ones are asked for anew all the same.
+    /// Tokens with a longer lifetime are replaced after this time, too.
     static let maximumLifetime = Duration.seconds(86_400)
-    /// Tokens with many claims have some kilobytes; servers refuse larger header fields.
+    /// In bytes. Tokens with many claims have some kilobytes; servers refuse larger header fields.
     private static let maximumToken = 16 * 1024
 
-    /// - Throws: `protocolError`, without a word of the answer.
+    /// - Throws: `protocolError`, which quotes nothing of the answer.
     init(_ members: TokenMembers, from server: String) throws(CertificateProviderError) {
         func refuse(_ reason: String) -> CertificateProviderError {
             CertificateProviderError(
@@ -25,12 +25,12 @@ struct TokenResponse: Sendable {
         guard token.utf8.count <= Self.maximumToken else { throw refuse("its token is too long") }
         // Anything else would be another header field, or none.
         guard token.utf8.allSatisfy({ (0x21...0x7e).contains($0) }) else {
-            throw refuse("its token has characters that no token has")
+            throw refuse("its token contains invalid characters")
         }
         guard let type = members.tokenType else { throw refuse("it has no 'token_type'") }
         guard type.lowercased() == "bearer" else {
-            // Without its word: that may be the token.
-            throw refuse("its token is of another type than 'bearer'")
+            // The value is not quoted: it may be the token.
+            throw refuse("its 'token_type' is not 'bearer'")
         }
         self.token = SecretBytes(utf8: token)
         lifetime = Self.lifetime(members.expiresIn)
@@ -46,8 +46,7 @@ struct TokenResponse: Sendable {
     }
 }
 
-/// The members of an answer that are looked at (RFC 6749, section 5). One of another type than it should be is as if it
-/// were not there.
+/// The members of a token response that are used (RFC 6749, section 5). A member of the wrong type counts as missing.
 struct TokenMembers: Decodable, Sendable {
     let accessToken: String?
     let tokenType: String?
@@ -61,7 +60,7 @@ struct TokenMembers: Decodable, Sendable {
     static let maximumSize = 64 * 1024
     private static let maximumDepth = 8
 
-    /// - Returns: `nil` for what is no JSON object, or nested deeper than any answer is.
+    /// - Returns: `nil` for a body that is not a JSON object, is too large, or is nested too deeply.
     init?(_ body: [UInt8]) {
         guard body.count <= Self.maximumSize, Self.depth(of: body) <= Self.maximumDepth,
             let members = try? JSONDecoder().decode(Self.self, from: Data(body))

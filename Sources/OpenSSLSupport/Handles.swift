@@ -1,12 +1,12 @@
 internal import COpenSSL
 internal import CertificateProviding
 
-/// Owns an `X509`. Keeps the library, which must not go before it.
+/// Owns an `X509`. Retains the library, which must outlive it.
 final class CertificateHandle {
     let pointer: OpaquePointer
     private let library: OpenSSLLibrary
 
-    /// Reads a DER certificate, and nothing behind it.
+    /// Reads a DER certificate. Trailing data is an error.
     init(_ der: [UInt8], in library: OpenSSLLibrary) throws(OpenSSLError) {
         self.library = library
         OpenSSLError.clear()
@@ -25,7 +25,7 @@ final class CertificateHandle {
     deinit { X509_free(pointer) }
 }
 
-/// Owns an `EVP_PKEY`. Keeps the library, which must not go before it.
+/// Owns an `EVP_PKEY`. Retains the library, which must outlive it.
 final class PrivateKeyHandle {
     let pointer: OpaquePointer
     private let library: OpenSSLLibrary
@@ -46,7 +46,7 @@ final class PrivateKeyHandle {
     deinit { EVP_PKEY_free(pointer) }
 }
 
-/// Owns a memory `BIO`, which wipes what it holds when it goes.
+/// Owns a memory `BIO`, and wipes its content when it is released.
 final class MemoryBIO {
     let pointer: OpaquePointer
 
@@ -63,7 +63,7 @@ final class MemoryBIO {
 
     deinit { BIO_free(pointer) }
 
-    /// What has been written and not been read.
+    /// The bytes that have been written and not yet read.
     var content: [UInt8] {
         var start: UnsafeMutablePointer<UInt8>?
         let count = withUnsafeMutablePointer(to: &start) { BIO_ctrl(pointer, BIO_CTRL_INFO, 0, $0) }
@@ -91,7 +91,7 @@ final class CertificateStack {
 }
 
 extension OpenSSLLibrary {
-    /// Returns what one of the `i2d` functions writes.
+    /// Returns the output of one of the `i2d` functions.
     static func encode(
         _ function: String, _ write: (UnsafeMutablePointer<UnsafeMutablePointer<UInt8>?>) -> Int32
     ) throws(OpenSSLError) -> [UInt8] {

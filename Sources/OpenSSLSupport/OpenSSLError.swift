@@ -1,25 +1,29 @@
 internal import COpenSSL
 
-/// What OpenSSL said about a call that failed: the whole error queue of the calling thread, oldest entry first.
+/// A failed OpenSSL call, with the whole error queue of the calling thread, oldest entry first.
 ///
-/// The queue is cleared before a call and taken right after it, on the same thread, so that no entry of another call
-/// is blamed on this one ([ERR_get_error(3)](https://docs.openssl.org/3.0/man3/ERR_get_error/)).
+/// The queue is cleared before a call and read right after it, on the same thread, so that it has no entry of another
+/// call ([ERR_get_error(3)](https://docs.openssl.org/3.0/man3/ERR_get_error/)).
 public struct OpenSSLError: Error, CustomStringConvertible {
     /// One entry of the queue.
     public struct Entry: Sendable {
+        /// The number of the library part, such as `ERR_LIB_EVP`.
         public let library: Int32
+        /// The reason code of that library part.
         public let reason: Int32
-        /// OpenSSL's own words. Never holds key material or a password.
+        /// OpenSSL's text for the reason. Never contains key material or a password.
         public let text: String
     }
 
+    /// The C function that failed.
     public let function: String
+    /// The error queue, oldest entry first.
     public let entries: [Entry]
 
-    /// Empties the queue. To be called before the C call that is watched.
+    /// Empties the queue. Call it before the C function whose errors are wanted.
     static func clear() { ERR_clear_error() }
 
-    /// Takes the queue, after `function` failed.
+    /// Reads and empties the queue, after `function` has failed.
     init(_ function: String) {
         self.function = function
         var entries: [Entry] = []
@@ -30,7 +34,7 @@ public struct OpenSSLError: Error, CustomStringConvertible {
         self.entries = entries
     }
 
-    /// For what OpenSSL lets pass and we do not.
+    /// For input that OpenSSL accepts and this module does not.
     init(_ function: String, refusing text: String, isAlgorithm: Bool = false) {
         self.function = function
         entries = [Entry(library: 0, reason: isAlgorithm ? Self.refusedAlgorithm : 0, text: text)]
@@ -38,7 +42,7 @@ public struct OpenSSLError: Error, CustomStringConvertible {
 
     private static let refusedAlgorithm: Int32 = 1
 
-    /// Whether an algorithm is what is missing, as against the data being wrong.
+    /// Whether the call failed because an algorithm is not supported, and not because the data is wrong.
     public var isUnsupportedAlgorithm: Bool {
         entries.contains { entry in
             switch (entry.library, entry.reason) {
@@ -56,6 +60,7 @@ public struct OpenSSLError: Error, CustomStringConvertible {
         }
     }
 
+    /// The function and the texts of the entries.
     public var description: String {
         "\(function): " + (entries.isEmpty ? "no reason given" : entries.map(\.text).joined(separator: "; "))
     }

@@ -1,27 +1,27 @@
 internal import COpenSSL
 import Synchronization
 
-/// An OpenSSL library context of our own ([OSSL_LIB_CTX(3)](https://docs.openssl.org/3.0/man3/OSSL_LIB_CTX/)).
+/// A separate OpenSSL library context ([OSSL_LIB_CTX(3)](https://docs.openssl.org/3.0/man3/OSSL_LIB_CTX/)).
 ///
-/// The process's default context stays as it is: loading the legacy provider there would switch off the implicit
-/// default provider for everybody else in the process, and would let RC2 and friends into places where nothing old is
-/// to be read.
+/// The process's default context is not changed: loading the legacy provider there would disable the implicit default
+/// provider for the rest of the process, and would enable old algorithms such as RC2 where they must not be accepted.
 public final class OpenSSLLibrary: Sendable {
-    /// Algorithms that are only read, never written: RC2, RC4, single DES.
+    /// The provider of algorithms that are only used for decryption: RC2, RC4, single DES.
     private let legacy = Mutex<Legacy>(.notLoaded)
     private enum Legacy {
         case notLoaded, unavailable
         case loaded(OpaquePointer)
     }
 
-    /// Safe to share: OpenSSL locks a library context itself.
+    /// Safe to share between threads: OpenSSL locks a library context itself.
     nonisolated(unsafe) let context: OpaquePointer?
     nonisolated(unsafe) private let standard: OpaquePointer?
 
-    /// To be looked at before OpenSSL's first use in a process, which decides: at the process's end other threads may
-    /// still work, or free what they have, and OpenSSL must not be cleaned up under them.
+    /// Keeps OpenSSL from cleaning up at exit, while other threads may still use it or free its objects. Has an effect
+    /// only if it is evaluated before OpenSSL's first use in the process.
     fileprivate static let staysToTheEnd = OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_ATEXIT), nil) == 1
 
+    /// Makes a library context with the default provider.
     public init() {
         _ = Self.staysToTheEnd
         context = OSSL_LIB_CTX_new()
@@ -36,7 +36,7 @@ public final class OpenSSLLibrary: Sendable {
         OSSL_LIB_CTX_free(context)
     }
 
-    /// Makes the legacy provider's algorithms available too. Returns false when this host has no such provider.
+    /// Loads the legacy provider. Returns false if this host does not have it.
     func loadLegacyProvider() -> Bool {
         legacy.withLock { state in
             if case .notLoaded = state {
@@ -47,14 +47,15 @@ public final class OpenSSLLibrary: Sendable {
         }
     }
 
-    /// Frees what the calling thread has of this context, such as a random number generator. To be called after each
-    /// use of random numbers, or of a private key, on the same thread: OpenSSL frees it when the thread ends, and by
-    /// then the context is gone, where another thread has freed it
+    /// Frees the calling thread's state in this context, such as a random number generator.
+    ///
+    /// Call it after each use of random numbers or of a private key, on the same thread. Otherwise OpenSSL frees the
+    /// state when the thread ends, when another thread may already have freed the context
     /// ([OPENSSL_thread_stop_ex(3)](https://docs.openssl.org/3.0/man3/OPENSSL_init_crypto/)).
     func releaseThreadState() { OPENSSL_thread_stop_ex(context) }
 
-    /// Runs a C call with an empty error queue; where it fails for want of an algorithm, once more with the legacy
-    /// provider.
+    /// Runs a C call with an empty error queue. If it fails because an algorithm is not supported, runs it once more
+    /// with the legacy provider.
     func attempt<T>(_ function: String, _ call: () -> T?) throws(OpenSSLError) -> T {
         OpenSSLError.clear()
         if let result = call() { return result }
@@ -67,7 +68,7 @@ public final class OpenSSLLibrary: Sendable {
 }
 
 extension OpenSSLLibrary {
-    /// Returns what OpenSSL calls an algorithm, or its number again, for messages.
+    /// Returns OpenSSL's name of an object identifier, for messages; the identifier itself if it has none.
     public static func name(ofOID oid: String) -> String {
         _ = Self.staysToTheEnd
         let identifier = OBJ_txt2nid(oid)

@@ -1,14 +1,17 @@
 internal import COpenSSL
 public import CertificateProviding
 
-/// A password as PKCS#12 knows it. Absent and empty are two different passwords: the first is no bytes at all, the
-/// second a BMPString that holds nothing but its terminator (RFC 7292, appendix B.1).
+/// A PKCS#12 password (RFC 7292, appendix B.1).
+///
+/// Absent and empty are two different passwords: the absent one has zero bytes, the empty one is a BMPString of only a
+/// terminator.
 public enum PKCS12Password: Sendable {
+    /// No password.
     case absent
-    /// UTF-8; OpenSSL makes the BMPString of it where the algorithm wants one.
+    /// UTF-8. OpenSSL converts it to a BMPString if the algorithm requires one.
     case utf8(SecretBytes)
 
-    /// Lends the bytes as OpenSSL wants them: a null pointer is the absent password.
+    /// Passes the bytes to `body` in OpenSSL's form: a null pointer is the absent password.
     func withUnsafeBytes<T>(_ body: (UnsafePointer<CChar>?, Int32) -> T) -> T {
         switch self {
         case .absent:
@@ -23,10 +26,11 @@ public enum PKCS12Password: Sendable {
 }
 
 extension OpenSSLLibrary {
-    /// Decrypts `ciphertext` as the `AlgorithmIdentifier` says: PBES1, PBES2 (RFC 8018) or a PKCS#12 PBE (RFC 7292,
-    /// appendix C). The caller has bounded the iterations in it.
+    /// Decrypts `ciphertext` with PBES1, PBES2 (RFC 8018) or a PKCS#12 PBE (RFC 7292, appendix C).
     ///
-    /// Blocks for as long as the key derivation takes.
+    /// Blocks while the key is derived.
+    ///
+    /// - Parameter algorithm: The `AlgorithmIdentifier`, DER. The caller must have bounded its iterations.
     public func decrypt(
         _ ciphertext: [UInt8], algorithm: [UInt8], password: PKCS12Password
     ) throws(OpenSSLError) -> SecretBytes {
@@ -53,7 +57,7 @@ extension OpenSSLLibrary {
         return SecretBytes(copying: UnsafeBufferPointer(start: output, count: Int(count)))
     }
 
-    /// The key of a PKCS#12 MAC, derived by the PKCS#12 algorithm (RFC 7292, appendix B.2, ID 3).
+    /// Derives the key of a PKCS#12 MAC (RFC 7292, appendix B.2, ID 3). Blocks while the key is derived.
     public func pkcs12MACKey(
         password: PKCS12Password, salt: [UInt8], iterations: Int, digest: String
     ) throws(OpenSSLError) -> SecretBytes {
@@ -72,7 +76,8 @@ extension OpenSSLLibrary {
         }
     }
 
-    /// PBKDF2 (RFC 8018, section 5.2) with HMAC over `digest`. The absent password is the empty one here.
+    /// Derives a key with PBKDF2 (RFC 8018, section 5.2) and HMAC over `digest`. Treats the absent password as empty.
+    /// Blocks while the key is derived.
     public func pbkdf2(
         password: PKCS12Password, salt: [UInt8], iterations: Int, keySize: Int, digest: String
     ) throws(OpenSSLError) -> SecretBytes {
@@ -89,7 +94,7 @@ extension OpenSSLLibrary {
         }
     }
 
-    /// HMAC (RFC 2104) over `digest`.
+    /// Returns the HMAC (RFC 2104) of `message` over `digest`.
     public func hmac(_ message: [UInt8], key: SecretBytes, digest: String) throws(OpenSSLError) -> [UInt8] {
         OpenSSLError.clear()
         var output = [UInt8](repeating: 0, count: Int(EVP_MAX_MD_SIZE))

@@ -1,9 +1,9 @@
 internal import COpenSSL
 public import CertificateProviding
 
-/// Private keys in the forms that people have them in.
+/// Conversions of private keys to PKCS#8.
 extension OpenSSLLibrary {
-    /// Brings a PKCS#8 key into the form that everybody reads, where OpenSSL can read it.
+    /// Re-encodes a PKCS#8 key in its usual form, for readers that are stricter than OpenSSL.
     public func normalizedPKCS8(_ key: SecretBytes) throws(OpenSSLError) -> SecretBytes {
         defer { releaseThreadState() }
         let handle = try PrivateKeyHandle(pkcs8: key, in: self)
@@ -14,7 +14,7 @@ extension OpenSSLLibrary {
     /// Reads the first private key of a PEM text (RFC 7468): PKCS#8, or the older forms of RSA and EC keys.
     ///
     /// - Returns: PKCS#8.
-    /// - Throws: Also for a key that is encrypted: nobody is asked for its password.
+    /// - Throws: Also if the key is encrypted: OpenSSL does not prompt for a password.
     public func pkcs8(pem: SecretBytes) throws(OpenSSLError) -> SecretBytes {
         defer { releaseThreadState() }
         OpenSSLError.clear()

@@ -1,22 +1,25 @@
 public import CertificateProviding
 import Synchronization
 
-/// The identities of a ``RenewingIdentity``, from the present one on.
+/// The sequence of identities of a ``RenewingIdentity``, beginning with the current one.
 ///
-/// Any number of tasks may iterate, each from a beginning of its own: it gets the present identity at once, and then
-/// each new one. Nothing is queued: a task that is late gets the newest and misses those between. Ends when the service
-/// does, and when the iterating task is cancelled.
+/// Any number of tasks may iterate independently: each gets the current identity at once, and then each new one.
+/// Identities are not queued: a slow task gets the newest and misses the ones in between. The sequence ends when the
+/// service ends, and when the iterating task is cancelled.
 public struct IdentityUpdates: AsyncSequence, Sendable {
     let latest: LatestIdentity
 
+    /// Returns an iterator that begins with the current identity.
     public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(latest: latest) }
 
+    /// The iterator of one task.
     public struct AsyncIterator: AsyncIteratorProtocol {
         let latest: LatestIdentity
         private var seen: UInt64 = 0
 
         init(latest: LatestIdentity) { self.latest = latest }
 
+        /// Returns the current identity at the first call, then waits for a newer one. `nil` at the end.
         public mutating func next(isolation: isolated (any Actor)?) async -> Identity? {
             guard let (identity, version) = await latest.next(after: seen) else { return nil }
             seen = version
@@ -25,7 +28,7 @@ public struct IdentityUpdates: AsyncSequence, Sendable {
     }
 }
 
-/// One identity that is replaced at times, and the tasks that wait for that.
+/// The current identity, and the tasks that wait for the next one.
 final class LatestIdentity: Sendable {
     private struct State {
         var identity: Identity

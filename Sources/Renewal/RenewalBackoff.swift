@@ -1,16 +1,17 @@
 import CertificateProviding
 
-/// How long to wait after a renewal that came to nothing: exponentially longer, drawn from the whole range (full
-/// jitter), so that hosts that failed together do not come back together.
+/// The pauses after failed renewals: exponential backoff with full jitter, so that hosts that failed together do not
+/// retry together.
 public struct RenewalBackoff: Sendable, Hashable {
-    /// The shortest wait, to which what is drawn is added.
+    /// The minimum pause; the random part is added to it.
     public var floor: Duration
-    /// The longest that may be drawn after the first failure; it doubles with each further one.
+    /// The maximum of the random part after the first failure; it doubles with each further failure.
     public var base: Duration
-    /// The longest that may be drawn at all. Until the certificate has expired, a sixteenth of the time from the
-    /// renewal to expiry bounds it too, so that several attempts fit whatever the lifetime is.
+    /// The maximum of the random part. Until the certificate has expired, it is also limited to a sixteenth of the time
+    /// from the renewal to expiry, so that several attempts fit into any lifetime.
     public var ceiling: Duration
 
+    /// Creates a backoff.
     public init(
         floor: Duration = .seconds(30), base: Duration = .seconds(60), ceiling: Duration = .seconds(3600)
     ) {
@@ -19,20 +20,23 @@ public struct RenewalBackoff: Sendable, Hashable {
         self.ceiling = ceiling
     }
 
-    /// A server's `Retry-After` counts up to here, where it may not outlast a certificate sooner.
+    /// The maximum `Retry-After` that is respected, unless the certificate expires sooner.
     static let longestRetryAfter = Duration.seconds(86_400)
 
-    /// These will not be different by themselves. Asking often is of no use, and may lock an account.
+    /// Failures that need the user. Frequent retries are useless, and may lock an account.
     private static let needsAPerson: Set<CertificateProviderError.Code> = [
         .wrongPassword, .pinIncorrect, .pinFinalTry, .pinLocked, .rejected, .interactionRequired, .userCancelled,
         .vaultLocked, .configurationInvalid, .unsupportedParameter,
     ]
 
+    /// Returns the pause after a failure.
+    ///
     /// - Parameters:
-    ///   - failures: How many there were one after the other; at least one.
-    ///   - window: From the renewal to expiry; `nil` when the certificate has expired.
-    ///   - longestDelay: How long a server may postpone the next attempt; `nil` when the certificate has expired.
-    ///   - draw: From 0 to 1.
+    ///   - failures: The number of consecutive failures, at least one.
+    ///   - window: The time from the renewal to expiry; `nil` if the certificate has expired.
+    ///   - longestDelay: The maximum by which a server may postpone the next attempt; `nil` if the certificate has
+    ///     expired.
+    ///   - draw: A random number from 0 to 1.
     func delay(
         after error: CertificateProviderError, failures: Int, window: Duration?, longestDelay: Duration?, draw: Double
     ) -> Duration {

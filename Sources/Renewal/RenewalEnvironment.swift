@@ -2,21 +2,22 @@ public import CoreMetrics
 public import FoundationEssentials
 public import Logging
 
-/// What a ``RenewingIdentity`` uses of the world around it, so that tests can turn its clocks.
+/// The clocks, randomness, metrics and log of a ``RenewingIdentity``, replaceable in tests.
 public struct RenewalEnvironment: Sendable {
-    /// The wall clock, which certificates are judged by. It may be set at any time.
+    /// The wall clock, which the validity of certificates depends on. It may be set at any time.
     public var now: @Sendable () -> Date
-    /// The time since some fixed moment, that in which the machine was suspended included. Nobody can set it.
+    /// The time since a fixed moment, including the time in which the machine was suspended. It cannot be set.
     public var uptime: @Sendable () -> Duration
-    /// Waits for about that long; a machine that is suspended meanwhile may add any time to it. Throws when the task is
-    /// cancelled.
+    /// Waits for about this duration, longer if the machine is suspended. Throws if the task is cancelled.
     public var sleep: @Sendable (Duration) async throws -> Void
-    /// Returns a number from 0 to 1, without 1.
+    /// Returns a random number from 0 to 1, excluding 1.
     public var random: @Sendable () -> Double
+    /// The factory of the metrics.
     public var metrics: any MetricsFactory
+    /// The log of the service.
     public var logger: Logger
 
-    /// The clocks, the randomness and the metrics of this process.
+    /// Creates an environment with the clocks, randomness and metrics of this process.
     public init(metrics: any MetricsFactory = MetricsSystem.factory, logger: Logger = Logger(label: "certprov.renewal"))
     {
         let clock = ContinuousClock()
@@ -32,7 +33,7 @@ public struct RenewalEnvironment: Sendable {
     var moment: Moment { Moment(wall: now(), uptime: uptime()) }
 }
 
-/// One moment on both clocks.
+/// A moment on both clocks.
 package struct Moment: Sendable {
     package let wall: Date
     package let uptime: Duration

@@ -2,7 +2,7 @@ import CertificateProviding
 import CoreMetrics
 import FoundationEssentials
 
-/// What a monitoring system should know of an identity. Every metric has the dimension `provider`.
+/// The metrics of an identity. Each has the dimension `provider`.
 struct RenewalMetrics: Sendable {
     enum Result: String { case renewed, pending, failed }
 
@@ -20,7 +20,7 @@ struct RenewalMetrics: Sendable {
             label: "certprov_renewal_next_attempt_timestamp_seconds", dimensions: dimensions, factory: factory)
     }
 
-    /// Seconds since 1970, as Prometheus has them.
+    /// Records the expiry, in seconds since 1970.
     func presents(_ certificate: X509Certificate) {
         expiration.record(certificate.notValidAfter.timeIntervalSince1970)
     }

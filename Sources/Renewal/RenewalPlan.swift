@@ -1,16 +1,16 @@
 package import CertificateProviding
 import FoundationEssentials
 
-/// When the next attempt is to be made: the arithmetic of ``RenewingIdentity``, without its effects.
+/// The time of the next attempt: the arithmetic of ``RenewingIdentity``, without side effects.
 ///
-/// The wall clock alone says whether a certificate is due, and it is looked at again whenever somebody asks: so a clock
-/// that is set, or a suspended machine, is seen at the next look. Pauses (between failures, and after a success) are
-/// counted on the clock that nobody can set, so that setting the other one neither drops nor prolongs them.
+/// The wall clock alone decides whether a certificate is due. It is read at each call, so a clock change or a suspended
+/// machine is noticed then. Pauses (after failures and successes) are measured with the clock that cannot be set, so
+/// that setting the wall clock neither skips nor extends them.
 package struct RenewalPlan: Sendable {
     package private(set) var schedule: RenewalSchedule
     private let backoff: RenewalBackoff
     private var failures = 0
-    /// The uptime before which there is no attempt.
+    /// The uptime before which no attempt is made.
     private var earliest: Duration?
 
     package init(_ schedule: RenewalSchedule, backoff: RenewalBackoff = RenewalBackoff()) {
@@ -18,7 +18,7 @@ package struct RenewalPlan: Sendable {
         self.backoff = backoff
     }
 
-    /// How long it is to the next attempt, as far as can be told now; not positive when it is time.
+    /// Returns the time until the next attempt, as far as known now; zero or negative if it is due.
     package func delay(at moment: Moment) -> Duration {
         let due = moment.wall.duration(to: schedule.due)
         return max(due, earliest.map { $0 - moment.uptime } ?? due)
@@ -42,15 +42,16 @@ package struct RenewalPlan: Sendable {
                 draw: draw)
     }
 
-    /// How long a server may put us off: until the margin before expiry, and within that for a quarter of what is left.
+    /// Returns the maximum by which a server may postpone an attempt: until the margin before expiry, and within the
+    /// margin for a quarter of the remaining time.
     private func longestDelay(at moment: Moment) -> Duration {
         let margin = moment.wall.duration(to: schedule.latest)
         return max(margin, moment.wall.duration(to: schedule.expiry) / 4)
     }
 
-    /// A new certificate is not renewed before half of the way to its renewal point is over, whatever the wall clock
-    /// says meanwhile. One that is due on arrival (a clock that is ahead, an authority that is at its own end) is not
-    /// renewed before a third of what it has left.
+    /// Returns the minimum pause after a success. A new certificate is not renewed before half of the time to its
+    /// renewal point is over, whatever the wall clock shows. One that is due immediately (a fast clock, a CA near its
+    /// own expiry) is not renewed before a third of its remaining time is over.
     private func pause(at moment: Moment) -> Duration {
         let lead = moment.wall.duration(to: schedule.due)
         if lead > .zero { return min(lead, schedule.start.duration(to: schedule.due)) / 2 }

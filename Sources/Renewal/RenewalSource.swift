@@ -1,20 +1,20 @@
 import CertificateProviding
 import FoundationEssentials
-import LogonCore
+import Logon
 
-/// Where a ``RenewingIdentity`` gets the next identity from.
+/// The source of new identities for a ``RenewingIdentity``: a manager or a provider.
 struct RenewalSource: Sendable {
     typealias Ask = @Sendable (_ now: Date) async throws(CertificateProviderError) -> Identity
     typealias Discard = @Sendable (_ current: Identity) async throws(CertificateProviderError) -> Void
 
     let schedule: @Sendable (Identity) -> RenewalSchedule
-    /// Returns what is stored, where that is not due any more, or else a new one.
+    /// Returns the stored identity if it is not due; otherwise a new one.
     let renewIfDue: Ask
-    /// Returns a new one.
+    /// Returns a new identity.
     let renew: Ask
-    /// Destroys what the present one has replaced.
+    /// Destroys the identity that the current one has replaced.
     let discardReplaced: Discard
-    /// Ends the use of what the provider holds open.
+    /// Closes the open resources of the provider.
     let shutdown: @Sendable () async -> Void
 
     static func manager(_ manager: LogonManager) -> Self {

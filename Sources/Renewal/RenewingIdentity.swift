@@ -1,16 +1,16 @@
 public import CertificateProviding
 public import FoundationEssentials
 import Logging
-public import LogonCore
+public import Logon
 public import ServiceLifecycle
 import Synchronization
 
-/// Keeps an identity fresh: renews it when it is due, again and again, as a service among those of a program.
+/// A service that renews an identity whenever it is due.
 ///
-/// The present identity stays until the new one is there, is valid by the wall clock, has signed a probe that its
-/// certificate verifies, and was taken by `install`. Then it is ``current``, and everybody who iterates over
-/// ``updates`` gets it. When a renewal fails, it is tried again after a pause (see ``RenewalBackoff``), also when the
-/// identity has expired. Nobody is asked anything: what needs a person is a failure.
+/// The current identity stays in use until the new one is available, is valid by the wall clock, has passed a test
+/// signature, and was accepted by `install`. Then it becomes ``current``, and all tasks that iterate over ``updates``
+/// get it. A failed renewal is tried again after a pause (see ``RenewalBackoff``), also after the identity has expired.
+/// The user is never asked: a renewal that needs the user fails.
 ///
 /// Metrics, each with the dimension `provider`: the gauges `certprov_certificate_expiration_timestamp_seconds` and
 /// `certprov_renewal_next_attempt_timestamp_seconds`, and the counters `certprov_renewals_total` (by `result`:
@@ -18,14 +18,14 @@ import Synchronization
 ///
 /// May be used from any thread.
 public final class RenewingIdentity: Service {
-    /// Gives the new identity to whoever uses it, such as
-    /// ``/CertificateTLS/RotatingTLSCredentials/update(to:)``. An error means that the present one stays.
+    /// Installs the new identity where it is used, such as ``/CertificateTLS/RotatingTLSCredentials/update(to:)``. If
+    /// it throws, the current identity stays in use.
     public typealias Install = @Sendable (Identity) async throws(CertificateProviderError) -> Void
 
     private struct State {
         var plan: RenewalPlan
         var isBusy = false
-        /// The uptime from which on nobody needs what the present identity has replaced.
+        /// The uptime after which the replaced identity is no longer needed.
         var destroyReplacedAfter: Duration?
     }
     private let state: Mutex<State>
@@ -35,20 +35,21 @@ public final class RenewingIdentity: Service {
     private let metrics: RenewalMetrics
     private let install: Install
 
-    /// At the most so long the service sleeps before it looks at the wall clock again: that much later it notices that
-    /// the clock was set, or that the machine was suspended.
+    /// The maximum time between two readings of the wall clock, and so the maximum delay until a clock change or a
+    /// suspended machine is noticed.
     static let longestSleep = Duration.seconds(60)
 
-    /// So long the replaced identity stays usable: for connections that are being made, and for other processes with the
-    /// same store, which are due at the same time, and look again after their longest pause.
+    /// The grace period: how long the replaced identity stays usable, for connections that are being made, and for
+    /// other processes with the same store, which are due at the same time and read the store after their longest
+    /// pause.
     private let replacedKeyGracePeriod: Duration
 
-    /// Keeps fresh what a manager gave. Before it asks the provider it looks at the store, where another process may
-    /// have put a newer one.
+    /// Creates a service that renews an identity of a manager. Before it asks the provider, it reads the store, where
+    /// another process may have put a newer identity.
     ///
     /// - Parameters:
-    ///   - identity: The present one, from ``/LogonCore/LogonManager/identity(_:)``.
-    ///   - install: Called with each new identity; not with the first.
+    ///   - identity: The current identity, from ``/Logon/LogonManager/identity(_:)``.
+    ///   - install: Called with each new identity, but not with the first.
     public convenience init(
         _ identity: Identity, of manager: LogonManager, backoff: RenewalBackoff = RenewalBackoff(),
         environment: RenewalEnvironment = RenewalEnvironment(), install: @escaping Install = { _ in }
@@ -56,9 +57,9 @@ public final class RenewingIdentity: Service {
         self.init(identity, .manager(manager), backoff, environment, install)
     }
 
-    /// Keeps fresh what one provider gave, without a manager.
+    /// Creates a service that renews an identity of one provider, without a manager.
     ///
-    /// - Parameter executor: Where the provider's blocking call, for what it has stored, is made.
+    /// - Parameter executor: Runs the provider's blocking call that reads the stored identity.
     public convenience init(
         _ identity: Identity, of provider: any CertificateProvider, executor: BlockingExecutor,
         policy: RenewalPolicy = RenewalPolicy(), backoff: RenewalBackoff = RenewalBackoff(),
@@ -85,25 +86,25 @@ public final class RenewingIdentity: Service {
         metrics.presents(identity.certificate)
     }
 
-    /// The present identity. Does not block.
+    /// The current identity. Does not block.
     public var current: Identity { latest.identity }
 
-    /// The present identity and those to come.
+    /// The current identity and all later ones.
     public var updates: IdentityUpdates { IdentityUpdates(latest: latest) }
 
-    /// When the next attempt is planned, by the wall clock as it is now.
+    /// The planned time of the next attempt, by the current wall clock.
     public var nextAttempt: Date {
         let moment = environment.moment
         let delay = max(state.withLock { $0.plan.delay(at: moment) }, .zero)
         return moment.wall.addingTimeInterval(delay / .seconds(1))
     }
 
-    /// Renews until the service is shut down or its task is cancelled. A graceful shutdown ends a pause at once, and
-    /// lets a renewal that is under way come to its end; to end that one too, cancel the task.
+    /// Renews the identity until the service is shut down or its task is cancelled. A graceful shutdown ends a pause at
+    /// once, and lets a renewal in progress finish; cancel the task to end that too.
     ///
-    /// At its end it shuts the manager or the provider down, so that a token's sessions are closed: a key in a token
-    /// signs no more then. A service group ends its services in reverse order, so put this one before those that use
-    /// the identity.
+    /// At the end it shuts down the manager or the provider, which closes the sessions of tokens: a key in a token
+    /// cannot sign afterwards. A service group ends its services in reverse order, so list this service before those
+    /// that use the identity.
     public func run() async {
         await keepFresh()
         latest.finish()
@@ -127,7 +128,8 @@ public final class RenewingIdentity: Service {
         }
     }
 
-    /// Lets the provider destroy what was replaced, when it is time. What cannot be destroyed is left to the next renewal.
+    /// Destroys the replaced identity through the provider, after the grace period. A failure is left to the next
+    /// renewal.
     private func partFromReplaced(at moment: Moment) async {
         let isTime = state.withLock { state in
             guard !state.isBusy, let destroyReplacedAfter = state.destroyReplacedAfter,
@@ -141,15 +143,15 @@ public final class RenewingIdentity: Service {
         defer { state.withLock { $0.isBusy = false } }
         do throws(CertificateProviderError) { try await source.discardReplaced(current) } catch {
             environment.logger.warning(
-                "what the present identity has replaced could not be destroyed; the next renewal tries again",
+                "the replaced identity could not be destroyed; the next renewal tries again",
                 metadata: ["reason": "\(error)"])
         }
     }
 
-    /// Asks for a new identity now, whether it is due or not, such as when a person wants that.
+    /// Renews the identity now, whether it is due or not.
     ///
-    /// - Throws: `operationNotAllowed` while another renewal is under way; `pending` when there is no newer one yet;
-    ///   what the provider, the checks and `install` say. The present identity then stays.
+    /// - Throws: `operationNotAllowed` while another renewal is in progress; `pending` if there is no newer identity
+    ///   yet; errors of the provider, the checks and `install`. The current identity then stays in use.
     public func renew() async throws(CertificateProviderError) { try await renew(using: source.renew) }
 
     private func renew(using ask: RenewalSource.Ask) async throws(CertificateProviderError) {
@@ -158,7 +160,8 @@ public final class RenewingIdentity: Service {
             return !state.isBusy
         }
         guard isFree else {
-            throw CertificateProviderError(.operationNotAllowed, "A renewal is under way; wait until it has ended.")
+            throw CertificateProviderError(
+                .operationNotAllowed, "A renewal is in progress; wait until it has finished.")
         }
         defer { state.withLock { $0.isBusy = false } }
         do throws(CertificateProviderError) {
@@ -174,7 +177,8 @@ public final class RenewingIdentity: Service {
         }
     }
 
-    /// Refuses an identity that is of no use by the wall clock, unless the present one is not either, and ends earlier.
+    /// Refuses an identity that is not valid by the wall clock, unless the current one is not valid either and expires
+    /// earlier.
     private func checkValidity(of identity: Identity) throws(CertificateProviderError) {
         let now = environment.now()
         let present = current.certificate
@@ -184,8 +188,8 @@ public final class RenewingIdentity: Service {
         }
         throw CertificateProviderError(
             .protocolError,
-            "The new certificate of '\(new.subject)' is \(new.status(at: now).rawValue) by this host's clock; look at "
-                + "the clock, and at the authority.", provider: identity.provenance.provider)
+            "The new certificate of '\(new.subject)' is \(new.status(at: now).rawValue) by this host's clock; check "
+                + "this clock, and the CA.", provider: identity.provenance.provider)
     }
 
     private func succeeded(with identity: Identity) {
@@ -218,13 +222,14 @@ public final class RenewingIdentity: Service {
             metrics.count(.failed)
             metrics.countFailure(error.code)
             environment.logger.error(
-                "renewal failed, the present identity stays", metadata: ["code": "\(error.code)", "reason": "\(error)"])
+                "renewal failed, the current identity stays in use",
+                metadata: ["code": "\(error.code)", "reason": "\(error)"])
         }
     }
 }
 
 extension X509Certificate {
-    /// Whether it is valid, for a clock that may be some minutes behind the authority's.
+    /// Whether the certificate is valid, with a tolerance of five minutes for a clock that is behind the CA's.
     fileprivate func isUsable(at now: Date) -> Bool {
         now <= notValidAfter && now.addingTimeInterval(300) >= notValidBefore
     }

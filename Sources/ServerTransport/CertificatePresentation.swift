@@ -1,5 +1,5 @@
 package import CertificateProviding
-import CertificateTLSCore
+import CertificateTLS
 import NIOCore
 import NIOSSL
 import Synchronization
@@ -11,10 +11,11 @@ final class CertificatePresentation: Sendable {
 
     var isSent: Bool { stage.withLock { $0 == .sent } }
 
-    /// The server, which is verified, has asked for a certificate. A token may take its time to sign.
+    /// Records that the verified server has requested a certificate. The certificate may be sent much later, since a
+    /// token may be slow to sign.
     func request() { stage.withLock { $0 = .requested } }
 
-    /// Returns a handler that sees what TLS writes. After the request, the certificate comes first.
+    /// Returns a handler that observes what TLS writes. The first write after the request contains the certificate.
     func makeRecorder() -> some ChannelHandler { Recorder(self) }
 
     private func noteWrite() { stage.withLock { if $0 == .requested { $0 = .sent } } }
@@ -37,7 +38,7 @@ final class CertificatePresentation: Sendable {
 struct EndAfterCertificate: Error {
     let cause: any Error
 
-    /// `nil` for what the server did not do, such as a deadline.
+    /// `nil` for a failure that the server did not cause, such as a deadline.
     init?(_ cause: any Error) {
         switch cause {
         case ExchangeFailure.unanswered, ChannelError.eof, ChannelError.ioOnClosedChannel, ChannelError.alreadyClosed,

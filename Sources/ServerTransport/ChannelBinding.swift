@@ -3,21 +3,21 @@ import Crypto
 import NIOCore
 import Synchronization
 
-/// What binds a request to the TLS connection that it goes over: `tls-unique` (RFC 5929, section 3.1) in TLS 1.2,
-/// `tls-exporter` (RFC 9266) in TLS 1.3.
+/// The channel binding of a TLS connection: `tls-unique` (RFC 5929, section 3.1) in TLS 1.2, `tls-exporter` (RFC 9266)
+/// in TLS 1.3.
 ///
-/// SwiftNIO SSL has no function for either. It does give the secrets that they are computed from, for decrypting packet
-/// captures; here they stay in this object and are wiped with it.
+/// SwiftNIO SSL has no function for either. Both are computed from the secrets that it exports for decrypting packet
+/// captures. Those secrets stay in this object and are wiped with it.
 package final class ChannelBinding: Sendable {
     private struct State {
         var masterSecret: SecretBytes?
         var exporterSecret: SecretBytes?
-        /// Of TLS 1.2: all handshake messages up to the client's `ChangeCipherSpec`.
+        /// TLS 1.2: all handshake messages up to the client's `ChangeCipherSpec`.
         var transcript: [UInt8] = []
     }
     private let state = Mutex(State())
 
-    /// Gets lines of NSS's key log format.
+    /// Takes the lines of the key log (NSS format).
     var secretsCallback: @Sendable (ByteBuffer) -> Void {
         { [weak self] line in self?.note(line) }
     }
@@ -93,10 +93,10 @@ package final class ChannelBinding: Sendable {
         return Array(HMAC<H>.authenticationCode(for: first + seed, using: key).prefix(12))
     }
 
-    /// Whether the server has asked for a certificate in the open, as TLS 1.2 does (section 7.4.4).
+    /// Whether the server has requested a certificate in plaintext, as TLS 1.2 does (section 7.4.4).
     var hasCertificateRequest: Bool { Self.message(13, in: state.withLock(\.transcript)) != nil }
 
-    /// Of the `ServerHello` (section 7.4.1.3).
+    /// Returns the cipher suite of the `ServerHello` (section 7.4.1.3).
     private static func cipherSuite(in transcript: [UInt8]) -> UInt16? {
         // Version, random, session.
         guard let session = message(2, in: transcript)?.dropFirst(34), let count = session.first else { return nil }
@@ -104,7 +104,7 @@ package final class ChannelBinding: Sendable {
         return suite.count == 2 ? UInt16(suite[0]) << 8 | UInt16(suite[1]) : nil
     }
 
-    /// The first message of a type (section 7.4), without its header.
+    /// Returns the first message of a type (section 7.4), without its header.
     private static func message(_ wanted: UInt8, in transcript: [UInt8]) -> ArraySlice<UInt8>? {
         var rest = transcript[...]
         while rest.count >= 4, let type = rest.first {
@@ -116,11 +116,12 @@ package final class ChannelBinding: Sendable {
         return nil
     }
 
-    /// Of those that are offered (RFC 5289); all others have SHA-256.
+    /// Whether a cipher suite uses SHA-384. Of the suites that are offered, only these do (RFC 5289); all others use
+    /// SHA-256.
     private static func usesSHA384(_ suite: UInt16) -> Bool { [0xc02c, 0xc030].contains(suite) }
 }
 
-/// Sees the records of a TLS connection (RFC 5246, section 6.2.1) on their way, and keeps what is said in the open.
+/// Observes the records of a TLS connection (RFC 5246, section 6.2.1) and collects the plaintext handshake messages.
 final class HandshakeRecorder: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
     typealias InboundOut = ByteBuffer
@@ -132,7 +133,7 @@ final class HandshakeRecorder: ChannelDuplexHandler {
     private var (inbound, outbound) = (ByteBuffer(), ByteBuffer())
     private var isOver = false
 
-    /// Larger handshakes have long failed elsewhere.
+    /// In bytes. TLS itself fails on larger handshakes.
     private static let maximumSize = 1 << 20
 
     init(done: @escaping (_ messages: [UInt8]) -> Void) { self.done = done }
@@ -161,7 +162,7 @@ final class HandshakeRecorder: ChannelDuplexHandler {
             self[keyPath: place].moveReaderIndex(forwardBy: 5 + Int(count))
             switch type {
             case 22: messages += payload
-            // All that follows is encrypted; what the server says in the open after that is of no Finished of ours.
+            // All that we send from here on is encrypted. Later plaintext of the server is not covered by our Finished.
             case 20 where isOwn: end()
             case 20: break
             default: end()

@@ -2,7 +2,7 @@ import NIOCore
 import NIOHTTP1
 import NIOSSL
 
-/// A request on its way, and the promise of its answer.
+/// A request that is being sent, and the promise of its response.
 struct Exchange: Sendable {
     let request: HTTPRequest
     let authority: String
@@ -12,21 +12,21 @@ struct Exchange: Sendable {
 
     struct Answer: Sendable {
         let response: HTTPResponse
-        /// Whether the connection ends with it.
+        /// Whether the connection ends after this response.
         let isLast: Bool
     }
 }
 
 enum ExchangeFailure: Error {
-    /// The connection ended before the answer did.
+    /// The connection ended before the response was complete.
     case cutOff
-    /// The connection ended before an answer began.
+    /// The connection ended before the response began.
     case unanswered
     case tooLarge(limit: Int)
     case timedOut
 }
 
-/// Sends one request after the other and collects each answer whole.
+/// Sends one request at a time, and collects each response completely.
 final class ExchangeHandler: ChannelDuplexHandler {
     typealias InboundIn = HTTPClientResponsePart
     typealias InboundOut = Never
@@ -61,12 +61,11 @@ final class ExchangeHandler: ChannelDuplexHandler {
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        // What comes without a request is no answer.
+        // Data without a request is not a response.
         guard let exchange else { return context.close(promise: nil) }
         switch unwrapInboundIn(data) {
         case .head(let received):
-            // An interim answer (RFC 9110, section 15.2) is none. That the protocol is switched is no interim one: nothing of
-            // HTTP comes after it.
+            // Interim responses (RFC 9110, section 15.2) are skipped. 101 is final: nothing of HTTP comes after it.
             if received.status.code == 101 || !(100..<200).contains(received.status.code) { head = received }
         case .body(let part):
             guard head != nil else { return }
@@ -80,7 +79,7 @@ final class ExchangeHandler: ChannelDuplexHandler {
             let isLast = !head.isKeepAlive
             reset()
             exchange.answer.succeed(Exchange.Answer(response: response, isLast: isLast))
-            // TLS waits for the peer's farewell, which is nobody's concern.
+            // TLS waits for the peer's close_notify; the caller need not.
             if isLast { context.close(promise: nil) }
         }
     }

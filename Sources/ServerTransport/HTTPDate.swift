@@ -1,11 +1,12 @@
 import FoundationEssentials
 
-/// The dates of HTTP (RFC 9110, section 5.6.7): senders use the first form only, recipients take all three.
+/// The dates of HTTP (RFC 9110, section 5.6.7): senders use the first form only, recipients accept all three.
 enum HTTPDate {
     /// Reads a date such as `Sun, 06 Nov 1994 08:49:37 GMT`, `Sunday, 06-Nov-94 08:49:37 GMT` or
     /// `Sun Nov  6 08:49:37 1994`.
     ///
-    /// - Parameter now: A year of two digits is the last one that is at most 50 years after that.
+    /// - Parameter now: The reference for two-digit years: such a year is the latest one that is at most 50 years
+    ///   after `now`.
     static func parse(_ text: String, now: Date) -> Date? {
         let words = text.split(separator: " ")
         switch words.count {

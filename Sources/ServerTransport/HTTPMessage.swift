@@ -1,6 +1,6 @@
 package import NIOHTTP1
 
-/// A request to a server that is known already.
+/// An HTTP request, without the server that it is sent to.
 package struct HTTPRequest: Sendable {
     package enum Method: String, Sendable { case get = "GET", post = "POST" }
 
@@ -9,9 +9,9 @@ package struct HTTPRequest: Sendable {
     package var target: String
     package var headers = HTTPHeaders()
     package var body: [UInt8] = []
-    /// Whether the server may be asked twice without harm.
+    /// Whether the request may be sent twice without harm.
     package var isRepeatable: Bool
-    /// Whether whoever asks can do without the answer, and rather goes on than waits for it.
+    /// Whether the caller can do without the response, and prefers to go on rather than to wait for it.
     package var isOptional: Bool
 
     package init(
@@ -27,12 +27,12 @@ package struct HTTPRequest: Sendable {
     }
 }
 
-/// A whole answer, of whatever status.
+/// A complete response, of any status.
 package struct HTTPResponse: Sendable {
     package var status: Int
     package var headers: HTTPHeaders
     package var body: [UInt8]
-    /// Of what the request has told the server in secret.
+    /// Removes the secrets of the request from texts of the server.
     package var redaction = Redaction()
 
     package init(status: Int, headers: HTTPHeaders, body: [UInt8]) {
@@ -41,8 +41,8 @@ package struct HTTPResponse: Sendable {
         self.body = body
     }
 
-    /// Whether the server has said that it keeps the connection. HTTP/1.1 has it do so unasked (RFC 9112, section 9.3), and
-    /// not every server that closes says that.
+    /// Whether the response has `Connection: keep-alive`. HTTP/1.1 keeps connections by default (RFC 9112, section
+    /// 9.3), but some servers close them without notice.
     package var saysKeepAlive: Bool {
         headers[canonicalForm: "Connection"].contains { $0.lowercased() == "keep-alive" }
     }

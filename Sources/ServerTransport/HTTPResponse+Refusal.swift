@@ -3,21 +3,22 @@ package import FoundationEssentials
 import NIOHTTP1
 
 extension HTTPResponse {
-    /// When to come back, where the server says so (RFC 9110, section 10.2.3), at most `maximum`.
+    /// How long to wait before the next request, from `Retry-After` (RFC 9110, section 10.2.3): at most a month; `nil`
+    /// if the server does not say.
     package func retryAfter(now: Date) -> Duration? {
         guard let text = headers.first(name: "Retry-After")?.trimmed else { return nil }
         if !text.isEmpty, text.utf8.allSatisfy((UInt8(ascii: "0")...UInt8(ascii: "9")).contains) {
-            // More digits than a number has are no reason to come back at once.
+            // A number that is too large means the maximum.
             return .seconds(min(Int64(text) ?? Self.maximumDelay, Self.maximumDelay))
         }
         guard let date = HTTPDate.parse(text, now: now) else { return nil }
         return .seconds(min(max(0, Int64(date.timeIntervalSince(now).rounded(.up))), Self.maximumDelay))
     }
 
-    /// A month.
+    /// A month, in seconds.
     private static let maximumDelay: Int64 = 30 * 86_400
 
-    /// What an answer means that is not the one that was asked for.
+    /// Returns the error for a response with an unexpected status.
     package func refusal(by server: ServerURL, of purpose: String, at now: Date) -> CertificateProviderError {
         let said = reason.map { ": " + ($0.hasSuffix(".") ? String($0.dropLast()) : $0) } ?? ""
         let start = "\(server.authority) answers \(purpose) with the status \(status)\(said)"
@@ -29,13 +30,13 @@ extension HTTPResponse {
             case 404, 405, 410: (.configurationInvalid, "check 'url' and its label")
             case 408, 429, 500...599: (.unavailable, "try again later")
             case 400...499: (.rejected, "look for the reason in the server's log")
-            default: (.protocolError, "the protocol does not have that")
+            default: (.protocolError, "the protocol does not define this status")
             }
         return CertificateProviderError(
             code, "\(start); \(advice).", nativeCode: status, retryAfter: retryAfter(now: now))
     }
 
-    /// What the server asks for, by its scheme.
+    /// The authentication scheme that the server demands, as part of a message; empty if it names none.
     private var challenge: String {
         guard let field = headers.first(name: "WWW-Authenticate"),
             let scheme = field.split(whereSeparator: { $0 == " " || $0 == "," }).first
@@ -43,7 +44,7 @@ extension HTTPResponse {
         return "it asks for \(shown(String(scheme), 20)); "
     }
 
-    /// The beginning of a text that the server has put into its answer.
+    /// The beginning of the server's plain-text body; `nil` if there is none.
     private var reason: String? {
         guard let type = headers.first(name: "Content-Type")?.lowercased(), type.hasPrefix("text/plain"),
             body.count <= Self.longestReason, let text = String(validating: body, as: UTF8.self)?.trimmed, !text.isEmpty
@@ -51,23 +52,23 @@ extension HTTPResponse {
         return shown(redaction(text).split(whereSeparator: \.isNewline).joined(separator: " "), 200)
     }
 
-    /// Larger ones are pages.
+    /// In bytes. Larger bodies are pages.
     private static let longestReason = 64 * 1024
 
-    /// The beginning of a server's text as it may go into an error: without secrets and control characters.
+    /// Returns the beginning of a server's text for a message, without secrets and control characters.
     package func shown(_ text: String, _ limit: Int) -> String {
-        // In this order: the beginning of a secret is not known for one.
+        // Redacted before it is cut: the beginning of a secret would not be recognised.
         String(String.UnicodeScalarView(redaction(text).unicodeScalars.prefix(limit))).withVisibleControls
     }
 }
 
 extension String {
-    /// Whether HTTP has such a user name (RFC 7617, section 2).
+    /// Whether this is a valid user name for HTTP Basic (RFC 7617, section 2).
     package var isUserName: Bool {
         !unicodeScalars.contains { $0 == ":" || $0.properties.generalCategory == .control }
     }
 
-    /// Without blanks at both ends.
+    /// The string without white space at both ends.
     package var trimmed: String {
         let isBlank = { (character: Character) in character.isWhitespace }
         return String(self.drop(while: isBlank).reversed().drop(while: isBlank).reversed())

@@ -1,8 +1,12 @@
 import CertificateProviding
 
-/// The servers that are reached without a proxy, as `no_proxy` lists them with commas or blanks between them: `*` for
-/// all; a domain, which means what is below it too, with or without a dot before it; an address; a network such as
-/// `10.0.0.0/8`; `:PORT` behind a domain or an address in brackets.
+/// The servers that are reached without a proxy: the value of `no_proxy`.
+///
+/// Entries are separated by commas or white space:
+/// - `*`: every server
+/// - a domain, with or without a leading dot: the domain and its subdomains
+/// - an IP address, or a network such as `10.0.0.0/8`
+/// - a domain, or an IP address in brackets, followed by `:PORT`
 package struct NoProxyList: Sendable {
     private let entries: [Substring]
 
@@ -24,7 +28,7 @@ package struct NoProxyList: Sendable {
         }
     }
 
-    /// Whether a name or address always means the host that asks.
+    /// Whether a name or address always means this host: `localhost` and names below it, 127.0.0.0/8 and `::1`.
     static func isThisHost(_ host: String) -> Bool {
         let host = normal(host[...])
         guard let address = host.addressOctets else { return host == "localhost" || host.hasSuffix(".localhost") }

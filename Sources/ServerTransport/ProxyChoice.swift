@@ -1,16 +1,18 @@
 package import CertificateProviding
 import FoundationEssentials
 
-/// Which proxy is on the way to a server.
+/// The rule that chooses the proxy for a server.
 package enum ProxyChoice: Sendable {
-    /// To whichever server, directly.
+    /// Every server is reached directly.
     case none
-    /// To whichever server, through this one.
+    /// Every server is reached through this proxy.
     case always(HTTPProxy)
-    /// As the environment says.
+    /// The environment variables decide.
     case environment(ProxyEnvironment)
 
-    /// - Throws: `configurationInvalid` where the environment says what cannot be followed.
+    /// Returns the proxy for a server; `nil` for a direct connection.
+    ///
+    /// - Throws: `configurationInvalid` if an environment variable names an unusable proxy.
     package func proxy(for server: ServerURL) throws(CertificateProviderError) -> HTTPProxy? {
         switch self {
         case .none: nil
@@ -20,19 +22,19 @@ package enum ProxyChoice: Sendable {
     }
 }
 
-/// What environment variables say of proxies, read as curl and Go's `net/http` do.
+/// The proxies that environment variables name, read as curl and Go's `net/http` do.
 ///
-/// `https_proxy` or `HTTPS_PROXY` is for https: servers, `http_proxy` for http: ones, `no_proxy` or `NO_PROXY` lists
-/// the exceptions. There is no `HTTP_PROXY`: in a program that a web server starts, a request's `Proxy:` field would
-/// set it. An empty variable is none. This host itself is never reached through a proxy.
+/// `https_proxy` or `HTTPS_PROXY` is for https: servers, `http_proxy` for http: servers; `no_proxy` or `NO_PROXY` lists
+/// the exceptions. `HTTP_PROXY` is ignored: in a program that a web server starts, a request's `Proxy:` field would set
+/// it. An empty variable means no proxy. This host itself is never reached through a proxy.
 package struct ProxyEnvironment: Sendable {
     private let variable: @Sendable (String) -> SecretBytes?
 
     /// - Parameter variable: Looks up an environment variable. There may be a password in it.
     package init(_ variable: @escaping @Sendable (String) -> SecretBytes?) { self.variable = variable }
 
-    /// - Throws: `configurationInvalid` for a proxy that is not `[http://][USER[:PASSWORD]@]HOST:PORT`: to go without
-    ///   it might be what it is there to prevent.
+    /// - Throws: `configurationInvalid` for a value that is not `[http://][USER[:PASSWORD]@]HOST:PORT`. The server is
+    ///   not reached directly instead, since the proxy may be there to prevent that.
     package func proxy(for server: ServerURL) throws(CertificateProviderError) -> HTTPProxy? {
         let names = server.isSecure ? ["https_proxy", "HTTPS_PROXY"] : ["http_proxy"]
         guard let (name, value) = first(of: names), !NoProxyList.isThisHost(server.host) else { return nil }
@@ -45,13 +47,13 @@ package struct ProxyEnvironment: Sendable {
         guard let proxy = Self.proxy(value) else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The environment variable \(name) is no proxy that can be used, http://[USER:PASSWORD@]HOST:PORT; correct it, "
-                    + "or set 'proxy'.")
+                "The environment variable \(name) is not a usable proxy URL: expected "
+                    + "http://[USER:PASSWORD@]HOST:PORT. Correct it, or set 'proxy'.")
         }
         return proxy
     }
 
-    /// The first that is set, which may be empty to hide the others.
+    /// Returns the first variable that is set; `nil` if none is set, or if that one is empty, which hides the others.
     private func first(of names: [String]) -> (name: String, value: String)? {
         for name in names {
             guard let value = variable(name) else { continue }

@@ -2,7 +2,7 @@ import CertificateProviding
 import NIOCore
 import NIOHTTP1
 
-/// Asks a proxy for a tunnel (RFC 9110, section 9.3.6), and makes way for what goes through it.
+/// Asks a proxy for a tunnel (RFC 9110, section 9.3.6), and removes itself from the pipeline when the tunnel is open.
 final class ProxyTunnel: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPClientResponsePart
     typealias OutboundOut = HTTPClientRequestPart
@@ -22,9 +22,9 @@ final class ProxyTunnel: ChannelInboundHandler, RemovableChannelHandler {
         (self.proxy, self.server, self.codec, self.opened, self.prepare) = (proxy, server, codec, opened, prepare)
     }
 
-    /// Opens a tunnel over a connection to the proxy. To be called on the channel's event loop.
+    /// Opens a tunnel over a connection to the proxy. Call it on the channel's event loop.
     ///
-    /// - Parameter prepare: Sets up what goes through the tunnel.
+    /// - Parameter prepare: Adds the handlers for the connection inside the tunnel.
     static func open(
         through proxy: HTTPProxy, to server: ServerURL, on channel: any Channel, before deadline: NIODeadline,
         _ prepare: @escaping (any Channel) throws -> Void
@@ -55,7 +55,7 @@ final class ProxyTunnel: ChannelInboundHandler, RemovableChannelHandler {
         case .head(let head):
             let status = Int(head.status.code)
             if !(200..<300).contains(status) { fail(proxy.refusal(status, of: server), context) }
-        // Of a refusal.
+        // The body of a refusal.
         case .body: break
         case .end: if context.channel.isActive { makeWay(context) }
         }
@@ -86,8 +86,9 @@ final class ProxyTunnel: ChannelInboundHandler, RemovableChannelHandler {
             case is HTTPParserError, is ByteToMessageDecoderError:
                 CertificateProviderError(
                     .protocolError,
-                    "The proxy \(proxy.server.authority) does not answer in HTTP, asked for a connection to "
-                        + "\(server.authority); see whether 'proxy' is right, and an HTTP proxy.", underlying: error)
+                    "The proxy \(proxy.server.authority) does not answer in HTTP to the request for a connection to "
+                        + "\(server.authority); check that 'proxy' names an HTTP proxy.",
+                    underlying: error)
             default: ServerConnection.failure(error, proxy.server, isConnecting: true, isProxy: true)
             }
         fail(failure, context)
@@ -102,6 +103,7 @@ final class ProxyTunnel: ChannelInboundHandler, RemovableChannelHandler {
     private var closed: CertificateProviderError {
         CertificateProviderError(
             .unavailable,
-            "The proxy \(proxy.server.authority) closed the connection before there was one to \(server.authority).")
+            "The proxy \(proxy.server.authority) closed the connection before the tunnel to \(server.authority) was "
+                + "open.")
     }
 }

@@ -1,8 +1,8 @@
 package import CertificateProviding
 import FoundationEssentials
 
-/// Takes what was sent in secret out of what a server says, before that goes into an error. Servers repeat it as it is,
-/// in base64 or percent-encoded, and may change its case.
+/// Removes the secrets that were sent from texts of the server, before these go into an error. Servers repeat secrets
+/// verbatim, in base64 or percent-encoded, and may change their case.
 package struct Redaction: Sendable {
     private let forms: [SecretBytes]
 
@@ -10,7 +10,7 @@ package struct Redaction: Sendable {
         forms = secrets.filter { !$0.isEmpty }.flatMap { [$0] + Self.base64(of: $0) }
     }
 
-    /// As in RFC 4648, sections 4 and 5, without the padding, which need not be there.
+    /// Returns the two base64 forms (RFC 4648, sections 4 and 5), without padding, which servers may leave out.
     private static func base64(of secret: SecretBytes) -> [SecretBytes] {
         let digits = secret.withUnsafeBytes { Data($0).base64EncodedData() }.filter { $0 != UInt8(ascii: "=") }
         let (plus, slash) = (UInt8(ascii: "+"), UInt8(ascii: "/"))
@@ -18,7 +18,7 @@ package struct Redaction: Sendable {
         return [SecretBytes(copying: Array(digits)), SecretBytes(copying: safe)]
     }
 
-    /// Returns a text with `<secret>` in the place of each secret. Letters of ASCII are the same in either case.
+    /// Returns the text with each secret replaced by `<secret>`. The case of ASCII letters is ignored.
     package func callAsFunction(_ text: String) -> String {
         guard !forms.isEmpty else { return text }
         var shown: [UInt8] = []
@@ -36,9 +36,10 @@ package struct Redaction: Sendable {
         return String(decoding: shown, as: UTF8.self)
     }
 
-    /// How many bytes at the beginning of a text are the secret; `nil` where it does not begin with that.
+    /// Returns the number of bytes that the secret takes at the beginning of `text`; `nil` if `text` does not begin
+    /// with it.
     ///
-    /// - Parameter isEncoded: Whether some or all of it is percent-encoded; a form has a `+` for a blank.
+    /// - Parameter isEncoded: Whether percent-encoded bytes are accepted, and `+` for a space, as in forms.
     private static func count(
         of secret: UnsafeRawBufferPointer, in text: ArraySlice<UInt8>, isEncoded: Bool
     ) -> Int? {

@@ -1,5 +1,5 @@
 import CertificateProviding
-import CertificateTLSCore
+import CertificateTLS
 import Glibc
 import NIOCore
 import NIOHTTP1
@@ -7,10 +7,10 @@ import NIOPosix
 import NIOSSL
 
 extension ServerConnection {
-    /// Says what went wrong with a connection.
+    /// Returns the error for a failed connection.
     ///
-    /// - Parameter isProxy: Whether it is one to a proxy, of whose name whoever has only configured a server knows
-    ///   nothing.
+    /// - Parameter isProxy: Whether the connection is to a proxy. The message then says so, since the user may not
+    ///   know the proxy's name.
     static func failure(
         _ error: any Error, _ server: ServerURL, isConnecting: Bool, isProxy: Bool = false
     ) -> CertificateProviderError {
@@ -21,21 +21,21 @@ extension ServerConnection {
         case ChannelError.connectTimeout, ExchangeFailure.timedOut:
             return CertificateProviderError(
                 .timedOut,
-                "\(start) did not answer in time; see whether it is overloaded, or allow more with 'timeout'.")
+                "\(start) did not answer in time; check whether it is overloaded, or increase 'timeout'.")
         case ExchangeFailure.tooLarge(let limit):
             return CertificateProviderError(
-                .protocolError, "The answer of \(name) is larger than \(limit) bytes, which no answer needs.")
+                .protocolError, "The answer of \(name) is larger than the limit of \(limit) bytes.")
         case ExchangeFailure.unanswered where !isConnecting, ChannelError.ioOnClosedChannel where !isConnecting:
             return CertificateProviderError(
                 .unavailable, "\(start) closed the connection without an answer.", underlying: error)
         case ExchangeFailure.cutOff, ExchangeFailure.unanswered, ChannelError.eof, ChannelError.ioOnClosedChannel,
             ChannelError.alreadyClosed, NIOSSLError.uncleanShutdown,
-            // A server that is just starting or ending, or a balancer with nobody behind it.
+            // A server that is starting or stopping, or a load balancer without a backend.
             NIOSSLError.handshakeFailed(.sslError([.eofDuringHandshake])):
             return CertificateProviderError(
                 .unavailable,
                 isConnecting
-                    ? "\(start) closed the connection in the TLS handshake; see whether it is up, and check the port."
+                    ? "\(start) closed the connection in the TLS handshake; check that it is up, and check the port."
                     : "\(start) closed the connection before its answer was complete.", underlying: error)
         case is HTTPParserError:
             return CertificateProviderError(
@@ -44,7 +44,8 @@ extension ServerConnection {
             guard let last = error.connectionErrors.last?.error else {
                 return CertificateProviderError(
                     .unavailable,
-                    "The \(isProxy ? "proxy's " : "")name '\(server.host)' has no address; check it and the name service.",
+                    "The \(isProxy ? "proxy's " : "")name '\(server.host)' has no address; check it and the name "
+                        + "service.",
                     underlying: error)
             }
             return failure(last, server, isConnecting: isConnecting, isProxy: isProxy)

@@ -1,5 +1,5 @@
 package import CertificateProviding
-package import CertificateTLSCore
+package import CertificateTLS
 package import FoundationEssentials
 package import NIOCore
 import NIOHTTP1
@@ -7,21 +7,21 @@ import NIOPosix
 import NIOSSL
 import Synchronization
 
-/// A connection to a server, over which requests go one after the other. Once something has failed, it is closed.
+/// A connection to a server that takes one request at a time. After a failure it is closed.
 ///
-/// Not one of AsyncHTTPClient's: an enrolment is bound to the connection that it goes over (RFC 7030, section 3.5), so
-/// that the connection has to be there before the request is made, and to be the same one afterwards.
+/// AsyncHTTPClient is not used: EST binds a request to its connection (RFC 7030, section 3.5), so the connection must
+/// exist before the request is made, and the request must be sent over it.
 package final class ServerConnection: Sendable {
     package let server: ServerURL
-    /// What binds requests to it; `nil` where it is not a TLS connection.
+    /// The channel binding; `nil` without TLS.
     package let binding: ChannelBinding?
-    /// Passes plain requests on; `nil` where they get to the server as they are, if only through a tunnel.
+    /// The proxy that forwards plain HTTP requests; `nil` for a direct connection or a tunnel.
     private let gateway: HTTPProxy?
     private let channel: any Channel
     private let presentation: CertificatePresentation?
     private struct State {
         var hasAnswered = false
-        /// Whether the server has said that this was the last answer.
+        /// Whether the server has announced that it closes the connection.
         var hasEnded = false
     }
     private let state = Mutex(State())
@@ -36,13 +36,13 @@ package final class ServerConnection: Sendable {
 
     deinit { channel.close(promise: nil) }
 
-    /// Whom to trust, and what to present.
+    /// How to authenticate the server, and the credentials to present to it.
     package struct Security: Sendable {
         package var trust: ServerTrust
         package var credentials: TLSCredentials?
         package var now: @Sendable () -> Date
-        /// Whether the server may be anybody who has a pinned certificate, where there are pins: for asking what is not
-        /// secret, and believing none of it. Trust anchors, names and dates are not looked at.
+        /// Whether trust anchors, names and dates are not verified. Pins are still checked. Only for requests without
+        /// secrets, whose response is not trusted.
         package var skipsVerification: Bool
 
         package init(
@@ -56,11 +56,11 @@ package final class ServerConnection: Sendable {
         }
     }
 
-    /// Connects, and verifies the server before a single byte of HTTP is sent to it.
+    /// Connects, and verifies the server before any HTTP is sent to it.
     ///
-    /// - Parameter proxy: What the connection goes through.
-    /// - Throws: `unavailable` where nobody answers, `timedOut`, `protocolError` where the server is not trusted,
-    ///   `rejected` where it does not accept our certificate; what the proxy answers with,
+    /// - Parameter proxy: The proxy to connect through; `nil` for a direct connection.
+    /// - Throws: `unavailable` if the server cannot be reached, `timedOut`, `protocolError` if the server is not
+    ///   trusted, `rejected` if it refuses the client certificate, `userCancelled`; the errors of
     ///   ``HTTPProxy/refusal(_:of:)``.
     package static func open(
         _ server: ServerURL, _ security: Security, through proxy: HTTPProxy? = nil, deadline: NIODeadline
@@ -68,7 +68,7 @@ package final class ServerConnection: Sendable {
         let eventLoop = MultiThreadedEventLoopGroup.singleton.any()
         let tls: TLSHandshake?
         do {
-            // Reads the host's list of authorities, where that is trusted.
+            // Reads the system trust store, if that is trusted.
             tls = try await NIOThreadPool.singleton.runIfActive {
                 try server.isSecure ? TLSHandshake(server, security, on: eventLoop) : nil
             }
@@ -98,7 +98,7 @@ package final class ServerConnection: Sendable {
         }
     }
 
-    /// A connection that is being made, and can be given up: to whichever address of the server.
+    /// A connection attempt to any address of the server, which can be cancelled.
     private final class Attempt: Sendable {
         let connected: EventLoopPromise<any Channel>
         private let state = Mutex<(channels: [any Channel], isCancelled: Bool)>(([], false))
@@ -171,10 +171,10 @@ package final class ServerConnection: Sendable {
 
     package func close() { channel.close(promise: nil) }
 
-    /// Sends a request and returns the whole answer. One at a time.
+    /// Sends a request and returns the complete response. Call it for one request at a time.
     ///
-    /// - Parameter limit: How many bytes of a body are read.
-    /// - Throws: `timedOut`, `protocolError` for an answer that is cut off or too large, `unavailable` where the
+    /// - Parameter limit: The maximum size of the body, in bytes.
+    /// - Throws: `timedOut`, `protocolError` for a response that is truncated or too large, `unavailable` if the
     ///   connection breaks, `userCancelled`.
     package func response(
         to request: HTTPRequest, limit: Int, deadline: NIODeadline

@@ -1,7 +1,7 @@
 import CertificateProviding
 import FoundationEssentials
 
-/// Where a server is, as the parameters say it.
+/// The URL of a server, as a parameter gives it.
 package struct ServerURL: Sendable, Hashable {
     package let isSecure: Bool
     /// A DNS name or an IP address, without brackets.
@@ -11,8 +11,8 @@ package struct ServerURL: Sendable, Hashable {
     package let path: String
     package let query: String?
 
-    /// - Returns: `nil` for anything but `http` and `https` with a host, and where there are user names or fragments:
-    ///   these are not for a configuration.
+    /// - Returns: `nil` for anything but `http` and `https` with a host, and for a URL with a user, a password or a
+    ///   fragment.
     package init?(_ text: String) {
         guard let components = URLComponents(string: text), let scheme = components.scheme?.lowercased(),
             ["http", "https"].contains(scheme), let host = components.encodedHost, !host.isEmpty,
@@ -28,15 +28,15 @@ package struct ServerURL: Sendable, Hashable {
 
     package var origin: String { "\(isSecure ? "https" : "http")://\(authority)" }
 
-    /// The `Host` of a request, and what people read.
+    /// The `Host` of a request, also used in messages: the host, and the port unless it is the default.
     package var authority: String {
         guard port == (isSecure ? 443 : 80) else { return hostAndPort(host, port) }
         return host.contains(":") ? "[\(host)]" : host
     }
 
-    /// What a reference means (RFC 3986, section 5) in the answer to a request for `target`, without its fragment.
+    /// Resolves a reference (RFC 3986, section 5) in the response to a request for `target`, without its fragment.
     ///
-    /// - Returns: `nil` for what is no URL of a server, or has a user in it.
+    /// - Returns: `nil` if the result is not a valid server URL, or has a user in it.
     package func resolving(_ reference: String, against target: String) -> ServerURL? {
         let text = String(decoding: reference.utf8.prefix { $0 != UInt8(ascii: "#") }, as: UTF8.self)
         guard !text.isEmpty else { return ServerURL(origin + target) }
@@ -46,6 +46,6 @@ package struct ServerURL: Sendable, Hashable {
     /// Whether scheme, host and port are the same (RFC 6454, section 5).
     package func isOfSameOrigin(as other: ServerURL) -> Bool { origin.lowercased() == other.origin.lowercased() }
 
-    /// What is asked of the server: path and query.
+    /// The request target: path and query.
     package var target: String { (path.isEmpty ? "/" : path) + (query.map { "?" + $0 } ?? "") }
 }

@@ -1,12 +1,12 @@
 import CertificateProviding
-import CertificateTLSCore
+import CertificateTLS
 import FoundationEssentials
 import NIOCore
 import NIOSSL
 import NIOTLS
 import Synchronization
 
-/// The TLS side of a connection that is being made.
+/// The TLS handshake of a new connection.
 final class TLSHandshake: Sendable {
     let eventLoop: any EventLoop
     let binding = ChannelBinding()
@@ -18,7 +18,7 @@ final class TLSHandshake: Sendable {
     private let refusal = Mutex<CertificateProviderError?>(nil)
     private let verification = Mutex<Task<Void, Never>?>(nil)
 
-    /// Blocks on the trust anchors' file.
+    /// Blocks while the file of trust anchors is read.
     init(
         _ server: ServerURL, _ security: ServerConnection.Security, on eventLoop: any EventLoop
     ) throws(CertificateProviderError) {
@@ -44,7 +44,7 @@ final class TLSHandshake: Sendable {
         completed = eventLoop.makePromise()
     }
 
-    /// Why the server is not trusted, where that is so.
+    /// The reason why the server is not trusted; `nil` if it is trusted or not verified yet.
     var verdict: CertificateProviderError? { refusal.withLock { $0 } }
 
     func prepare(_ channel: any Channel) throws {
@@ -70,7 +70,7 @@ final class TLSHandshake: Sendable {
         try await completed.futureResult.get()
     }
 
-    /// Ends what is still going on, when the connection has failed.
+    /// Cancels the handshake and the verification after the connection has failed.
     func abandon() {
         completed.fail(ChannelError.eof)
         verification.withLock(\.self)?.cancel()
@@ -90,7 +90,7 @@ final class TLSHandshake: Sendable {
             try await security.trust.verify(chain, for: server.host, at: security.now())
             return .certificateVerified(VerificationMetadata(nil))
         } catch {
-            // One that was given up says nothing about the server.
+            // A cancelled verification says nothing about the server.
             if !Task.isCancelled { refusal.withLock { $0 = error } }
             return .failed
         }
@@ -98,7 +98,8 @@ final class TLSHandshake: Sendable {
 }
 
 extension ServerConnection.Security {
-    /// That a certificate of an unverified chain is the pinned one proves little, but that none is shows a stranger.
+    /// Refuses an unverified chain without a pinned certificate. A match proves little, since the chain is not
+    /// verified; a mismatch proves that it is another server.
     fileprivate func checkPins(_ chain: [X509Certificate]) throws(CertificateProviderError) {
         let pins = trust.pins
         guard pins.isEmpty || chain.contains(where: { one in pins.contains { $0.matches(one) } }) else {
@@ -108,7 +109,7 @@ extension ServerConnection.Security {
     }
 }
 
-/// Tells when the handshake is complete, or why it is not.
+/// Completes a promise when the handshake succeeds or fails.
 private final class HandshakeWaiter: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 

@@ -30,7 +30,7 @@ import X509
         // Without a limit it takes minutes; a busy host has its own idea of time.
         #expect(ContinuousClock.now - start < .seconds(20))
         #expect(validation.path == nil)
-        #expect(validation.obstacle?.contains("more ways than are tried") == true)
+        #expect(validation.obstacle?.contains("search limit") == true)
     }
 
     /// They have other names, and are not looked at.
@@ -90,9 +90,9 @@ import X509
         let odd = try issuing.get().certify(client.get(), isAuthority: false, [unknown])
         #expect(try await obstacle(odd, good)?.contains("critical extension 1.2.3.4") == true)
         let expired = try root.get().certify(issuing.get(), lifetime: -60)
-        #expect(try await obstacle(leaf, expired)?.contains("has expired") == true)
+        #expect(try await obstacle(leaf, expired)?.contains("expired on") == true)
         let subject = try root.get().certify(issuing.get(), isAuthority: false)
-        #expect(try await obstacle(leaf, subject)?.contains("is no authority") == true)
+        #expect(try await obstacle(leaf, subject)?.contains("is not a CA certificate") == true)
         let stranger = try TestParty("root").certify(issuing.get())
         #expect(try await obstacle(leaf, stranger) == nil)
     }

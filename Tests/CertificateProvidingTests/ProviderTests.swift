@@ -58,7 +58,7 @@ import Testing
     }
 
     @Test func unknownOnesAreRefused() throws {
-        let known = [ParameterDescriptor("path", .path, summary: "")]
+        let known = [Parameter.string("path", .path, summary: "").descriptor]
         try ProviderParameters(["path": .init("x")]).refuseUnknown(knowing: known, provider: provider)
         let error = error { () throws(CertificateProviderError) in
             try ProviderParameters(["pa\u{1b}th": .init("x")]).refuseUnknown(knowing: known, provider: provider)
@@ -68,9 +68,103 @@ import Testing
     }
 }
 
+/// Parameters that are declared once.
+@Suite struct ParametersTests {
+    private enum Color: String, CaseIterable { case red, green, blue }
+
+    private enum Declared {
+        static let path = Parameter.required("path", .path, summary: "")
+        static let alias = Parameter.string("alias", summary: "")
+        static let color = Parameter<Color>.choice("color", default: .red, summary: "")
+        static let timeout = Parameter.seconds("timeout", default: 20, in: 1...60, summary: "")
+        static let isQuiet = Parameter.flag("quiet", excludes: ["alias"], summary: "")
+        static let user = Parameter.string("user", isBlankRefused: true, summary: "")
+        static let password = Parameter.secretSource("password-source", needs: [.given("user")], summary: "")
+        static let shade = Parameter.string("shade", needs: [.value("color", "red")], summary: "")
+        static let all = [
+            path.descriptor, alias.descriptor, color.descriptor, timeout.descriptor, isQuiet.descriptor,
+            user.descriptor, password.descriptor, shade.descriptor,
+        ]
+    }
+
+    private func parameters(_ texts: [String: String]) throws(CertificateProviderError) -> Parameters {
+        try Parameters(
+            ProviderParameters(texts.mapValues { .init($0, origin: "file:1") }), of: Declared.all,
+            owner: ProviderID("test"), keyStores: .none)
+    }
+
+    @Test func absentOnesHaveTheirDefaults() throws {
+        let parameters = try parameters(["path": "/x", "alias": " "])
+        #expect(parameters[Declared.path] == "/x" && parameters[Declared.color] == .red)
+        #expect(parameters[Declared.timeout] == .seconds(20) && !parameters[Declared.isQuiet])
+        #expect(parameters[Declared.user] == nil && parameters[Declared.password] == nil)
+        #expect(!parameters.isGiven(Declared.color) && parameters.text(Declared.path) == "/x")
+    }
+
+    @Test func givenOnesAreParsed() throws {
+        let parameters = try parameters([
+            "path": "/x", "color": "blue", "timeout": "60", "quiet": "TRUE", "user": "me", "password-source": "env:P",
+        ])
+        #expect(parameters[Declared.color] == .blue && parameters[Declared.timeout] == .seconds(60))
+        #expect(parameters[Declared.isQuiet] && parameters[Declared.user] == "me")
+        #expect(parameters[Declared.password] == .environment("P"))
+    }
+
+    @Test(arguments: [
+        ([:], "The parameter 'path' is missing"),
+        (["path": "/x", "color": "s3cret"], "file:1: The parameter 'color' must be red, green or blue."),
+        (
+            ["path": "/x", "timeout": "s3cret"],
+            "file:1: The parameter 'timeout' must be a number of seconds from 1 to 60."
+        ),
+        (["path": "/x", "timeout": "61"], "file:1: The parameter 'timeout' must be a number of seconds from 1 to 60."),
+        (["path": "/x", "quiet": "s3cret"], "file:1: The parameter 'quiet' must be true or false."),
+        (
+            ["path": "/x", "quiet": "true", "alias": "a"],
+            "file:1: The parameter 'quiet' and 'alias' exclude each other."
+        ),
+        (["path": "/x", "user": ""], "file:1: The parameter 'user' must not be empty."),
+        (["path": "/x", "user": "me", "password-source": "s3cret"], "file:1: The parameter 'password-source' must be"),
+        (["path": "/x", "password-source": "env:P"], "file:1: The parameter 'password-source' needs a 'user'."),
+        (["path": "/x", "color": "blue", "shade": "x"], "file:1: The parameter 'shade' belongs to color=red."),
+    ])
+    func mistakesAreNamedAndNotShown(texts: [String: String], message: String) {
+        #expect {
+            _ = try parameters(texts)
+        } throws: {
+            guard let error = $0 as? CertificateProviderError else { return false }
+            return error.code == .configurationInvalid && error.message.hasPrefix(message)
+                && !error.message.contains("s3cret")
+        }
+    }
+
+    /// The other's default counts.
+    @Test func aConditionHoldsByDefault() throws {
+        #expect(try parameters(["path": "/x", "shade": "dark"])[Declared.shade] == "dark")
+    }
+
+    @Test func aKeyStoreNeedsItsScheme() throws {
+        let key = Parameter<any KeyStore>.keyStore("key", default: "store:", summary: "")
+        let descriptor = ProviderDescriptor(
+            id: ProviderID("test"), displayName: "", summary: "", parameters: [key.descriptor]
+        ) { _, _ in preconditionFailure("unused") }
+        #expect(descriptor.parameters.map(\.name) == ["key", "key-pin-source"])
+        for uri in ["vault:x", "no uri", "1a:x"] {
+            #expect {
+                _ = try Parameters(
+                    ProviderParameters(["key": .init(uri)]), of: descriptor.parameters, owner: ProviderID("test"),
+                    keyStores: KeyStores(schemes: ["store", "pkcs11"]) { _ in nil })
+            } throws: {
+                ($0 as? CertificateProviderError)?.message.hasSuffix("an installed scheme: store: or pkcs11:.") == true
+            }
+        }
+    }
+}
+
 @Suite struct ProviderRegistryTests {
     private func descriptor(_ id: ProviderID) -> ProviderDescriptor {
-        ProviderDescriptor(id: id, displayName: "", summary: "", parameters: []) { _ in preconditionFailure("unused") }
+        ProviderDescriptor(id: id, displayName: "", summary: "", parameters: []) { _, _ in preconditionFailure("unused")
+        }
     }
 
     @Test func isSortedAndUnique() throws {

@@ -6,7 +6,7 @@ import NIOTLS
 import TestSupport
 import Testing
 
-@testable import CertificateTLSCore
+@testable import CertificateTLS
 
 /// What the probe makes of a TLS 1.3 server after the handshake.
 @Suite(.timeLimit(.minutes(5))) struct ConnectionProbeSettlingTests {
@@ -69,7 +69,7 @@ import Testing
     }
 
     @Test func anEndWithoutCloseNotifyIsNoConsent() async throws {
-        await expect(.rejected, "closed the connection without a reason") {
+        await expect(.rejected, "closed the connection without giving a reason") {
             try await run(
                 before: { [Cutter()] }, after: { [Closer(isOrderly: false)] }, settlingTime: .seconds(60))
         }

@@ -7,7 +7,7 @@ import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLSCore
+@testable import CertificateTLS
 
 @Suite(.timeLimit(.minutes(5))) struct ConnectionProbeTests {
     @Test(arguments: Version.allCases) func reportsAnAcceptedCertificate(version: Version) async throws {
@@ -70,7 +70,7 @@ import Testing
                 await expect(.rejected, "refused the client certificate 'CN=client", nativeCode: 48) {
                     try await makeProbe(port: port, presenting: authority.issue("client")).run(on: group)
                 }
-                await expect(.rejected, "demands a client certificate", nativeCode: version == .tls13 ? 116 : 40) {
+                await expect(.rejected, "requires a client certificate", nativeCode: version == .tls13 ? 116 : 40) {
                     try await makeProbe(port: port).run(on: group)
                 }
             }

@@ -3,7 +3,7 @@ import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLSCore
+@testable import CertificateTLS
 
 /// What our configurations do not offer: old versions, and key exchange without forward secrecy.
 @Suite(.timeLimit(.minutes(5))) struct HardeningTests {

@@ -3,7 +3,7 @@ import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLSCore
+@testable import CertificateTLS
 
 @Suite(.timeLimit(.minutes(5))) struct MutualTLSTests {
     struct Case: Sendable, CustomTestStringConvertible {

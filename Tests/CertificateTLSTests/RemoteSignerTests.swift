@@ -5,7 +5,7 @@ import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLSCore
+@testable import CertificateTLS
 
 @Suite(.timeLimit(.minutes(5))) struct RemoteSignerTests {
     /// Eight handshakes wait for a token on both event loops of a server, which goes on serving others meanwhile.

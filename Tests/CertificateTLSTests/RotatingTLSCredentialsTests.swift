@@ -1,6 +1,6 @@
 import AsyncHTTPClient
+import CertificateTLSAsyncHTTPClient
 import CertificateProviding
-import CertificateTLS
 import NIOCore
 import NIOHTTP1
 import NIOPosix
@@ -9,7 +9,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@testable import CertificateTLSCore
+@testable import CertificateTLS
 
 @Suite(.timeLimit(.minutes(5))) struct RotatingTLSCredentialsTests {
     /// How often the identity changes while handshakes go on.

@@ -3,7 +3,7 @@ import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLSCore
+@testable import CertificateTLS
 
 /// Which certificates are for the name that was asked for.
 @Suite(.timeLimit(.minutes(5))) struct ServerNameTests {
@@ -37,24 +37,30 @@ import Testing
 
     @Test func aCertificateForTheAddressIsNotForTheName() async throws {
         let server = try authority.get().issue("server", dnsNames: [], addresses: [Self.loopback])
-        await expect(.protocolError, "is not for 'bank.example'") { try await probe(server, asking: "bank.example") }
+        await expect(.protocolError, "is not valid for 'bank.example'") {
+            try await probe(server, asking: "bank.example")
+        }
         #expect(try await probe(server, asking: nil).clientAuthentication == .accepted)
     }
 
     @Test func aCommonNameIsNoName() async throws {
         let server = try authority.get().issue("bank.example", dnsNames: [])
-        await expect(.protocolError, "is not for 'bank.example'") { try await probe(server, asking: "bank.example") }
+        await expect(.protocolError, "is not valid for 'bank.example'") {
+            try await probe(server, asking: "bank.example")
+        }
     }
 
     @Test func aWildcardIsForOneLabel() async throws {
         let server = try authority.get().issue("server", dnsNames: ["*.bank.example"])
         #expect(try await probe(server, asking: "www.bank.example").clientAuthentication == .accepted)
-        await expect(.protocolError, "is not for 'bank.example'") { try await probe(server, asking: "bank.example") }
+        await expect(.protocolError, "is not valid for 'bank.example'") {
+            try await probe(server, asking: "bank.example")
+        }
     }
 
     @Test func aCertificateForANameIsNotForTheAddress() async throws {
         let server = try authority.get().issue("server", dnsNames: ["localhost"])
-        await expect(.protocolError, "is not for this address; connect by its DNS name") {
+        await expect(.protocolError, "is not valid for this address; connect by its DNS name") {
             try await probe(server, asking: nil)
         }
     }

@@ -4,7 +4,7 @@ import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLSCore
+@testable import CertificateTLS
 
 /// What a service learns from its own handshakes.
 @Suite(.timeLimit(.minutes(5))) struct TLSErrorTests {
@@ -18,10 +18,10 @@ import Testing
     }
 
     static let serverSees = [
-        Case(testDescription: "no certificate", code: .protocolError, fragment: "showed no certificate"),
+        Case(testDescription: "no certificate", code: .protocolError, fragment: "presented no certificate"),
         Case(
             testDescription: "a stranger", client: "Stranger", code: .protocolError,
-            fragment: "showed a certificate that is not trusted"),
+            fragment: "presented a certificate that is not trusted"),
         Case(
             testDescription: "a client that refuses the server", client: "Test", isServerTrusted: false,
             code: .rejected,
@@ -59,7 +59,7 @@ import Testing
         let own = CertificateProviderError(.tokenNotPresent, "The token was pulled out; put it back.")
         #expect(CertificateProviderError(tlsError: own, from: "peer")?.code == .tokenNotPresent)
         let misnamed = CertificateProviderError(tlsError: NIOSSLExtraError.failedToValidateHostname, from: "peer")
-        #expect(misnamed?.message.contains("not for the name") == true)
+        #expect(misnamed?.message.contains("not valid for the requested name") == true)
     }
 }
 

@@ -4,7 +4,7 @@ import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLSCore
+@testable import CertificateTLS
 
 /// RSA keys that sign by PKCS#1 v1.5 only, as of a token that knows no PSS: TLS 1.3 has nothing for them.
 @Suite(.timeLimit(.minutes(5))) struct TLSVersionTests {

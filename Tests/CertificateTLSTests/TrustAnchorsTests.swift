@@ -4,7 +4,7 @@ import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLSCore
+@testable import CertificateTLS
 
 @Suite(.timeLimit(.minutes(5))) struct TrustAnchorsTests {
     private func withFile<T>(_ contents: Data, _ body: (String) throws -> T) throws -> T {

@@ -59,11 +59,12 @@ import Testing
         #expect(try sandbox.certprov(["fetch"] + adHoc(source)).status == 0)
         unlink(secret)
         let withoutPassword = try sandbox.certprov(arguments)
-        #expect(withoutPassword.status == 66 && !withoutPassword.stderr.contains("is gone"), "\(withoutPassword)")
+        #expect(
+            withoutPassword.status == 66 && !withoutPassword.stderr.contains("no longer exists"), "\(withoutPassword)")
         try sandbox.write(Fixtures.password, to: "secret")
         unlink(source)
         let withoutFile = try sandbox.certprov(arguments)
-        #expect(withoutFile.status == 66 && withoutFile.stderr.contains("its file is gone"), "\(withoutFile)")
+        #expect(withoutFile.status == 66 && withoutFile.stderr.contains("its file no longer exists"), "\(withoutFile)")
     }
 
     @Test func deleteForgetsAndSucceedsWhenThereIsNothing() throws {

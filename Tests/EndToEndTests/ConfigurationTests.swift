@@ -126,11 +126,11 @@ import Testing
         ),
         BadFile(testDescription: "empty property list", name: "c.plist", text: "FILE", script: ": >$FILE"),
         BadFile(
-            testDescription: "sparse gigabyte", name: "c.properties", text: "more than the 1048576 that are read",
+            testDescription: "sparse gigabyte", name: "c.properties", text: "the limit is 1048576 bytes",
             script: "truncate -s 1G $FILE"),
         BadFile(
             testDescription: "sparse gigabyte of property list", name: "c.plist",
-            text: "more than the 1048576 that are read",
+            text: "the limit is 1048576 bytes",
             script: "truncate -s 1G $FILE"),
         BadFile(testDescription: "directory", name: "c.properties", text: "a directory", script: "mkdir $FILE"),
         BadFile(testDescription: "pipe", name: "c.plist", text: "a named pipe", script: "mkfifo $FILE"),

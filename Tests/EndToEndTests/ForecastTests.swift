@@ -50,7 +50,7 @@ import Testing
         for name in ["a", "b", "soon"] { _ = try sandbox.copy("\(name).p12", to: "p12/\(name).p12") }
         let arguments = ["--json"] + adHoc(sandbox.path + "/p12", "--set", "alias=b")
         let explanation = try sandbox.certprov(["explain"] + arguments).document("Explanation")
-        #expect(explanation["decisions"].array.last?["reason"].string == "it sees 3 identities and would take 'b'")
+        #expect(explanation["decisions"].array.last?["reason"].string == "it finds 3 identities and would use 'b'")
         #expect(try sandbox.certprov(["check"] + arguments).status == 0)
         let fetched = try sandbox.certprov(["fetch"] + arguments).document("Identity")
         #expect(fetched["identity"]["alias"].string == "b")
@@ -58,14 +58,14 @@ import Testing
         unlink(sandbox.path + "/p12/b.p12")
         #expect(try sandbox.certprov(["fetch"] + arguments).status == 0)
         let check = try sandbox.certprov(["check"] + arguments)
-        #expect(check.status == 0 && check.stdout.contains("There is no identity 'b'"), "\(check)")
+        #expect(check.status == 0 && check.stdout.contains("No identity matches the alias 'b'"), "\(check)")
     }
 
     @Test func checkSaysWhereAPersonWouldBeAsked() throws {
         let arguments = adHoc(Fixtures.path("ec.p12"), password: "prompt")
         let explanation = try sandbox.certprov(["explain", "--json"] + arguments).document("Explanation")
         #expect(explanation["chosen"].string == "pkcs12", "\(explanation)")
-        #expect(explanation["decisions"].array.last?["reason"].string == "a person would be asked")
+        #expect(explanation["decisions"].array.last?["reason"].string == "the user would be asked")
         let check = try sandbox.certprov(["check", "--json"] + arguments)
         let items = try check.document("CheckReport")["items"].array
         #expect(check.status == 77 && items.last?["severity"].string == "error", "\(check)")

@@ -56,9 +56,9 @@ private final class KilledEnrolment {
             [BuiltCommand.path, "fetch", "--provider", "mdm"] + (isRenewal ? ["--force"] : [])
             + settings.flatMap { ["--set", "\($0.key)=\($0.value)"] }
         // Reads what the command has stored, without a process for it.
-        provider = RemoteMDMProvider(
-            environment: .testing(storage: IdentityStore(path: sandbox.store).storage(for: RemoteMDMProvider.id)))
-        try provider.setParameters(ProviderParameters(settings.mapValues { .init($0) }))
+        provider = try RemoteMDMProvider(
+            environment: .testing(storage: IdentityStore(path: sandbox.store).storage(for: RemoteMDMProvider.id)),
+            parameters: ProviderParameters(settings.mapValues { .init($0) }))
     }
 
     /// Lets the command come to its end.

@@ -49,9 +49,9 @@ import Testing
     /// By the renewal point, where one is configured; else by how long a person has left. A certificate is due up to a
     /// tenth of the way to that point before it.
     @Test(arguments: [
-        (100.0, 85.0, nil, nil), (100, 87, nil, "ends soon"), (1, 0.1, nil, nil), (1, 0.6, nil, nil),
-        (1, 0.7, nil, "ends soon"), (100, 40, "0.5", nil), (100, 51, "0.5", "renewal is due since"),
-        (100, 91, "10d", "renewal is due since"), (100, 78, "10d", nil), (1, 0.1, "0.9", nil),
+        (100.0, 85.0, nil, nil), (100, 87, nil, "expires soon"), (1, 0.1, nil, nil), (1, 0.6, nil, nil),
+        (1, 0.7, nil, "expires soon"), (100, 40, "0.5", nil), (100, 51, "0.5", "renewal has been due since"),
+        (100, 91, "10d", "renewal has been due since"), (100, 78, "10d", nil), (1, 0.1, "0.9", nil),
     ])
     func checkWarnsWhenSomebodyHasToAct(lifetime: Double, age: Double, renewAt: String?, warning: String?) throws {
         try put("client", daysOld: age, lifetime: lifetime)

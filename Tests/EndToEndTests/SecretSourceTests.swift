@@ -103,7 +103,7 @@ import Testing
                     --set "path=$1" --set password-source=fd:\(number))
                 """, client, with: ["XDG_STATE_HOME": state])
             #expect(output.status == 0 && !output.stdout.contains("wrongPassword"), "\(command): \(output)")
-            #expect(command != "explain" || output.stdout.contains("it sees one identity"), "\(output)")
+            #expect(command != "explain" || output.stdout.contains("it finds one identity"), "\(output)")
         }
     }
 

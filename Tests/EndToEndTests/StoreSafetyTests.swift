@@ -72,7 +72,7 @@ import Testing
             script: #"printf '\000' | dd of=$ENTRY bs=1 seek=8 conv=notrunc"#),
         Damage(testDescription: "not sealed", text: "damaged", write: 0, script: "echo something else >$ENTRY"),
         Damage(
-            testDescription: "too large", text: "more than the 1048576 that are read", write: 73,
+            testDescription: "too large", text: "the limit is 1048576 bytes", write: 73,
             script: "truncate -s 2M $ENTRY"),
     ])
     func isRefusedAndLeftAsItIs(damage: Damage) throws {

@@ -195,7 +195,7 @@ import Testing
         for (provider, name, other) in [("test", "entry", "a"), ("a", "entry", "test"), ("b", "new", "identities/")] {
             let storage = fixture.storage(try #require(ProviderID(rawValue: provider)))
             let error = try error { try storage.setEntry(second, named: name) }
-            #expect(error.code == .storeReadFailed && error.message.contains("Bring the key back"), "\(error)")
+            #expect(error.code == .storeReadFailed && error.message.contains("Restore the key"), "\(error)")
             #expect(error.message.contains(other) && error.provider?.rawValue == provider, "\(error)")
         }
         #expect(!fixture.directory.contents().contains("state/store.key"))

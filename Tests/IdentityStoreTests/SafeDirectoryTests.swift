@@ -54,14 +54,14 @@ import Testing
         let path = fixture.directory[folder]
         rename(path, fixture.directory["moved"])
         symlink(fixture.directory["moved"], path)
-        try expectRefusal(fixture, "symbolic link, which is never followed")
+        try expectRefusal(fixture, "symbolic link, and certprov does not follow links")
     }
 
     @Test(arguments: [StoreFixture.entryFile, "state/store.key"]) func followsNoLinkToAFile(file: String) throws {
         let fixture = try filled()
         rename(fixture.directory[file], fixture.directory["moved"])
         symlink(fixture.directory["moved"], fixture.directory[file])
-        try expectRefusal(fixture, "symbolic link, which is never followed")
+        try expectRefusal(fixture, "symbolic link, and certprov does not follow links")
     }
 
     @Test func aLinkAsTheLockIsRefused() throws {
@@ -99,7 +99,7 @@ import Testing
     @Test func refusesAnEntryThatIsTooLarge() throws {
         let fixture = try filled()
         truncate(fixture.directory[StoreFixture.entryFile], 1 << 40)
-        try expectRefusal(fixture, "more than the 1048576 that are read")
+        try expectRefusal(fixture, "the limit is 1048576 bytes")
         try fixture.storage().removeEntry(named: "entry")
         try fixture.storage().setEntry(try Samples.stored("y"), named: "entry")
     }

@@ -4,7 +4,6 @@ import TestSupport
 import Testing
 
 @testable import Logon
-@testable import LogonCore
 
 @Suite struct ConfigurationFileTests {
     private let directory: TemporaryDirectory
@@ -43,8 +42,8 @@ import Testing
     }
 
     @Test(arguments: [
-        BadPath(testDescription: "missing", code: .configurationMissing, part: "no such") { $0.path + "/file" },
-        BadPath(testDescription: "empty path", code: .configurationMissing, part: "no such") { _ in "" },
+        BadPath(testDescription: "missing", code: .configurationMissing, part: "does not exist") { $0.path + "/file" },
+        BadPath(testDescription: "empty path", code: .configurationMissing, part: "does not exist") { _ in "" },
         BadPath(testDescription: "NUL in path", part: "Invalid argument") { $0.path + "\0" },
         BadPath(testDescription: "directory", part: "a directory") { $0.path },
         BadPath(testDescription: "device", part: "a device") { _ in "/dev/zero" },
@@ -64,7 +63,7 @@ import Testing
             try #require(symlink(path, path) == 0)
             return path
         },
-        BadPath(testDescription: "sparse gigabyte", part: "more than the 1048576 that are read") {
+        BadPath(testDescription: "sparse gigabyte", part: "the limit is 1048576 bytes") {
             let path = try $0.write([], to: "sparse")
             try #require(truncate(path, 1 << 30) == 0)
             return path

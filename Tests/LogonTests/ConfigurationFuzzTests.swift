@@ -3,7 +3,6 @@ import TestSupport
 import Testing
 
 @testable import Logon
-@testable import LogonCore
 
 /// Damaged files, beginning with the same ones in every run. Whatever is in them, the answer is settings or a typed
 /// error.

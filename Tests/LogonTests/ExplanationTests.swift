@@ -3,7 +3,6 @@ import TestSupport
 import Testing
 
 @testable import Logon
-@testable import LogonCore
 
 /// A provider that says what it can see.
 private struct ListingProvider: CertificateProvider, IdentityListing {
@@ -54,7 +53,7 @@ private struct ListingProvider: CertificateProvider, IdentityListing {
         Row(
             sights: [.available, .available], chosen: ProviderID("one"),
             decisions: [
-                "one: stored: none", "two: stored: none", "one: list: wouldBeAsked: it sees one identity",
+                "one: stored: none", "two: stored: none", "one: list: wouldBeAsked: it finds one identity",
                 "two: list: notAsked: 'one' was chosen before",
             ]),
         Row(
@@ -62,7 +61,7 @@ private struct ListingProvider: CertificateProvider, IdentityListing {
             decisions: [
                 "one: stored: none", "two: stored: none",
                 "one: list: movedOn: said tokenNotPresent [tokenNotPresent]",
-                "two: list: wouldBeAsked: it sees one identity",
+                "two: list: wouldBeAsked: it finds one identity",
             ]),
         Row(
             sights: [.fails(.malformedData), .available], chosen: nil,
@@ -74,7 +73,7 @@ private struct ListingProvider: CertificateProvider, IdentityListing {
             sights: [.seesButFails(.notFound), .chooses], chosen: ProviderID("two"),
             decisions: [
                 "one: stored: none", "two: stored: none", "one: list: movedOn: said notFound [notFound]",
-                "two: list: wouldBeAsked: it sees one identity and would take 'it'",
+                "two: list: wouldBeAsked: it finds one identity and would use 'it'",
             ]),
         Row(
             sights: [.seesButFails(.configurationInvalid), .available], chosen: nil,
@@ -86,20 +85,20 @@ private struct ListingProvider: CertificateProvider, IdentityListing {
         Row(
             sights: [.fails(.interactionRequired), .available], chosen: ProviderID("one"),
             decisions: [
-                "one: stored: none", "two: stored: none", "one: list: wouldBeAsked: a person would be asked",
+                "one: stored: none", "two: stored: none", "one: list: wouldBeAsked: the user would be asked",
                 "two: list: notAsked: 'one' was chosen before",
             ]),
         Row(
             sights: [.nothing, .unlisted], chosen: ProviderID("two"),
             decisions: [
-                "one: stored: none", "two: stored: none", "one: list: none: it sees no identity",
-                "two: get: wouldBeAsked: it cannot say beforehand what it has",
+                "one: stored: none", "two: stored: none", "one: list: none: it finds no identity",
+                "two: get: wouldBeAsked: it cannot list its identities",
             ]),
         Row(
             sights: [.fails(.unavailable), .nothing], chosen: ProviderID("two"),
             decisions: [
                 "one: stored: none", "two: stored: none", "one: list: movedOn: said unavailable [unavailable]",
-                "two: list: none: it sees no identity",
+                "two: list: none: it finds no identity",
             ]),
         Row(
             sights: [.fails(.unavailable)], chosen: nil,
@@ -129,7 +128,8 @@ private struct ListingProvider: CertificateProvider, IdentityListing {
             let made: any CertificateProvider =
                 if case .unlisted = sight { provider } else { ListingProvider(scripted: provider, list: list) }
             return ProviderDescriptor(
-                id: provider.id, displayName: "", summary: "", parameters: [], makeProvider: { _ in made })
+                id: provider.id, displayName: "", summary: "", parameters: []
+            ) { _, _ in made }
         }
         let manager = try LogonManager(
             configuration: LogonConfiguration(providers: scripted.map { ConfiguredProvider(id: $0.id) }),

@@ -3,7 +3,6 @@ import TestSupport
 import Testing
 
 @testable import Logon
-@testable import LogonCore
 
 @Suite struct LogonConfigurationTests {
     private let directory: TemporaryDirectory
@@ -161,10 +160,10 @@ import Testing
         #expect(
             configuration.warnings == [
                 place(0) + "The key 'X-Other' is unknown and has no effect.",
-                place(1) + "The key 'port' is unknown and has no effect; keys are exact-case, write Port.",
+                place(1) + "The key 'port' is unknown and has no effect; keys are case-sensitive, write Port.",
                 place(3) + "The key 'CertificateProvider.mdm.url' has no effect, because CertificateProvider does not "
                     + "list 'mdm'.",
-                place(4) + "The key 'https' is unknown and has no effect; keys are exact-case, write HTTPS.",
+                place(4) + "The key 'https' is unknown and has no effect; keys are case-sensitive, write HTTPS.",
             ])
         #expect(configuration.port == nil)
     }

@@ -3,7 +3,7 @@ import FoundationEssentials
 import TestSupport
 import Testing
 
-@testable import LogonCore
+@testable import Logon
 
 @Suite struct LogonManagerRenewalTests {
     private let preferred = ScriptedProvider(ProviderID("token"))
@@ -23,7 +23,7 @@ import Testing
     private func manager(renewAt: String? = nil) throws -> LogonManager {
         let registry = try ProviderRegistry(
             [preferred, other].map { provider in
-                ProviderDescriptor(id: provider.id, displayName: "", summary: "", parameters: []) { _ in provider }
+                ProviderDescriptor(id: provider.id, displayName: "", summary: "", parameters: []) { _, _ in provider }
             })
         var parameters = ProviderParameters()
         parameters["renew-at"] = renewAt.map { .init($0, origin: "file:1") }

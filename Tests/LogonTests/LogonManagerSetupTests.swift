@@ -2,7 +2,6 @@ import CertificateProviding
 import Testing
 
 @testable import Logon
-@testable import LogonCore
 
 @Suite struct LogonManagerSetupTests {
     private let id = ProviderID("one")
@@ -12,8 +11,12 @@ import Testing
         return try ProviderRegistry([
             ProviderDescriptor(
                 id: id, displayName: "", summary: "",
-                parameters: parameters.map { ParameterDescriptor($0, .string, summary: "") },
-                makeProvider: { _ in ScriptedProvider(actual) })
+                parameters: (["path", "fault"] + parameters).map { Parameter.string($0, summary: "").descriptor }
+            ) { _, parameters throws(CertificateProviderError) in
+                let fault = Parameter.string("fault", summary: "")
+                guard !parameters.isGiven(fault) else { throw parameters.invalid(fault, "is a fault") }
+                return ScriptedProvider(actual, path: parameters[Parameter.string("path", summary: "")])
+            }
         ])
     }
 
@@ -28,7 +31,7 @@ import Testing
         let configuration = LogonConfiguration(providers: [ConfiguredProvider(id: id, parameters: parameters)])
         let manager = try manager(configuration, try registry())
         #expect(manager.providers.map(\.id) == [id])
-        #expect((manager.providers.first as? ScriptedProvider)?.calls == ["set path"])
+        #expect((manager.providers.first as? ScriptedProvider)?.path == "x")
         #expect(manager.configuration == configuration)
     }
 
@@ -56,7 +59,7 @@ import Testing
         let unknown = LogonConfiguration(providers: [ConfiguredProvider(id: ProviderID("other"))])
         let error = failure { try manager(unknown, try registry()) }
         #expect(error?.code == .configurationInvalid)
-        #expect(error?.message == "There is no provider 'other'; installed: one.")
+        #expect(error?.message == "The provider 'other' is not installed; installed: one.")
         let repeated = LogonConfiguration(providers: [ConfiguredProvider(id: id), ConfiguredProvider(id: id)])
         #expect(failure { try manager(repeated, try registry()) }?.code == .configurationInvalid)
         let misnamed = try registry(calling: ProviderID("two"))

@@ -4,7 +4,6 @@ import TestSupport
 import Testing
 
 @testable import Logon
-@testable import LogonCore
 
 @Suite struct LogonManagerTests {
     private static let ids = [ProviderID("one"), ProviderID("two"), ProviderID("three")]
@@ -16,7 +15,8 @@ import Testing
     private func manager(_ providers: [ScriptedProvider]) throws -> LogonManager {
         let descriptors = providers.map { provider in
             ProviderDescriptor(
-                id: provider.id, displayName: "", summary: "", parameters: [], makeProvider: { _ in provider })
+                id: provider.id, displayName: "", summary: "", parameters: []
+            ) { _, _ in provider }
         }
         return try LogonManager(
             configuration: LogonConfiguration(providers: providers.map { ConfiguredProvider(id: $0.id) }),
@@ -197,7 +197,7 @@ extension LogonManagerTests {
         #expect(
             manager.decisions.map(\.description) == [
                 "three: delete: deleted", "two: delete: stopped: Disk. [deleteFailed]",
-                "one: delete: notAsked: 'two' could not delete",
+                "one: delete: notAsked: 'two' failed to delete",
             ])
         #expect(try manager.storedIdentity()?.certificate == identity.certificate)
     }

@@ -5,7 +5,6 @@ import TestSupport
 import Testing
 
 @testable import Logon
-@testable import LogonCore
 
 /// Runs `body`, which must fail, and returns how.
 func failure<T>(
@@ -62,8 +61,8 @@ func registry() throws -> ProviderRegistry {
     func descriptor(_ id: ProviderID, _ parameters: [String]) -> ProviderDescriptor {
         ProviderDescriptor(
             id: id, displayName: id.rawValue, summary: "Test.",
-            parameters: parameters.map { ParameterDescriptor($0, .string, summary: "Test.") },
-            makeProvider: { _ in ScriptedProvider(id) })
+            parameters: parameters.map { Parameter.string($0, summary: "Test.").descriptor }
+        ) { _, _ in ScriptedProvider(id) }
     }
     return try ProviderRegistry([
         descriptor(ProviderID("pkcs12"), ["path", "password-source", "alias"]), descriptor(ProviderID("mdm"), ["url"]),

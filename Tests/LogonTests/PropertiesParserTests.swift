@@ -2,7 +2,6 @@ import CertificateProviding
 import Testing
 
 @testable import Logon
-@testable import LogonCore
 
 @Suite struct PropertiesParserTests {
     private func parse(_ text: String) throws -> [String: String] {
@@ -75,13 +74,13 @@ import Testing
         ("a=sEcReT\\0", 1, "'a'"),
         ("x\\q=sEcReT", 1, "this line"),
         ("sEcReT a\\q", 1, "this line"),
-        ("sEcReT\nsEcReT", 2, "is in line 1"),
-        ("sEcReT==\nsEcReT==", 2, "is in line 1"),
+        ("sEcReT\nsEcReT", 2, "is already set in line 1"),
+        ("sEcReT==\nsEcReT==", 2, "is already set in line 1"),
         ("<?xml version='1.0'?>\n<plist><dict><key>a</key><string>sEcReT</string></dict></plist>", 1, ".plist"),
         ("\u{feff}\n <plist>\n<string>sEcReT</string>", 1, ".plist"),
         ("bplist00sEcReT", 1, ".plist"),
-        ("a=1\n\nb=2\na=sEcReT", 4, "'a' is in line 1"),
-        ("a=1\n\\u0061=sEcReT", 2, "'a' is in line 1"),
+        ("a=1\n\nb=2\na=sEcReT", 4, "'a' is already set in line 1"),
+        ("a=1\n\\u0061=sEcReT", 2, "'a' is already set in line 1"),
         ("#\n=sEcReT", 2, "key"),
         ("\n:sEcReT", 2, "key"),
         ("a=1\nb=sEcReT\0", 2, "control"),

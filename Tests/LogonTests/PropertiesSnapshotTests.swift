@@ -1,11 +1,11 @@
 import CertificateProviding
 import Configuration
 import SystemPackage
+import LogonSwiftConfiguration
 import TestSupport
 import Testing
 
 @testable import Logon
-@testable import LogonCore
 
 @Suite struct PropertiesSnapshotTests {
     private func snapshot(

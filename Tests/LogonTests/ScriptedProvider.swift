@@ -17,7 +17,13 @@ final class ScriptedProvider: CertificateProvider {
     let id: ProviderID
     private let state = Mutex(State())
 
-    init(_ id: ProviderID) { self.id = id }
+    /// A parameter that it was made with.
+    let path: String?
+
+    init(_ id: ProviderID, path: String? = nil) {
+        self.id = id
+        self.path = path
+    }
 
     var calls: [String] { state.withLock { $0.calls } }
 
@@ -46,10 +52,5 @@ final class ScriptedProvider: CertificateProvider {
             if case .success = state.deletion { state.stored = .success(nil) }
             return state.deletion
         }.get()
-    }
-
-    func setParameters(_ parameters: ProviderParameters) throws(CertificateProviderError) {
-        state.withLock { $0.calls.append("set \(parameters.names.joined(separator: " "))") }
-        guard parameters["fault"] == nil else { throw parameters.invalid("fault", "is a fault", provider: id) }
     }
 }

@@ -125,11 +125,11 @@ final class FaultyModule: Sendable {
     ) throws -> PKCS11TokenProvider {
         var environment = ProviderEnvironment.testing(storage: storage, variables: pin.map { ["PIN": $0] } ?? [:])
         environment.now = now
-        let provider = PKCS11TokenProvider(environment: environment)
         var parameters = ["module-path": path, "timeout": "60"]
         if pin != nil { parameters["pin-source"] = "env:PIN" }
         parameters.merge(settings) { $1 }
-        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        let provider = try PKCS11TokenProvider(
+            environment: environment, parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         return provider
     }
 }

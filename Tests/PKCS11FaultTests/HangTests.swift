@@ -46,7 +46,7 @@ import Testing
                 case .delete: try provider.deleteStoredCertificate()
                 case .generateKey: _ = try await provider.generateKey(.p256, label: "x", nobody)
                 case .findKey: _ = try await provider.key(for: key.publicKey, nobody)
-                case .keyAtHand: _ = try provider.keyAtHand(for: key.publicKey)
+                case .keyAtHand: _ = try provider.storedKey(for: key.publicKey)
                 case .storeCertificate:
                     _ = try await provider.store(certificateChain: identity.certificateChain, for: key, nobody)
                 case .removeReplaced: try await provider.removeReplacedCertificates(of: identity, nobody)

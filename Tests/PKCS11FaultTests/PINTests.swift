@@ -115,7 +115,7 @@ import Testing
     }
 
     @Test func aPersonHearsHowManyTriesThereAre() async throws {
-        for (flag, word) in [(0, "'"), (CKF_USER_PIN_COUNT_LOW, "a wrong one"), (CKF_USER_PIN_FINAL_TRY, "last try")] {
+        for (flag, word) in [(0, "'"), (CKF_USER_PIN_COUNT_LOW, "a wrong PIN"), (CKF_USER_PIN_FINAL_TRY, "last try")] {
             let module = try FaultyModule.withIdentity()
             module.control.set_flags(0, CK_FLAGS(flag), 0)
             let person = Person(FaultyModule.pin)

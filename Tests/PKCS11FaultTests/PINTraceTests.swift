@@ -28,8 +28,9 @@ import Testing
         let digits = Array("0123456789abcdef")
         let written = inverted.map { "%\(digits[Int(~$0 >> 4)])\(digits[Int(~$0 & 15)])" }.joined()
         for _ in 0..<50 {
-            let provider = PKCS11TokenProvider(environment: .testing())
-            try provider.setParameters(ProviderParameters(["uri": .init("pkcs11:token=alpha?pin-value=\(written)")]))
+            let provider = try PKCS11TokenProvider(
+                environment: .testing(),
+                parameters: ProviderParameters(["uri": .init("pkcs11:token=alpha?pin-value=\(written)")]))
         }
         // What is free again may begin with something else.
         #expect(try ProcessMemory.places(of: Array(inverted.suffix(80))) == 0)

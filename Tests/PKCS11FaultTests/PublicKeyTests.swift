@@ -102,7 +102,7 @@ import Testing
                 try await attempt()
                 Issue.record("an identity that cannot sign")
             } catch let error as CertificateProviderError {
-                #expect(error.code == .interactionRequired && error.message.contains("'login' forbids"), "\(error)")
+                #expect(error.code == .interactionRequired && error.message.contains("'login' is 'never'"), "\(error)")
             }
         }
         #expect(module.calls("C_Login") == logins)

@@ -50,9 +50,10 @@ import Testing
         // Kept by p11-kit.
         let modules = strdup(try #require(Self.modules))
         unsafeBitCast(symbol, to: OverrideSystemFiles.self)(nil, nil, modules, modules, modules)
-        let provider = PKCS11TokenProvider(environment: .testing(variables: ["PIN": FaultyModule.pin]))
-        try provider.setParameters(
-            ProviderParameters(["uri": .init("pkcs11:?module-name=faulty"), "pin-source": .init("env:PIN")]))
+        let provider = try PKCS11TokenProvider(
+            environment: .testing(variables: ["PIN": FaultyModule.pin]),
+            parameters: ProviderParameters(["uri": .init("pkcs11:?module-name=faulty"), "pin-source": .init("env:PIN")])
+        )
         // The process ends in the middle of this, and another one goes on.
         let identity = try await provider.getCertificate(NoUserInteraction())
         #expect(try await identity.key.signsValidly())

@@ -68,7 +68,7 @@ import Testing
                 _ = try await first.key.signsValidly()
             } throws: { error in
                 let error = error as? CertificateProviderError
-                return error?.code == .tokenNotPresent && error?.message.contains("logged in to 'beta'") == true
+                return error?.code == .tokenNotPresent && error?.message.contains("login to 'beta'") == true
             }
         }
         let lookingAgain = try module.provider(["uri": "pkcs11:token=alpha"])

@@ -48,9 +48,9 @@ import Testing
     }
 
     private func provider(_ uri: String = "pkcs11:") throws -> PKCS11TokenProvider {
-        let provider = PKCS11TokenProvider(environment: .testing())
         let values = ["uri": uri, "timeout": "6", "login": "never"]
-        try provider.setParameters(ProviderParameters(values.mapValues { .init($0) }))
+        let provider = try PKCS11TokenProvider(
+            environment: .testing(), parameters: ProviderParameters(values.mapValues { .init($0) }))
         return provider
     }
 

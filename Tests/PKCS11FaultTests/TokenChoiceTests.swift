@@ -106,7 +106,7 @@ import Testing
         }
         for slot in 0...1 as ClosedRange<UInt32> { module.control.insert(slot, -1) }
         let remarks = await provider.listIdentities().remarks
-        #expect(remarks == ["No token matches 'pkcs11:token=gamma'. There is no other."])
+        #expect(remarks == ["No token matches 'pkcs11:token=gamma'. No other token is present."])
     }
 
     @Test func aTokenThatIsNotInitialisedIsNotToBeInserted() async throws {
@@ -114,7 +114,7 @@ import Testing
         module.control.set_flags(0, 0, CK_FLAGS(CKF_TOKEN_INITIALIZED))
         let provider = try module.provider(["uri": "pkcs11:token=alpha"])
         let remarks = await provider.listIdentities().remarks
-        #expect(remarks.count == 1 && remarks[0].contains("'reader', not initialised"), "\(remarks)")
+        #expect(remarks.count == 1 && remarks[0].contains("an uninitialised one in the reader 'reader'"), "\(remarks)")
         do {
             _ = try await provider.getCertificate(NoUserInteraction())
             Issue.record("there is an identity on it")

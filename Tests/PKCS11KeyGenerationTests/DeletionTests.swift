@@ -76,7 +76,7 @@ import Testing
             if isChosen { _ = try await provider.getCertificate(NoUserInteraction()) }
             for type in gone { try tokens.destroy(type, labelled: "half", on: .remains) }
             let announced = try await provider.announcedDeletions()
-            #expect(announced.count == 1 && announced[0].contains("left of a key pair"), "\(announced)")
+            #expect(announced.count == 1 && announced[0].contains("leftover objects of a key pair"), "\(announced)")
             try provider.deleteStoredCertificate()
             #expect(try tokens.count(.remains) == before, "\(isChosen)")
         }

@@ -55,19 +55,15 @@ import Testing
 
     private func provider(_ server: ESTServer, _ type: String) throws -> RemoteMDMProvider {
         let variables = ["PASSWORD": ESTServer.password, "PIN": EmptyTokens.pin]
-        var environment = ProviderEnvironment.testing(variables: variables)
-        environment.makeProvider = { _, parameters throws(CertificateProviderError) in
-            let provider = PKCS11TokenProvider(environment: .testing(variables: variables))
-            try provider.setParameters(parameters)
-            return provider
-        }
-        let provider = RemoteMDMProvider(environment: environment)
+        let environment = ProviderEnvironment.testing(
+            variables: variables, keyStores: [(TokenKeyStore.descriptor, InMemoryStorage())])
         let parameters = [
             "protocol": "est", "url": "https://localhost:\(server.port)", "trust-anchors": server.directory["ca.pem"],
             "username": ESTServer.user, "password-source": "env:PASSWORD", "subject": "CN=\(type)", "key-type": type,
             "key": "pkcs11:token=apart?module-path=\(try P11KitClient.path())", "key-pin-source": "env:PIN",
         ]
-        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        let provider = try RemoteMDMProvider(
+            environment: environment, parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         return provider
     }
 }

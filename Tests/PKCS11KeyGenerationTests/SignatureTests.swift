@@ -68,7 +68,7 @@ import Testing
         } throws: { error in
             let error = error as? CertificateProviderError
             return error?.code == .unsupportedAlgorithm
-                && error?.message.contains("\(kind) keys cannot be used") == true
+                && error?.message.contains("\(kind) keys are not supported") == true
         }
         // Beside one that can, it is not meant.
         let good = try TestAuthority().issue("good")

@@ -26,17 +26,17 @@ import Testing
                 "PASSWORD": ESTServer.password, "WRONG": "wrong", "CHALLENGE": "secret",
                 "OTHERPIN": EmptyTokens.otherPIN, "PIN": EmptyTokens.pin,
             ]
-            var environment = ProviderEnvironment.testing(storage: storage, variables: variables)
-            environment.makeProvider = { [tokenStorage] id, parameters throws(CertificateProviderError) in
-                let provider = PKCS11TokenProvider(environment: .testing(storage: tokenStorage, variables: variables))
-                #expect(id == provider.id)
-                var given = Dictionary(uniqueKeysWithValues: parameters.names.map { ($0, parameters.string($0) ?? "") })
+            var environment = ProviderEnvironment.testing(
+                storage: storage, variables: variables, keyStores: [(TokenKeyStore.descriptor, tokenStorage)])
+            if isAway {
                 // No slot has a token of that name.
-                if isAway { given["uri"] = given["uri"]?.replacing("token=\(token.rawValue)", with: "token=away") }
-                try provider.setParameters(ProviderParameters(given.mapValues { .init($0) }))
-                return provider
+                environment.keyStores = KeyStores(schemes: ["pkcs11", "store"]) {
+                    [stores = environment.keyStores] location throws(CertificateProviderError) in
+                    try stores.store(
+                        location.uri.replacing("token=\(token.rawValue)", with: "token=away"),
+                        pinSource: location.pinSource)
+                }
             }
-            let provider = RemoteMDMProvider(environment: environment)
             var parameters = [
                 "protocol": "est", "url": "https://localhost:\(server.port)/\(label)",
                 "trust-anchors": server.directory["ca.pem"], "username": ESTServer.user,
@@ -45,7 +45,7 @@ import Testing
             ]
             parameters.merge(settings) { $1 }
             let given = parameters.filter { !$0.value.isEmpty }.mapValues { ProviderParameters.Value($0) }
-            try provider.setParameters(ProviderParameters(given))
+            let provider = try RemoteMDMProvider(environment: environment, parameters: ProviderParameters(given))
             return provider
         }
     }
@@ -213,7 +213,7 @@ import Testing
         } throws: { error in
             let error = error as? CertificateProviderError
             return error?.code == .interactionRequired
-                && error?.message.contains("'key' does not name any more") == true
+                && error?.message.contains("'key' no longer names") == true
         }
         let second = try await moved.getCertificate(NoUserInteraction())
         #expect(second.key.uri?.contains("token=otherpin") == true)

@@ -90,12 +90,13 @@ final class EmptyTokens: Sendable {
     func provider(
         _ token: Name, object: String = "", storage: InMemoryStorage = InMemoryStorage(), _ more: [String: String] = [:]
     ) throws -> PKCS11TokenProvider {
-        let provider = PKCS11TokenProvider(environment: .testing(storage: storage, variables: ["PIN": Self.pin]))
         var parameters = [
             "uri": "pkcs11:token=\(token.rawValue)\(object)", "module-path": module, "pin-source": "env:PIN",
         ]
         parameters.merge(more) { $1 }
-        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        let provider = try PKCS11TokenProvider(
+            environment: .testing(storage: storage, variables: ["PIN": Self.pin]),
+            parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         return provider
     }
 }

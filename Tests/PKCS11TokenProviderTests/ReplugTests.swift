@@ -117,7 +117,7 @@ import Testing
         ] {
             await #expect {
                 try await use()
-            } throws: { ($0 as? CertificateProviderError)?.message.contains("logged in to 'beta'") == true }
+            } throws: { ($0 as? CertificateProviderError)?.message.contains("login to 'beta'") == true }
         }
         try await sign(with: otherKey)
         try other.deleteStoredCertificate()
@@ -126,11 +126,11 @@ import Testing
     }
 
     private func provider(_ uri: String, in directory: String) throws -> PKCS11TokenProvider {
-        let provider = PKCS11TokenProvider(environment: .testing())
         let values = [
             "uri": uri, "module-path": TestModule.softhsm.library, "pin-source": "file:\(directory)/pin",
         ]
-        try provider.setParameters(ProviderParameters(values.mapValues { .init($0) }))
+        let provider = try PKCS11TokenProvider(
+            environment: .testing(), parameters: ProviderParameters(values.mapValues { .init($0) }))
         return provider
     }
 

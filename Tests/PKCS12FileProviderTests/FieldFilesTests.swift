@@ -9,11 +9,10 @@ struct FieldFilesTests {
     typealias Row = FieldFiles.Row
 
     private func provider(_ row: Row, password: String?) throws -> PKCS12FileProvider {
-        let provider = PKCS12FileProvider(
-            environment: .testing(variables: password.map { ["PASSWORD": $0] } ?? [:]))
         var parameters = ProviderParameters(["path": .init(row.path)])
         if password != nil { parameters["password-source"] = .init("env:PASSWORD") }
-        try provider.setParameters(parameters)
+        let provider = try PKCS12FileProvider(
+            environment: .testing(variables: password.map { ["PASSWORD": $0] } ?? [:]), parameters: parameters)
         return provider
     }
 

@@ -144,7 +144,7 @@ import Testing
 
     @Test func aFileThatIsTooLarge() async throws {
         let error = try await expectRefusal([UInt8](repeating: 0x30, count: 5 << 20))
-        #expect(error.message.contains("more than the \(4 << 20) that are read"))
+        #expect(error.message.contains("the limit is \(4 << 20) bytes"))
     }
 
     // MARK: What is no file

@@ -29,11 +29,11 @@ extension PKCS12FileProvider {
         storage: any IdentityStorage = InMemoryStorage()
     ) throws -> PKCS12FileProvider {
         let variables = password.map { ["PASSWORD": $0] } ?? [:]
-        let provider = PKCS12FileProvider(environment: .testing(storage: storage, variables: variables))
         var parameters = ProviderParameters(["path": .init(path)])
         if password != nil { parameters["password-source"] = .init("env:PASSWORD") }
         if let alias { parameters["alias"] = .init(alias) }
-        try provider.setParameters(parameters)
+        let provider = try PKCS12FileProvider(
+            environment: .testing(storage: storage, variables: variables), parameters: parameters)
         return provider
     }
 

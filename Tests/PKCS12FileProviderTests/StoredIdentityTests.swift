@@ -30,7 +30,7 @@ import Testing
             try await stored.verifyPossession()
             let list = await provider.listIdentities()
             #expect(list.identities.map(\.isStored) == [true] && list.failures.map(\.code) == [.fileNotFound])
-            #expect(list.remarks.count == 1 && list.remarks[0].contains("its file is gone"))
+            #expect(list.remarks.count == 1 && list.remarks[0].contains("its file no longer exists"))
         }
     }
 
@@ -46,12 +46,9 @@ import Testing
             (file.path, "other"), (file.path, nil), (second.path, nil), (second.path, "one"),
         ]
         for (path, alias) in changes {
-            var parameters = ProviderParameters(["path": .init(path)])
-            if let alias { parameters["alias"] = .init(alias) }
-            try provider.setParameters(parameters)
-            #expect(try provider.getStoredCertificate() == nil)
+            let changed = try PKCS12FileProvider.testing(path, alias: alias, storage: storage)
+            #expect(try changed.getStoredCertificate() == nil)
         }
-        try provider.setParameters(ProviderParameters(["path": .init(file.path), "alias": .init("one")]))
         #expect(try provider.getStoredCertificate()?.certificate == one.certificate)
     }
 
@@ -145,49 +142,6 @@ import Testing
         #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
     }
 
-    @Test func parametersThatChangeWhileTheStoreIsRead() throws {
-        /// Answers every entry with an identity of that name, and all of them in the same version.
-        final class Storage: IdentityStorage {
-            let identities: Mutex<[String: StoredIdentity]> = Mutex([:])
-            let (first, second): (StoredIdentity, StoredIdentity)
-            let duringRead: Mutex<(@Sendable () -> Void)?> = Mutex(nil)
-            init(_ first: StoredIdentity, _ second: StoredIdentity) { (self.first, self.second) = (first, second) }
-            func entry(named name: String) -> StoredIdentity? {
-                let identity = identities.withLock { identities in
-                    let identity = identities[name] ?? (identities.isEmpty ? first : second)
-                    identities[name] = identity
-                    return identity
-                }
-                let hook = duringRead.withLock { hook in
-                    defer { hook = nil }
-                    return hook
-                }
-                hook?()
-                return identity
-            }
-            func version(ofEntryNamed name: String) -> EntryVersion? { EntryVersion(.zero) }
-            func setEntry(_ identity: StoredIdentity, named name: String) {}
-            func removeEntry(named name: String) {}
-            func record(named name: String) -> SecretBytes? { nil }
-            func updateRecord(
-                named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-            ) {}
-            func leaseRecord(named name: String) -> RecordLease? { nil }
-        }
-        let stored = try ["one", "other"].map {
-            let identity = try Samples.identity($0)
-            return StoredIdentity(
-                certificateChain: identity.certificateChain, privateKey: SecretBytes(copying: try identity.pkcs8))
-        }
-        let storage = Storage(stored[0], stored[1])
-        let provider = try PKCS12FileProvider.testing("/one", storage: storage)
-        storage.duringRead.withLock {
-            $0 = { try? provider.setParameters(ProviderParameters(["path": .init("/other")])) }
-        }
-        #expect(try provider.getStoredCertificate()?.certificateChain == stored[0].certificateChain)
-        #expect(try provider.getStoredCertificate()?.certificateChain == stored[1].certificateChain)
-    }
-
     @Test func anEntryWithoutAKey() throws {
         final class Keyless: IdentityStorage {
             let chain: [X509Certificate]
@@ -213,8 +167,6 @@ import Testing
     }
 
     @Test func parametersAreChecked() async throws {
-        let provider = PKCS12FileProvider(environment: .testing())
-        #expect(try await provider.failure().code == .configurationInvalid)
         let rows: [([String: String], CertificateProviderError.Code)] = [
             ([:], .configurationInvalid), (["path": ""], .configurationInvalid),
             (["path": "a\0b"], .configurationInvalid), (["path": "/x", "pasword": "s3cret"], .unsupportedParameter),
@@ -222,7 +174,8 @@ import Testing
         ]
         for (values, code) in rows {
             do {
-                try provider.setParameters(ProviderParameters(values.mapValues { .init($0) }))
+                _ = try PKCS12FileProvider(
+                    environment: .testing(), parameters: ProviderParameters(values.mapValues { .init($0) }))
                 Issue.record("\(values) was accepted")
             } catch {
                 #expect(error.code == code && !"\(error)".contains("s3cret"))

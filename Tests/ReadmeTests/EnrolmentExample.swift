@@ -1,18 +1,23 @@
 import CertificateProviding
 
-/// Gets a certificate for a key that is made in its home, such as a token, and never leaves it.
+/// Gets a certificate for a key that is made in a key store, such as a token, and never leaves it.
 func enrol(
-    into home: any KeyGenerating, _ interaction: any UserInteraction,
+    into store: any KeyStore, _ interaction: any UserInteraction,
+    writeDown: @escaping @Sendable (KeyReference) async throws(CertificateProviderError) -> Void,
     issue: (CertificateRequest) async throws -> [X509Certificate]
 ) async throws -> Identity {
     let names = try CertificateRequest.Names(subject: "CN=client,O=Example")
-    let key = try await home.generateKey(.p256, label: "client", interaction)
+    let key = try await store.make(.p256, label: "client", use: .signing, interaction) {
+        key throws(CertificateProviderError) in
+        try await writeDown(store.reference(to: key))
+    }
     do {
         let chain = try await issue(try await CertificateRequest(names, key: key))
-        return try await home.store(certificateChain: chain, for: key, interaction)
+        try await store.storeChain(chain, for: key, interaction)
+        return try Identity(certificateChain: chain, key: key, provenance: .init(provider: ProviderID("example")))
     } catch {
-        // Nobody else knows of the key.
-        try? await home.discard(key, interaction)
+        // Nothing else refers to the key.
+        try? await store.destroy(store.reference(to: key), interaction)
         throw error
     }
 }

@@ -9,7 +9,7 @@ func makeTokens(secrets: SecretReader) throws -> AccessTokenSource {
     return try AccessTokenSource(endpoint, client: client, scopes: ["devices.read"])
 }
 
-/// Sends a request, and once more with another token where the server refuses the first.
+/// Sends a request, and repeats it with another token if the server refuses the first one.
 ///
 /// - Parameter send: Sends the request with that `Authorization` field, and tells whether the answer is 401 with
 ///   `error="invalid_token"`.

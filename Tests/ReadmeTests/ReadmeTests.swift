@@ -29,9 +29,8 @@ import Testing
         let secret = try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "client.p8")
         let registry = try ProviderRegistry([SplitProvider.descriptor])
         let descriptor = try #require(registry[SplitProvider.id])
-        let provider = descriptor.makeProvider(
-            ProviderEnvironment(storage: InMemoryStorage(), logger: Logger(label: "test"), executor: .threads()))
-        try provider.setParameters(
+        let provider = try descriptor.makeProvider(
+            ProviderEnvironment(storage: InMemoryStorage(), logger: Logger(label: "test"), executor: .threads()),
             ProviderParameters(["certificate": .init(certificate), "key-source": .init("file:\(secret)")]))
         #expect(try await provider.getCertificate(NoUserInteraction()).certificate == issued.certificate)
         let other = try TestAuthority().issue("other").certificate

@@ -122,10 +122,10 @@ import Testing
             "protocol": "est", "url": "https://localhost", "trust-anchors": "ca.pem", "subject": "CN=client",
         ]
         parameters.merge(settings) { $1 }
-        let provider = RemoteMDMProvider(environment: .testing(storage: InMemoryStorage()))
         #expect {
-            try provider.setParameters(
-                ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }))
+            _ = try RemoteMDMProvider(
+                environment: .testing(storage: InMemoryStorage()),
+                parameters: ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }))
         } throws: { error in
             let error = error as? CertificateProviderError
             return error?.code == .configurationInvalid && error?.message.contains("client-") == true

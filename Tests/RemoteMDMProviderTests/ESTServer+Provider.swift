@@ -20,13 +20,15 @@ extension ESTServer {
         )
         environment.executor = executor
         environment.logger = log.logger
-        let provider = RemoteMDMProvider(environment: environment, retryPolicy: retryPolicy ?? clock.retryPolicy)
         var parameters = [
             "protocol": "est", "url": "https://localhost:\(port)/\(label)", "trust-anchors": directory["ca.pem"],
             "username": Self.user, "password-source": "env:PASSWORD", "subject": "CN=client,O=Example", "timeout": "20",
         ]
         parameters.merge(settings) { $1 }
-        try provider.setParameters(ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }))
+        let provider = try RemoteMDMProvider(
+            environment: environment,
+            parameters: ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }),
+            retryPolicy: retryPolicy ?? clock.retryPolicy)
         return provider
     }
 }

@@ -68,9 +68,9 @@ import Testing
         let parameters = [
             "protocol": "scep", "url": "http://127.0.0.1:1/scep", "username": "user", "subject": "CN=client",
         ]
-        let provider = RemoteMDMProvider(environment: .testing())
         #expect {
-            try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+            _ = try RemoteMDMProvider(
+                environment: .testing(), parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         } throws: {
             ($0 as? CertificateProviderError)?.code == .configurationInvalid
         }
@@ -93,12 +93,12 @@ import Testing
         try #require(port != 0)
         let folder = try TemporaryDirectory()
         try folder.write(try CertifiedKey.authority.get().certificate.pemRepresentation.utf8, to: "ca.pem")
-        let provider = RemoteMDMProvider(environment: .testing())
         let parameters = [
             "protocol": "est", "url": "https://127.0.0.1:\(port)", "trust-anchors": folder["ca.pem"],
             "subject": "CN=client", "timeout": "3600",
         ]
-        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        let provider = try RemoteMDMProvider(
+            environment: .testing(), parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         let task = Task { await code { _ = try await provider.getCertificate(NoUserInteraction()) } }
         // The connection is there when the kernel has it.
         var waiting = pollfd(fd: listener, events: Int16(POLLIN), revents: 0)
@@ -108,13 +108,13 @@ import Testing
     }
 
     private func provider(_ server: SCEPHTTPServer, _ storage: any IdentityStorage) throws -> RemoteMDMProvider {
-        let provider = RemoteMDMProvider(
-            environment: .testing(storage: storage), retryPolicy: TurnedClock().retryPolicy)
         let parameters = [
             "protocol": "scep", "url": server.url, "subject": "CN=client,O=Example", "timeout": "20",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
         ]
-        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        let provider = try RemoteMDMProvider(
+            environment: .testing(storage: storage), parameters: ProviderParameters(parameters.mapValues { .init($0) }),
+            retryPolicy: TurnedClock().retryPolicy)
         return provider
     }
 }

@@ -12,9 +12,10 @@ import Testing
     ]
 
     private func failure(_ more: [String: String]) -> CertificateProviderError? {
-        let provider = RemoteMDMProvider(environment: .testing())
         let all = Self.ordinary.merging(more) { $1 }.mapValues { ProviderParameters.Value($0, origin: "file:1") }
-        do { try provider.setParameters(ProviderParameters(all)) } catch { return error }
+        do { _ = try RemoteMDMProvider(environment: .testing(), parameters: ProviderParameters(all)) } catch {
+            return error
+        }
         return nil
     }
 
@@ -50,9 +51,8 @@ import Testing
         more: [String: String], name: String, code: CertificateProviderError.Code
     ) async throws {
         let environment = ProviderEnvironment.testing(variables: ["SECRET": "s"])
-        let provider = RemoteMDMProvider(environment: environment)
         let all = Self.ordinary.merging(more) { $1 }.mapValues { ProviderParameters.Value($0, origin: "file:1") }
-        try provider.setParameters(ProviderParameters(all))
+        let provider = try RemoteMDMProvider(environment: environment, parameters: ProviderParameters(all))
         let error = await #expect(throws: CertificateProviderError.self) {
             _ = try await provider.getCertificate(NoUserInteraction())
         }

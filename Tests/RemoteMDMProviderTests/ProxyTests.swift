@@ -126,18 +126,16 @@ import Testing
         let server = try await SCEPHTTPServer(SCEPResponder())
         let proxy = try ProxyServer(Self.wanting)
         func provider(_ settings: [String: String]) throws -> RemoteMDMProvider {
-            let provider = RemoteMDMProvider(
-                environment: .testing(
-                    variables: [
-                        "CHALLENGE": SCEPServer.challenge, "PROXY_PASSWORD": ProxyServer.password,
-                        "WRONG": "wr0ng-secret",
-                    ]), retryPolicy: TurnedClock().retryPolicy)
             let parameters = [
                 "protocol": "scep", "url": server.url, "challenge-source": "env:CHALLENGE", "proxy": proxy.url,
                 "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
                 "subject": "CN=client,O=Example", "timeout": "20",
             ].merging(settings) { $1 }
-            try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+            let provider = try RemoteMDMProvider(
+                environment: .testing(variables: [
+                    "CHALLENGE": SCEPServer.challenge, "PROXY_PASSWORD": ProxyServer.password, "WRONG": "wr0ng-secret",
+                ]), parameters: ProviderParameters(parameters.mapValues { .init($0) }),
+                retryPolicy: TurnedClock().retryPolicy)
             return provider
         }
         _ = try await provider(Self.credentials).getCertificate(NoUserInteraction())

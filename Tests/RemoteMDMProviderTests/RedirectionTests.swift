@@ -29,8 +29,9 @@ import Testing
         ("https://localhost.other.example:PORT/x", .configurationInvalid, "another server"),
         ("https://localhost/x", .configurationInvalid, "another server"),
         ("http://localhost:PORT/x", .configurationInvalid, "another server"),
-        ("https://me@localhost:PORT/x", .protocolError, "no place"), ("mailto:a@b.example", .protocolError, "no place"),
-        (nil, .protocolError, "does not say where"), ("", .protocolError, "does not say where"),
+        ("https://me@localhost:PORT/x", .protocolError, "not a valid server URL"),
+        ("mailto:a@b.example", .protocolError, "not a valid server URL"),
+        (nil, .protocolError, "without a Location"), ("", .protocolError, "without a Location"),
     ])
     func nothingElseIs(location: String?, code: CertificateProviderError.Code, words: String) async throws {
         let (error, targets) = try await outcome(of: location)

@@ -203,12 +203,13 @@ import Testing
         try folder.write(SCEPServer.challenge.utf8, to: "challenge")
         let responder = try SCEPResponder()
         let server = try await SCEPHTTPServer(responder, showing: web.issue("web"), accepting: web.root)
-        let provider = RemoteMDMProvider(environment: .testing(), retryPolicy: TurnedClock().retryPolicy)
         let parameters = [
             "protocol": "scep", "url": server.url, "challenge-source": "file:\(folder["challenge"])",
             "trust-anchors": folder["both.pem"], "subject": "CN=client,O=Example", "timeout": "20",
         ]
-        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        let provider = try RemoteMDMProvider(
+            environment: .testing(), parameters: ProviderParameters(parameters.mapValues { .init($0) }),
+            retryPolicy: TurnedClock().retryPolicy)
         let first = try await provider.getCertificate(NoUserInteraction())
         guard isThere else {
             try FileManager.default.removeItem(atPath: folder["challenge"])

@@ -70,7 +70,7 @@ import X509
         let settings = ["pin": server.directory["server.pem"], "trust-anchors": "", "pin-mode": "pin-only"]
         let provider = try server.provider(storage: storage, settings)
         _ = try await provider.getCertificate(NoUserInteraction())
-        #expect(try storage.record(named: provider.settings().authoritiesRecordName) == nil)
+        #expect(try storage.record(named: provider.settings.authoritiesRecordName) == nil)
     }
 
     @Test func onlyTheOldRootItselfVouches() async throws {

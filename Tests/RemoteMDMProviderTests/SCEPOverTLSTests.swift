@@ -29,12 +29,13 @@ import Testing
     ) throws -> RemoteMDMProvider {
         let environment = ProviderEnvironment.testing(
             storage: storage, variables: ["CHALLENGE": SCEPServer.challenge, "TOKEN": "t0ken", "SECRET": "estsecret"])
-        let provider = RemoteMDMProvider(environment: environment, retryPolicy: TurnedClock().retryPolicy)
         let parameters = [
             "protocol": "scep", "url": server.url, "challenge-source": "env:CHALLENGE",
             "subject": "CN=client,O=Example", "timeout": "20",
         ].merging(settings) { $1 }
-        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        let provider = try RemoteMDMProvider(
+            environment: environment, parameters: ProviderParameters(parameters.mapValues { .init($0) }),
+            retryPolicy: TurnedClock().retryPolicy)
         return provider
     }
 

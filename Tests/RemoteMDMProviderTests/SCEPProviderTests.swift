@@ -10,14 +10,14 @@ import Testing
     ) throws -> RemoteMDMProvider {
         let environment = ProviderEnvironment.testing(
             storage: storage, variables: ["CHALLENGE": SCEPServer.challenge, "WRONG": "wrong"])
-        let provider = RemoteMDMProvider(environment: environment)
         var parameters = [
             "protocol": "scep", "url": "http://127.0.0.1:\(server.port)/scep", "challenge-source": "env:CHALLENGE",
             "ca-fingerprint": server.authority.sha256Fingerprint.hexEncoded, "subject": "CN=client,O=Example",
             "timeout": "20",
         ]
         parameters.merge(settings) { $1 }
-        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        let provider = try RemoteMDMProvider(
+            environment: environment, parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         return provider
     }
 

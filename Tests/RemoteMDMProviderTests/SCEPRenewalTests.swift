@@ -19,14 +19,14 @@ import X509
     private func provider(
         _ server: SCEPHTTPServer, challenge: String, timeout: Int = 20
     ) throws -> RemoteMDMProvider {
-        let provider = RemoteMDMProvider(
-            environment: .testing(storage: storage, variables: [:]), retryPolicy: RetryPolicy(draw: { 0 }))
         let parameters = [
             "protocol": "scep", "url": server.url, "challenge-source": challenge, "timeout": "\(timeout)",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
             "subject": "CN=client,O=Example",
         ]
-        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        let provider = try RemoteMDMProvider(
+            environment: .testing(storage: storage, variables: [:]),
+            parameters: ProviderParameters(parameters.mapValues { .init($0) }), retryPolicy: RetryPolicy(draw: { 0 }))
         return provider
     }
 

@@ -13,14 +13,16 @@ import Testing
         _ server: SCEPHTTPServer, storage: any IdentityStorage = InMemoryStorage(), _ settings: [String: String] = [:]
     ) throws -> RemoteMDMProvider {
         let environment = ProviderEnvironment.testing(storage: storage, variables: ["CHALLENGE": SCEPServer.challenge])
-        let provider = RemoteMDMProvider(environment: environment, retryPolicy: TurnedClock().retryPolicy)
         var parameters = [
             "protocol": "scep", "url": "http://127.0.0.1:\(server.port)/scep", "challenge-source": "env:CHALLENGE",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
             "subject": "CN=client,O=Example", "timeout": "20",
         ]
         parameters.merge(settings) { $1 }
-        try provider.setParameters(ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }))
+        let provider = try RemoteMDMProvider(
+            environment: environment,
+            parameters: ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }),
+            retryPolicy: TurnedClock().retryPolicy)
         return provider
     }
 

@@ -1,6 +1,6 @@
 import CertificateProviding
 import FoundationEssentials
-import LogonCore
+import Logon
 import ServiceLifecycle
 import ServiceLifecycleTestKit
 import TestSupport
@@ -57,7 +57,7 @@ import Testing
     @Test func keepsTheIdentityOfAManager() async throws {
         let clock = TurnedClock(until: .days(2))
         let provider = try IssuingProvider(clock, lifetime: .days(1))
-        let descriptor = ProviderDescriptor(id: provider.id, displayName: "", summary: "", parameters: []) { _ in
+        let descriptor = ProviderDescriptor(id: provider.id, displayName: "", summary: "", parameters: []) { _, _ in
             provider
         }
         var parameters = ProviderParameters()

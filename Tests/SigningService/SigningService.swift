@@ -25,9 +25,9 @@ import TestSupport
         }
         source.resume()
 
-        let provider = PKCS11TokenProvider(environment: .testing(storage: InMemoryStorage()))
-        try provider.setParameters(
-            ProviderParameters([
+        let provider = try PKCS11TokenProvider(
+            environment: .testing(storage: InMemoryStorage()),
+            parameters: ProviderParameters([
                 "module-path": .init(arguments[1]), "uri": .init(arguments[2]),
                 "pin-source": .init("file:" + arguments[3]),
             ]))

@@ -1,14 +1,31 @@
 public import CertificateProviding
+import IdentityStore
 import Logging
 
 extension ProviderEnvironment {
     /// An environment that leaves nothing behind.
+    ///
+    /// - Parameters:
+    ///   - storage: Also of the key store `store:`.
+    ///   - keyStores: Others than that, each with the part of the identity store that it gets.
     public static func testing(
-        storage: any IdentityStorage = InMemoryStorage(), variables: [String: String] = [:]
+        storage: any IdentityStorage = InMemoryStorage(), variables: [String: String] = [:],
+        keyStores: [(KeyStoreDescriptor, any IdentityStorage)] = []
     ) -> ProviderEnvironment {
-        ProviderEnvironment(
+        let environment = ProviderEnvironment(
             storage: storage, secrets: SecretReader { variables[$0] },
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
             executor: BlockingExecutor.threads())
+        var whole = environment
+        let all = [(SealedKeyStore.descriptor, storage)] + keyStores
+        whole.keyStores = KeyStores(schemes: all.map(\.0.scheme)) { location throws(CertificateProviderError) in
+            guard let (descriptor, storage) = all.first(where: { $0.0.scheme == location.scheme }) else { return nil }
+            var own = environment
+            own.storage = storage
+            let parameters = try Parameters(
+                ProviderParameters(), of: descriptor.parameters, owner: descriptor.storageID, keyStores: .none)
+            return try descriptor.make(own, location, parameters)
+        }
+        return whole
     }
 }

@@ -62,12 +62,11 @@ struct Bench {
 
     /// The identity on a token whose PIN is in the environment variable PIN.
     static func token(_ module: String, _ uri: String, _ state: String) async throws -> Identity {
-        let provider = PKCS11TokenProvider(
+        let provider = try PKCS11TokenProvider(
             environment: ProviderEnvironment(
                 storage: IdentityStore(path: state).storage(for: PKCS11TokenProvider.id),
-                logger: Logger(label: "bench"), executor: .threads()))
-        try provider.setParameters(
-            ProviderParameters([
+                logger: Logger(label: "bench"), executor: .threads()),
+            parameters: ProviderParameters([
                 "module-path": .init(module), "uri": .init(uri), "pin-source": .init("env:PIN"),
             ]))
         return try await provider.getCertificate(NoUserInteraction())
@@ -75,12 +74,10 @@ struct Bench {
 
     static func provider(_ file: String, _ state: String) throws -> PKCS12FileProvider {
         let store = IdentityStore(path: state)
-        let provider = PKCS12FileProvider(
+        let provider = try PKCS12FileProvider(
             environment: ProviderEnvironment(
-                storage: store.storage(for: PKCS12FileProvider.id), logger: Logger(label: "bench"),
-                executor: .threads()))
-        try provider.setParameters(
-            ProviderParameters(["path": .init(file), "password-source": .init("env:PASSWORD")]))
+                storage: store.storage(for: PKCS12FileProvider.id), logger: Logger(label: "bench"), executor: .threads()
+            ), parameters: ProviderParameters(["path": .init(file), "password-source": .init("env:PASSWORD")]))
         return provider
     }
 }

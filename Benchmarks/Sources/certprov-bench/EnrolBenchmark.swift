@@ -47,9 +47,9 @@ struct EnrolBenchmark {
     }
 
     private func enrol(_ number: Int) async throws {
-        let provider = RemoteMDMProvider(environment: environment)
-        try provider.setParameters(
-            ProviderParameters([
+        let provider = try RemoteMDMProvider(
+            environment: environment,
+            parameters: ProviderParameters([
                 "protocol": .init("est"), "url": .init(url), "trust-anchors": .init(anchors),
                 "subject": .init("CN=host-\(number),O=Example"),
             ]))

@@ -124,7 +124,7 @@ extension CertificateProviderError {
     /// What every call ends with once the provider, or the whole process, has begun to shut down.
     static let modulesEnded = CertificateProviderError(
         .operationNotAllowed,
-        "The PKCS#11 provider has been shut down, or this program is ending; make a new provider to use the token again.")
+        "The PKCS#11 provider has been shut down, or this program is ending; make a new provider to use the token.")
 
     /// What a failed PKCS#11 call means to whoever wanted something of the token.
     init(_ error: CryptokiError, token: String) {
@@ -144,8 +144,8 @@ extension CertificateProviderError {
             case CKR_PIN_LOCKED:
                 (
                     .pinLocked,
-                    "The PIN of the token '\(token)' is locked; unblock it with the PUK or SO PIN, or wait if the token "
-                        + "unlocks it by itself"
+                    "The PIN of the token '\(token)' is locked; unblock it with the PUK or SO PIN, or wait if the "
+                        + "token unlocks it by itself"
                 )
             case CKR_PIN_EXPIRED:
                 (.rejected, "The PIN of the token '\(token)' has expired; change it with the token's own tool")
@@ -160,7 +160,10 @@ extension CertificateProviderError {
                     "The token '\(token)' was removed or reset during the operation; try again"
                 )
             case CKR_SESSION_COUNT:
-                (.unavailable, "The token '\(token)' has no free session; end another program that uses it, or try again later")
+                (
+                    .unavailable,
+                    "The token '\(token)' has no free session; end another program that uses it, or try again later"
+                )
             case CKR_MECHANISM_INVALID, CKR_MECHANISM_PARAM_INVALID, CKR_KEY_TYPE_INCONSISTENT, CKR_KEY_SIZE_RANGE,
                 CKR_KEY_FUNCTION_NOT_PERMITTED:
                 (.unsupportedAlgorithm, "The token '\(token)' does not support this operation with the key")

@@ -112,8 +112,8 @@ final class ModuleCalls: Sendable {
                 .failure(
                     CertificateProviderError(
                         .unavailable,
-                        "The PKCS#11 module does not answer, and \(Self.maximumQueued) calls are already waiting for it; check "
-                            + "whether its device or service hangs.")
+                        "The PKCS#11 module does not answer, and \(Self.maximumQueued) calls are already waiting for "
+                            + "it; check whether its device or service hangs.")
                 ))
         }
         watch(call)
@@ -167,8 +167,8 @@ final class ModuleCalls: Sendable {
     private func forked() -> CertificateProviderError {
         CertificateProviderError(
             .operationNotAllowed,
-            "The PKCS#11 module cannot be used in a forked process, which has neither the sessions nor the threads of its "
-                + "parent; sign in the parent, or execute a program with its own provider.")
+            "The PKCS#11 module cannot be used in a forked process, which has neither the sessions nor the threads of "
+                + "its parent; sign in the parent, or execute a program with its own provider.")
     }
 
     private static func timedOut(_ purpose: String, after timeout: Duration) -> CertificateProviderError {

@@ -43,8 +43,8 @@ enum ModuleLoader {
             if let path = path?.withVisibleControls {
                 throw CertificateProviderError(
                     .unavailable,
-                    "'module-path' names the PKCS#11 module '\(path)', but 'module-name' in 'uri' names '\(name)'; remove one "
-                        + "of them.")
+                    "'module-path' names the PKCS#11 module '\(path)', but 'module-name' in 'uri' names '\(name)'; "
+                        + "remove one of them.")
             }
             throw CertificateProviderError(
                 .unavailable,

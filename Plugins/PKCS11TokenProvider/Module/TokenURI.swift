@@ -10,6 +10,9 @@ final class TokenURI: Sendable {
     nonisolated(unsafe) private let uri: OpaquePointer
     /// The URI as given, without a PIN.
     let text: String
+    /// What the URI says of the module and the PIN's source, with its question mark; empty where it says nothing, or
+    /// has a PIN. It holds for every object of the token.
+    let query: String
     /// A PIN that stands in the URI itself: unsafe, since configuration is read by many.
     let pinValue: SecretBytes?
 
@@ -27,6 +30,7 @@ final class TokenURI: Sendable {
         try written.check()
         let result = p11_kit_uri_parse(written.text, P11KitUriType(P11_KIT_URI_FOR_ANY.rawValue), uri)
         self.pinValue = Self.takePIN(from: uri)
+        query = pinValue == nil ? written.query : ""
         guard result == P11_KIT_URI_OK.rawValue else {
             let reason = p11_kit_uri_message(result).map { String(cString: $0) } ?? "no reason given"
             throw CertificateProviderError(
@@ -96,6 +100,12 @@ final class TokenURI: Sendable {
 
     func matches(_ slot: Slot) -> Bool {
         withUnsafePointer(to: slot.token) { p11_kit_uri_match_token_info(uri, $0) == 1 }
+    }
+
+    /// Whether another URI, of a key say, names the token that this one means.
+    func meansToken(of other: String) -> Bool {
+        guard let other = try? TokenURI(other) else { return false }
+        return p11_kit_uri_match_token_info(uri, p11_kit_uri_get_token_info(other.uri)) == 1
     }
 
     /// Whether the URI says which token is meant, and not only which kind.

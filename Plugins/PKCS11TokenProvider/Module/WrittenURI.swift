@@ -18,6 +18,9 @@ struct WrittenURI {
     /// What stands before the `?`: never a PIN.
     var path: String { text.split(separator: "?", maxSplits: 1).first.map(String.init) ?? text }
 
+    /// From the `?` on.
+    var query: String { String(text.drop { $0 != "?" }) }
+
     /// The names of the path's attributes. Behind an empty one p11-kit reads no more; the last may be.
     private var names: [String] {
         let attributes = path.drop { $0 != ":" }.dropFirst()
@@ -72,14 +75,14 @@ struct WrittenURI {
         if let misplaced {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(path.withVisibleControls)' has '\(misplaced)' after its '?', where it is ignored; move "
-                    + "it before the '?' (RFC 7512, section 2.3).")
+                "The PKCS#11 URI '\(path.withVisibleControls)' has '\(misplaced)' after its '?', where it is ignored; "
+                    + "move it before the '?' (RFC 7512, section 2.3).")
         }
         guard !hasUnknownPIN else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(path.withVisibleControls)' has an attribute after its '?' that begins with 'pin' and is "
-                    + "unknown; use 'pin-source'.")
+                "The PKCS#11 URI '\(path.withVisibleControls)' has an attribute after its '?' that begins with 'pin' "
+                    + "and is unknown; use 'pin-source'.")
         }
         var seen = Set<String>()
         for name in names where !seen.insert(name).inserted {

@@ -20,8 +20,8 @@ struct ObjectFailures {
             }
             return CertificateProviderError(
                 .unavailable,
-                "An object on the token '\(slot.displayName)' was deleted while it was read, or hidden by a logout; try "
-                    + "again (\(error)).", nativeCode: Int(clamping: error.code), underlying: error)
+                "An object on the token '\(slot.displayName)' was deleted while it was read, or hidden by a logout; "
+                    + "try again (\(error)).", nativeCode: Int(clamping: error.code), underlying: error)
         }
         known.forEach { append($0) }
         count += reading.unreadable - known.count

@@ -73,9 +73,9 @@ struct PINPolicy: Sendable {
         case .countedAsWrong:
             CertificateProviderError(
                 .pinIncorrect,
-                "The last login to the token '\(token)' with the configured PIN got no answer, and the token has counted "
-                    + "a wrong PIN since. The PIN is not sent while the token reports that; correct 'pin-source', or log "
-                    + "in once by hand (pin-source=prompt).")
+                "The last login to the token '\(token)' with the configured PIN got no answer, and the token has "
+                    + "counted a wrong PIN since. The PIN is not sent while the token reports that; correct "
+                    + "'pin-source', or log in once by hand (pin-source=prompt).")
         case .rejected, .send:
             CertificateProviderError(
                 .pinIncorrect,
@@ -97,8 +97,8 @@ struct PINPolicy: Sendable {
         guard isText else {
             throw CertificateProviderError(
                 .pinIncorrect,
-                "The configured PIN for the token '\(slot.displayName)' contains line breaks or other control characters, so "
-                    + "it is not sent; correct 'pin-source'.")
+                "The configured PIN for the token '\(slot.displayName)' contains line breaks or other control "
+                    + "characters, so it is not sent; correct 'pin-source'.")
         }
         let (minimum, maximum) = (slot.token.ulMinPinLen, slot.token.ulMaxPinLen)
         // Modules that know no maximum say 0 or the largest number.
@@ -106,8 +106,8 @@ struct PINPolicy: Sendable {
         guard minimum <= pin.count, pin.count <= maximum else {
             throw CertificateProviderError(
                 .pinIncorrect,
-                "The configured PIN for the token '\(slot.displayName)' is too short or too long, so it is not sent: the "
-                    + "token accepts \(minimum) to \(maximum) bytes; correct 'pin-source'.")
+                "The configured PIN for the token '\(slot.displayName)' is too short or too long, so it is not sent: "
+                    + "the token accepts \(minimum) to \(maximum) bytes; correct 'pin-source'.")
         }
     }
 }

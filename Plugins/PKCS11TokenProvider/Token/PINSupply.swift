@@ -160,8 +160,8 @@ final class PINSupply: Sendable {
             if let value { return value }
             throw CertificateProviderError(
                 .interactionRequired,
-                "The token '\(slot.displayName)' requires its PIN; set 'pin-source', or run 'certprov fetch' on a terminal "
-                    + "to enter it.")
+                "The token '\(slot.displayName)' requires its PIN; set 'pin-source', or run 'certprov fetch' on a "
+                    + "terminal to enter it.")
         }
         if let read = state.withLock({ $0.read }) { return read }
         let pin = try secrets.read(source)

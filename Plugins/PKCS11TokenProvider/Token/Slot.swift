@@ -58,7 +58,8 @@ extension CertificateProviderError {
         guard !others.isEmpty else { return self }
         var copy = self
         copy.message +=
-            " If it is inserted, its module may find it only after a restart of the module, which is not done during a login to "
+            " If it is inserted, its module may find it only after a restart of the module, which is not done during "
+            + "a login to "
             + others.map { "'\($0.displayName)'" }.joined(separator: ", ") + ": log out there, or restart this program."
         return copy
     }

@@ -101,8 +101,8 @@ final class Token: Sendable {
             ["C_Sign", "C_Decrypt"].contains { failure.function.hasPrefix($0) }
                 ? "The token '\(displayName)' refuses to use the key, although the user is logged in; check with the "
                     + "token's own tool whether the key may be used (\(failure))."
-                : "The token '\(displayName)' refuses the operation, although the user is logged in; it may require the SO "
-                    + "PIN or management key: use the token's own tool (\(failure)).",
+                : "The token '\(displayName)' refuses the operation, although the user is logged in; it may require "
+                    + "the SO PIN or management key: use the token's own tool (\(failure)).",
             nativeCode: Int(clamping: failure.code), underlying: failure)
     }
 
@@ -222,8 +222,8 @@ final class Token: Sendable {
         guard slots.count == 1 else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "\(slots.count) tokens '\(displayName)' have the same serial number and cannot be told apart; remove all "
-                    + "but one.")
+                "\(slots.count) tokens '\(displayName)' have the same serial number and cannot be told apart; remove "
+                    + "all but one.")
         }
         return asUsed(slot)
     }

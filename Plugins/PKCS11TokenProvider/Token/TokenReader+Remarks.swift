@@ -53,7 +53,8 @@ extension TokenReader {
                 let certificate = try? X509Certificate(derRepresentation: value), !certificate.isAuthority
             else { return nil }
             let id = try session.attribute(CKA_ID, of: handle) ?? []
-            return "The token has no private key for the certificate '\(self.uri(of: CKO_CERTIFICATE, id, label, uri))'."
+            return
+                "The token has no private key for the certificate '\(self.uri(of: CKO_CERTIFICATE, id, label, uri))'."
         }
         // What no certificate was found for, and none is said to be the wrong one for.
         let ids = Set(contents.candidates.map(\.id))

@@ -9,7 +9,9 @@ extension CertificateProviderError {
         case CKR_TOKEN_WRITE_PROTECTED, CKR_SESSION_READ_ONLY, CKR_ACTION_PROHIBITED, CKR_ATTRIBUTE_READ_ONLY:
             (code, sentence) = (.storeWriteFailed, "The token '\(token)' is write-protected, or does not permit this")
         case CKR_DEVICE_MEMORY:
-            (code, sentence) = (.storeWriteFailed, "The token '\(token)' is full; delete objects that are no longer needed")
+            (code, sentence) = (
+                .storeWriteFailed, "The token '\(token)' is full; delete objects that are no longer needed"
+            )
         case CKR_TEMPLATE_INCONSISTENT, CKR_TEMPLATE_INCOMPLETE, CKR_ATTRIBUTE_TYPE_INVALID,
             CKR_ATTRIBUTE_VALUE_INVALID, CKR_CURVE_NOT_SUPPORTED, CKR_DOMAIN_PARAMS_INVALID, CKR_MECHANISM_INVALID,
             CKR_MECHANISM_PARAM_INVALID, CKR_KEY_SIZE_RANGE, CKR_FUNCTION_NOT_SUPPORTED:

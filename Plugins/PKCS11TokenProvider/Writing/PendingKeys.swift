@@ -105,7 +105,8 @@ struct PendingKeys: Sendable {
                         id: content.id, name: name, claim: claim, storage: storage, firstLook: content.firstLook))
             } catch {
                 logger.warning(
-                    "cannot read the record of a pending key pair, which may be left on the token", metadata: ["reason": "\(error)"])
+                    "cannot read the record of a pending key pair, which may be left on the token",
+                    metadata: ["reason": "\(error)"])
             }
         }
         return orphans

@@ -133,7 +133,8 @@ extension Token {
     }
 
     func noLongerThere() -> CertificateProviderError {
-        CertificateProviderError(.notFound, "The token '\(displayName)' does not have the private key; it may have been deleted.")
+        CertificateProviderError(
+            .notFound, "The token '\(displayName)' does not have the private key; it may have been deleted.")
     }
 }
 

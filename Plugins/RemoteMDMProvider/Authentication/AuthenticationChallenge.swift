@@ -2,12 +2,12 @@ import NIOHTTP1
 
 /// One challenge of a `WWW-Authenticate` field (RFC 9110, section 11.6.1).
 struct AuthenticationChallenge: Sendable {
-    /// In lower case, such as `digest`.
+    /// The scheme in lower case, such as `digest`.
     let scheme: String
-    /// By their names in lower case.
+    /// The parameters, by their names in lower case.
     let parameters: [String: String]
 
-    /// Reads all challenges of an answer, in the server's order. What cannot be read is left out.
+    /// Returns all challenges of a response, in the server's order. Unreadable ones are left out.
     static func all(in headers: HTTPHeaders) -> [AuthenticationChallenge] {
         // Servers with more than this want something else than an answer.
         headers["WWW-Authenticate"].prefix(16).flatMap { field -> [AuthenticationChallenge] in
@@ -46,7 +46,8 @@ private struct ChallengeReader {
 
     private mutating func skip(_ isSkipped: (UInt8) -> Bool) { rest = rest.drop(while: isSkipped) }
 
-    /// What some schemes have in place of parameters (RFC 9110, section 11.2), none of which is answered here.
+    /// Skips the token68 that some schemes have instead of parameters (RFC 9110, section 11.2). None of those schemes
+    /// is supported.
     private mutating func skipToken68() {
         let end = rest.drop(while: \.isInToken).drop { $0 == UInt8(ascii: "=") }
         let next = end.first { $0 != 0x20 && $0 != 0x09 }

@@ -1,95 +1,71 @@
 import CertificateProviding
 import FoundationEssentials
 import OpenSSLSupport
-import RemoteMDMParameters
 import ServerTransport
 
-/// What a server knows this host by until it has issued a certificate itself: the device's own, which its manufacturer
-/// has issued (IDevID, IEEE 802.1AR), or one from whoever has set the host up.
+/// The certificate that authenticates the first enrolment: the device certificate from the manufacturer (IDevID, IEEE
+/// 802.1AR), or one that was installed with the host.
 struct ClientCertificate: Sendable {
-    private enum Place {
+    /// The parameter `client-certificate`.
+    enum Place: Sendable {
         /// PEM.
-        case file(chain: String, key: SecretSource)
-        /// RFC 7512.
-        case token(uri: String)
+        case file(String)
+        /// An identity in a key store.
+        case keyStore(any KeyStore)
     }
 
     private let place: Place
-    private let parameters: ProviderParameters
+    private let keySource: SecretSource?
+    private let parameters: Parameters
 
-    /// `nil` where none is configured.
-    init?(
-        _ parameters: ProviderParameters, for server: ServerURL, provider: ProviderID
-    ) throws(CertificateProviderError) {
-        let key = try parameters.secretSource(Parameter.clientKeySource, provider: provider)
+    /// `nil` if none is configured.
+    init?(_ parameters: Parameters) throws(CertificateProviderError) {
+        guard let place = parameters[EnrolmentParameter.clientCertificate] else { return nil }
         self.parameters = parameters
-        guard let chain = parameters.string(Parameter.clientCertificate) else {
-            guard key == nil else {
-                throw parameters.invalid(
-                    Parameter.clientKeySource, "needs a '\(Parameter.clientCertificate)'", provider: provider)
-            }
-            return nil
-        }
-        guard server.isSecure else {
+        self.place = place
+        keySource = parameters[EnrolmentParameter.clientKeySource]
+        switch (place, keySource) {
+        case (.keyStore, nil): break
+        case (.keyStore, _):
             throw parameters.invalid(
-                Parameter.clientCertificate, "is of no use with an http: server, which is shown none",
-                provider: provider)
-        }
-        if chain.lowercased().hasPrefix("pkcs11:") {
-            guard key == nil else {
-                throw parameters.invalid(
-                    Parameter.clientKeySource, "is for a file: a token has the key itself; remove it",
-                    provider: provider)
-            }
-            guard !chain.lowercased().contains("pin-value") else {
-                throw parameters.invalid(
-                    Parameter.clientCertificate,
-                    "has a PIN in its URI, which everybody reads who sees the configuration; name its source there with "
-                        + "pin-source", provider: provider)
-            }
-            place = .token(uri: chain)
-        } else {
-            guard let key else {
-                throw parameters.invalid(
-                    Parameter.clientCertificate, "needs its private key: set '\(Parameter.clientKeySource)'",
-                    provider: provider)
-            }
-            guard key != .prompt else {
-                throw parameters.invalid(
-                    Parameter.clientKeySource, "cannot be prompt: nobody types a key in; name a file or a credential",
-                    provider: provider)
-            }
-            place = .file(chain: chain, key: key)
+                EnrolmentParameter.clientKeySource, "is only for a certificate in a file: a key store has the key itself")
+        case (.file, nil):
+            throw parameters.invalid(
+                EnrolmentParameter.clientCertificate,
+                "needs its private key: set '\(EnrolmentParameter.clientKeySource.name)'")
+        case (.file, .prompt?):
+            throw parameters.invalid(
+                EnrolmentParameter.clientKeySource, "cannot be prompt: a key is not typed; name a file or a credential")
+        case (.file, _): break
         }
     }
 
-    /// The certificate with its key, which has signed a probe.
+    /// Returns the certificate with its key, after the key has signed a probe.
     ///
-    /// - Throws: `configurationInvalid` for one that is not valid now, and for a key that cannot be read; `keyMismatch`
-    ///   for that of another one; what a token meets.
+    /// - Throws: `configurationInvalid` for a certificate that is not valid now, and for an unreadable key;
+    ///   `keyMismatch` if the two do not belong together; the errors of the token.
     func identity(
         _ environment: ProviderEnvironment, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
         let identity: Identity
         switch place {
-        case .token(let uri):
-            let provider = try reading(Parameter.clientCertificate) { () throws(CertificateProviderError) in
-                try environment.makeProvider(TokenHome.provider, ProviderParameters(["uri": .init(uri)]))
+        case .keyStore(let store):
+            do throws(CertificateProviderError) { identity = try await store.identity(interaction) } catch {
+                throw parameters.error(error, about: EnrolmentParameter.clientCertificate)
             }
-            do throws(CertificateProviderError) { identity = try await provider.getCertificate(interaction) } catch {
-                throw parameters.error(error, about: Parameter.clientCertificate, provider: RemoteMDMProvider.id)
-            }
-        case .file(let path, let source):
+        case .file(let path):
+            // Required for a file.
+            let source = keySource ?? .prompt
             let pem = try await environment.secret(
                 from: source, prompt: "Private key of \(path.withVisibleControls), PEM", interaction: interaction)
             identity = try await environment.executor.run { () throws(CertificateProviderError) in
-                let chain = try reading(Parameter.clientCertificate) { () throws(CertificateProviderError) in
+                let chain = try parameters.reading(EnrolmentParameter.clientCertificate) { () throws(CertificateProviderError) in
                     try CertificateFile.read(path)
                 }
-                let key = try reading(Parameter.clientKeySource) { () throws(CertificateProviderError) in
+                let key = try parameters.reading(EnrolmentParameter.clientKeySource) { () throws(CertificateProviderError) in
                     try Self.key(pem, source)
                 }
-                return try reading(Parameter.clientCertificate) { () throws(CertificateProviderError) in
+                return try parameters.reading(EnrolmentParameter.clientCertificate) { () throws(CertificateProviderError) in
                     try Identity(
                         certificateChain: chain, key: key,
                         provenance: .init(provider: RemoteMDMProvider.id, source: path))
@@ -99,23 +75,17 @@ struct ClientCertificate: Sendable {
         }
         let leaf = identity.certificate
         let now = environment.now()
-        // The server says what it thinks of one that this host's clock is too slow for.
+        // A certificate that a slow clock takes for not yet valid is left to the server.
         guard leaf.notValidBefore <= now + IssuedCertificate.skew, now <= leaf.notValidAfter else {
             throw parameters.error(
                 CertificateProviderError(
                     .configurationInvalid,
-                    "The certificate '\(leaf.subject)' is valid from \(leaf.notValidBefore.formatted(.iso8601)) to "
-                        + "\(leaf.notValidAfter.formatted(.iso8601)), and not now; see whether this host's clock is right, or "
-                        + "obtain another one. Nothing was sent."),
-                about: Parameter.clientCertificate, provider: RemoteMDMProvider.id)
+                    "The certificate '\(leaf.subject)' is not valid now, but from "
+                        + "\(leaf.notValidBefore.formatted(.iso8601)) to \(leaf.notValidAfter.formatted(.iso8601)); "
+                        + "check this host's clock, or obtain another certificate. Nothing was sent."),
+                about: EnrolmentParameter.clientCertificate)
         }
         return identity
-    }
-
-    private func reading<T>(
-        _ name: String, _ body: () throws(CertificateProviderError) -> T
-    ) throws(CertificateProviderError) -> T {
-        try parameters.reading(name, provider: RemoteMDMProvider.id, body)
     }
 
     private static func key(
@@ -127,10 +97,10 @@ struct ClientCertificate: Sendable {
             let isEncrypted = pem.withUnsafeBytes { $0.contains("ENCRYPTED".utf8) }
             throw CertificateProviderError(
                 .configurationInvalid,
-                "what \(source) gives "
+                "the value of \(source) "
                     + (isEncrypted
-                        ? "is encrypted; take its password off with 'openssl pkey', or keep the key in a token."
-                        : "has no private key in PEM that can be read."))
+                        ? "is encrypted; decrypt it with 'openssl pkey', or use a key in a token."
+                        : "contains no private key in PEM that can be read."))
         }
         return try SoftwareKey(pkcs8: pkcs8, location: .file)
     }

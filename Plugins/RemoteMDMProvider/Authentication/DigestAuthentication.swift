@@ -4,7 +4,7 @@ import ServerTransport
 
 /// HTTP Digest (RFC 7616): proves the password without sending it.
 ///
-/// MD5 is answered where a server knows nothing else, since the connection is a TLS one in any case.
+/// MD5 is used only if the server supports nothing else; the connection is TLS in any case.
 struct DigestAuthentication: Sendable {
     private enum Algorithm: String { case sha256 = "SHA-256", md5 = "MD5" }
 
@@ -14,7 +14,7 @@ struct DigestAuthentication: Sendable {
     private let nonce: String
     private let opaque: String?
     private let hasQuality: Bool
-    /// One for all answers to the challenge: a session's key is made with it (section 3.4.2).
+    /// The same for all answers to the challenge, since the key of a session is derived from it (section 3.4.2).
     private let clientNonce: String
     private var count: UInt32 = 0
 
@@ -40,7 +40,7 @@ struct DigestAuthentication: Sendable {
         clientNonce = Self.freshNonce()
     }
 
-    /// The strongest of the challenges that can be answered (section 3.7).
+    /// Returns the strongest of the supported challenges (section 3.7).
     static func strongest(of challenges: [AuthenticationChallenge]) -> DigestAuthentication? {
         let known = challenges.compactMap { DigestAuthentication($0) }
         return known.first { $0.algorithm == .sha256 } ?? known.first

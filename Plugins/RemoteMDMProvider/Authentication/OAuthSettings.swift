@@ -1,18 +1,17 @@
 import CertificateProviding
-import CertificateTLSCore
+import CertificateTLS
 import FoundationEssentials
 import OAuth
-import RemoteMDMParameters
 import ServerTransport
 
-/// The parameters for tokens of OAuth 2, checked.
+/// The validated parameters for OAuth 2.
 struct OAuthSettings: Sendable {
-    enum Grant: String { case clientCredentials = "client-credentials", password }
-    private enum Authentication: String { case basic, body }
+    enum Grant: String, CaseIterable { case clientCredentials = "client-credentials", password }
+    enum Authentication: String, CaseIterable { case basic, body }
 
     let grant: Grant
     let clientID: String
-    /// `nil` for a client that only names itself.
+    /// `nil` for a public client.
     let secretSource: SecretSource?
     let authentication: OAuthClient.Authentication
     let scopes: [String]
@@ -21,74 +20,55 @@ struct OAuthSettings: Sendable {
     private let trust: ConfiguredTrust
     private let isOnSameServer: Bool
 
-    /// - Parameter server: Where the tokens are used.
-    /// - Returns: `nil` where none of the parameters is there.
+    /// - Parameter server: The server that the tokens are for.
+    /// - Returns: `nil` if none of the parameters is set.
     /// - Throws: `configurationInvalid`.
-    init?(_ parameters: ProviderParameters, for server: ServerURL, provider: ProviderID)
-        throws(CertificateProviderError)
-    {
-        guard let url = parameters.string(Parameter.tokenURL) else {
-            if let name = Parameter.ofTokens.first(where: { parameters.string($0) != nil }) {
-                throw parameters.invalid(name, "needs a '\(Parameter.tokenURL)'", provider: provider)
-            }
-            return nil
-        }
-        guard let endpoint = ServerURL(url), endpoint.isSecure else {
-            throw parameters.invalid(
-                Parameter.tokenURL, "must be https://HOST[:PORT]/PATH (RFC 6749, section 3.2)", provider: provider)
-        }
+    init?(_ parameters: Parameters, for server: ServerURL) throws(CertificateProviderError) {
+        guard let endpoint = parameters[EnrolmentParameter.tokenURL] else { return nil }
         guard server.isSecure else {
             throw parameters.invalid(
-                Parameter.tokenURL, "is of no use with an http: server, which no token is sent to (RFC 6750)",
-                provider: provider)
+                EnrolmentParameter.tokenURL,
+                "cannot be used with an http: server: tokens are sent only over TLS (RFC 6750)")
         }
-        guard let grant = Grant(rawValue: parameters.string(Parameter.grant) ?? Grant.clientCredentials.rawValue)
-        else {
+        grant = parameters[EnrolmentParameter.grant]
+        guard parameters.isGiven(EnrolmentParameter.username) == (grant == .password) else {
             throw parameters.invalid(
-                Parameter.grant, "must be client-credentials or password", provider: provider)
+                EnrolmentParameter.username,
+                "and grant=password need each other if '\(EnrolmentParameter.tokenURL.name)' is set")
         }
-        guard
-            let authentication = Authentication(
-                rawValue: parameters.string(Parameter.clientAuthentication) ?? Authentication.basic.rawValue)
-        else {
-            throw parameters.invalid(Parameter.clientAuthentication, "must be basic or body", provider: provider)
-        }
-        guard (parameters.string(Parameter.username) != nil) == (grant == .password) else {
-            throw parameters.invalid(
-                Parameter.username,
-                "and grant=password need each other where there is a '\(Parameter.tokenURL)'",
-                provider: provider)
-        }
-        scopes = (parameters.string(Parameter.scope) ?? "").split(separator: " ").map(String.init)
+        scopes = (parameters[EnrolmentParameter.scope] ?? "").split(separator: " ").map(String.init)
         guard scopes.allSatisfy(AccessTokenSource.isScope) else {
             throw parameters.invalid(
-                Parameter.scope, "must be words of ASCII without quotation marks and backslashes",
-                provider: provider)
+                EnrolmentParameter.scope,
+                "must be words of printable ASCII without quotation marks and backslashes, separated by spaces")
         }
-        clientID = try parameters.requiredString(Parameter.clientID, provider: provider)
+        guard let clientID = parameters[EnrolmentParameter.clientID] else {
+            throw parameters.invalid(
+                EnrolmentParameter.tokenURL, "needs a '\(EnrolmentParameter.clientID.name)'")
+        }
+        self.clientID = clientID
         secretSource =
-            try parameters.secretSource(Parameter.clientSecretSource, provider: provider)
-            ?? (grant == .clientCredentials ? .prompt : nil)
-        trust = try ConfiguredTrust(
-            anchors: Parameter.tokenTrustAnchors, pins: Parameter.tokenPin, in: parameters, provider: provider)
+            parameters[EnrolmentParameter.clientSecretSource] ?? (grant == .clientCredentials ? .prompt : nil)
+        trust = ConfiguredTrust(
+            anchors: EnrolmentParameter.tokenTrustAnchors, pins: EnrolmentParameter.tokenPin, in: parameters)
         isOnSameServer = endpoint.isOfSameOrigin(as: server)
-        self.grant = grant
-        self.authentication = authentication == .basic ? .basic : .body
-        self.authority = endpoint.authority
-        self.url = url
+        authentication = parameters[EnrolmentParameter.clientAuthentication] == .basic ? .basic : .body
+        authority = endpoint.authority
+        url = parameters.text(EnrolmentParameter.tokenURL) ?? ""
     }
 
-    /// The token endpoint. A public identity provider has a certificate that the host's list knows, and the server's
-    /// own authority does not. Blocks on the files of trust anchors and pins.
+    /// Returns the token endpoint. Without parameters for its trust, the system trust store authenticates it, as for a
+    /// public identity provider; an endpoint on the enrolment server is trusted like that server. Blocks while the
+    /// files of trust anchors and pins are read.
     ///
-    /// - Parameter server: Whom to take for the server that the tokens are for.
+    /// - Parameter server: The trust in the enrolment server.
     func endpoint(
         trustLike server: ServerTrust, through proxies: ProxyChoice, timeout: Duration,
         date: @escaping @Sendable () -> Date
     ) throws(CertificateProviderError) -> TokenEndpoint {
         var known = isOnSameServer ? server : ServerTrust(trustAnchors: .system)
         if trust.hasAnchors { known = try trust.serverTrust() }
-        // Besides whatever authorities it is known by.
+        // In addition to the trust anchors.
         if trust.hasPins { known.pins = try trust.pins() }
         var endpoint = try TokenEndpoint(url, trust: known, timeout: timeout, date: date)
         endpoint.proxy = try proxies.proxy(for: endpoint.server)

@@ -1,7 +1,7 @@
 import CertificateProviding
 import Synchronization
 
-/// The secrets of one run, by their prompts: a person is asked for each once.
+/// The secrets of one run, cached by their prompts: the user is asked for each once.
 final class SecretsInHand: Sendable {
     private let secrets = Mutex<[String: SecretBytes]>([:])
 

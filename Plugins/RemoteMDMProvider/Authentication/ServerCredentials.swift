@@ -2,17 +2,17 @@ import CertificateProviding
 import FoundationEssentials
 import OAuth
 
-/// How a client proves to a server who it is, besides its certificate.
+/// How the client authenticates to the server, in addition to its certificate.
 enum ServerCredentials: Sendable {
     case none
-    /// By Basic (RFC 7617) or Digest, as the server wants.
+    /// HTTP Basic (RFC 7617) or Digest (RFC 7616), as the server demands.
     case password(user: String, SecretBytes)
-    /// RFC 6750.
+    /// A bearer token (RFC 6750).
     case bearer(SecretBytes)
-    /// RFC 6749.
+    /// Bearer tokens from an OAuth 2 server (RFC 6749).
     case oauth(AccessTokenSource)
 
-    /// Whether they go with each request, without the server having asked for them.
+    /// Whether they are sent with each request, without a challenge of the server.
     var isToken: Bool {
         switch self {
         case .none, .password: false
@@ -20,9 +20,9 @@ enum ServerCredentials: Sendable {
         }
     }
 
-    /// Checks a bearer token: anything else than that would be another header field, or none.
+    /// Checks the syntax of a bearer token, which must not change the header fields of a request.
     ///
-    /// - Throws: `configurationInvalid`, without a word of it.
+    /// - Throws: `configurationInvalid`, which does not quote the token.
     static func bearer(token: SecretBytes) throws(CertificateProviderError) -> ServerCredentials {
         let isToken = token.withUnsafeBytes { bytes in
             let padding = bytes.reversed().prefix { $0 == UInt8(ascii: "=") }.count
@@ -31,15 +31,15 @@ enum ServerCredentials: Sendable {
         guard isToken else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "What 'bearer-source' gives is no bearer token: that is letters, digits and -._~+/ with = at the end (RFC 6750, "
-                    + "section 2.1). Nothing was sent; see what is there.")
+                "The value of 'bearer-source' is not a valid bearer token: expected letters, digits and -._~+/ with = "
+                    + "at the end (RFC 6750, section 2.1). Nothing was sent; correct the value.")
         }
         return .bearer(token)
     }
 
-    /// What of it is sent, and what makes that.
+    /// Returns the secrets that are sent, and those that they are made from.
     ///
-    /// - Parameter token: The one of OAuth that is in use.
+    /// - Parameter token: The current OAuth token.
     func secrets(with token: AccessToken?) -> [SecretBytes] {
         switch self {
         case .none: []
@@ -50,7 +50,7 @@ enum ServerCredentials: Sendable {
         }
     }
 
-    /// The `Authorization` field of HTTP Basic. A part of what is sent, and so never in a log.
+    /// Returns the `Authorization` field of HTTP Basic. It must never be logged.
     static func basicField(user: String, password: SecretBytes) -> String {
         "Basic " + basicCredentials(user: user, password: password)
     }
@@ -61,7 +61,7 @@ enum ServerCredentials: Sendable {
 }
 
 extension UInt8 {
-    /// Whether a `token68` (RFC 9110, section 11.2) may have it before its end.
+    /// Whether a `token68` (RFC 9110, section 11.2) may contain the character before its padding.
     var isInToken: Bool {
         switch self {
         case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),

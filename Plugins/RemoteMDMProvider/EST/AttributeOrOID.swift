@@ -21,11 +21,11 @@ struct AttributeOrOID: DERParseable {
 
     enum Key: Equatable {
         case known(KeyType)
-        /// By what people call it.
+        /// By its usual name.
         case unknown(String)
     }
 
-    /// The kind of key that it is about; `nil` where it is not about any, or leaves it open.
+    /// The key type that the attribute names; `nil` if it names none.
     var key: Key? {
         switch identifier {
         case [1, 2, 840, 10045, 2, 1]:

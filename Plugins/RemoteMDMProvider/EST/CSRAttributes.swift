@@ -1,29 +1,29 @@
 import CertificateProviding
 import SwiftASN1
 
-/// What a server wants to see in a request (RFC 7030, section 4.5.2; RFC 9908). What nothing is known of is passed over.
+/// The CSR attributes that a server wants in a request (RFC 7030, section 4.5.2; RFC 9908). Unknown ones are ignored.
 struct CSRAttributes: Sendable, Equatable {
-    /// Whether the request is to be bound to its connection (RFC 7030, section 3.5).
+    /// Whether the request must contain the channel binding (RFC 7030, section 3.5).
     var wantsBinding = false
-    /// The kind of key, where it is said and can be made.
+    /// The key type, if the server names one that is supported.
     var keyType: KeyType?
-    /// A kind of key that cannot be made.
+    /// The name of a key type that is not supported.
     var unknownKey: String?
-    /// Signatures with the hashes that are wanted, by whatever key.
+    /// The signature schemes with the wanted hashes, for all key types.
     var schemes: [SignatureScheme] = []
     var extensions: [ExtensionWish] = []
 
-    /// An extension that the request is to ask for.
+    /// An extension that the server wants in the request.
     struct ExtensionWish: Sendable, Equatable {
         let type: ASN1ObjectIdentifier
         var isCritical = false
-        /// What is in the extension; `nil` where the server says nothing of that.
+        /// The value of the extension; `nil` if the server names none.
         var value: [UInt8]?
     }
 
     static let challengePassword: ASN1ObjectIdentifier = [1, 2, 840, 113549, 1, 9, 7]
     static let extensionRequest: ASN1ObjectIdentifier = [1, 2, 840, 113549, 1, 9, 14]
-    /// More, and longer ones, than any certificate has.
+    /// More extensions, and longer ones (in bytes), than any certificate has.
     private static let maximumExtensions = 16
     private static let maximumValue = 4096
 
@@ -36,7 +36,7 @@ struct CSRAttributes: Sendable, Equatable {
             for node in nodes { try note(node) }
         } catch {
             throw CertificateProviderError(
-                .protocolError, "What the server wants in requests (csrattrs) cannot be read: it is damaged.",
+                .protocolError, "The server's CSR attributes (csrattrs) cannot be read: the answer is damaged.",
                 underlying: error)
         }
         guard extensions.count <= Self.maximumExtensions,
@@ -44,20 +44,21 @@ struct CSRAttributes: Sendable, Equatable {
         else {
             throw CertificateProviderError(
                 .protocolError,
-                "The server wants more extensions in requests (csrattrs), or longer ones, than are asked for.")
+                "The server's CSR attributes (csrattrs) exceed the limit of \(Self.maximumExtensions) extensions of "
+                    + "\(Self.maximumValue) bytes each.")
         }
     }
 
-    /// The kind of key to make; `nil` where the server leaves that open.
+    /// Returns the key type to make; `nil` if the server leaves it open.
     ///
-    /// - Throws: `unsupportedAlgorithm` for one that cannot be made.
+    /// - Throws: `unsupportedAlgorithm` for a key type that is not supported.
     func keyToMake() throws(CertificateProviderError) -> KeyType? {
         if let keyType { return keyType }
         guard let unknownKey else { return schemes.first.flatMap { Self.keys[$0] } }
         throw CertificateProviderError(
             .unsupportedAlgorithm,
-            "The server wants a key of kind \(unknownKey) (csrattrs), which cannot be made here; have it take another one, "
-                + "or set 'key-type' to one that it takes as well.")
+            "The server wants a key of type \(unknownKey) (csrattrs), which is not supported; configure the server "
+                + "for another type, or set 'key-type' to one that it also accepts.")
     }
 
     private mutating func note(_ item: AttributeOrOID) throws {
@@ -78,7 +79,7 @@ struct CSRAttributes: Sendable, Equatable {
         }
     }
 
-    /// Of two wishes for the same extension the first.
+    /// Adds an extension. The first entry for a type wins.
     private mutating func note(_ wish: ExtensionWish) {
         if !extensions.contains(where: { $0.type == wish.type }) { extensions.append(wish) }
     }
@@ -90,7 +91,7 @@ struct CSRAttributes: Sendable, Equatable {
         }
     }
 
-    /// Digests, and signatures with them.
+    /// Algorithms for digests and signatures, with the signature schemes that use them.
     private static let hashes: [ASN1ObjectIdentifier: [SignatureScheme]] = [
         [2, 16, 840, 1, 101, 3, 4, 2, 1]: [.ecdsaP256SHA256, .rsaPKCS1SHA256],
         [2, 16, 840, 1, 101, 3, 4, 2, 2]: [.ecdsaP384SHA384, .rsaPKCS1SHA384],
@@ -100,7 +101,7 @@ struct CSRAttributes: Sendable, Equatable {
         [1, 2, 840, 113549, 1, 1, 12]: [.rsaPKCS1SHA384], [1, 2, 840, 113549, 1, 1, 13]: [.rsaPKCS1SHA512],
     ]
 
-    /// The keys that can sign so. A curve has one hash here, as in TLS 1.3.
+    /// The key type for each signature scheme. A curve has one hash here, as in TLS 1.3.
     private static let keys: [SignatureScheme: KeyType] = [
         .ecdsaP256SHA256: .p256, .ecdsaP384SHA384: .p384, .ecdsaP521SHA512: .p521, .rsaPKCS1SHA256: .rsa2048,
         .rsaPKCS1SHA384: .rsa2048, .rsaPKCS1SHA512: .rsa2048,
@@ -108,7 +109,7 @@ struct CSRAttributes: Sendable, Equatable {
 }
 
 extension CSRAttributes.ExtensionWish {
-    /// Reads an `Extension` (RFC 5280, section 4.1), or what a template leaves of it.
+    /// Reads an `Extension` (RFC 5280, section 4.1), or an incomplete one of a template.
     init(derEncoded node: ASN1Node) throws {
         self = try DER.sequence(node, identifier: .sequence) { fields in
             var wish = Self(type: try ASN1ObjectIdentifier(derEncoded: &fields))

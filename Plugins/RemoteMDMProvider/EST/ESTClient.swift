@@ -8,14 +8,14 @@ import X509
 /// Enrolment over Secure Transport (RFC 7030, RFC 8951).
 struct ESTClient: EnrolmentProtocol {
     let session: RetryingSession
-    /// `/.well-known/est`, and the label where there is one.
+    /// `/.well-known/est`, and the label if there is one.
     let base: String
     let now: @Sendable () -> Date
-    /// Whether the server is to make the key (section 4.4). The one that signs the request is then not certified.
+    /// Whether the server makes the key (section 4.4). The key that signs the request is then not certified.
     let asksForKey: Bool
     private let knownAttributes = CachedAnswer<CSRAttributes>()
 
-    /// - Parameter server: The scheme and authority, with the label as its path.
+    /// - Parameter server: The server's URL, with the label as its path.
     init(
         _ server: ServerURL, session: RetryingSession, now: @escaping @Sendable () -> Date, asksForKey: Bool = false
     ) {
@@ -42,7 +42,7 @@ struct ESTClient: EnrolmentProtocol {
         Roots.all(in: authorities, at: now())
     }
 
-    /// What the server wants in requests; nothing where it does not say (section 4.5.2).
+    /// Returns the server's CSR attributes; empty if it names none (section 4.5.2).
     func attributes() async throws(CertificateProviderError) -> CSRAttributes {
         try await knownAttributes { () async throws(CertificateProviderError) in try await fetchAttributes() }
     }
@@ -52,14 +52,14 @@ struct ESTClient: EnrolmentProtocol {
         switch response.status {
         case 200:
             guard !response.body.isEmpty else { return CSRAttributes() }
-            try response.requireType("application/csrattrs", "wishes for requests")
+            try response.requireType("application/csrattrs", "CSR attributes")
             return try CSRAttributes(derRepresentation: Base64Body.decode(response.body))
         case 202, 204, 404, 405, 501: return CSRAttributes()
-        // It may know us only when we ask for something. What it has refused already is not sent again.
+        // Some servers authenticate only the request for a certificate. Refused credentials are not sent again.
         case 401, 403:
             if await !session.session.hasRefusedCredentials { return CSRAttributes() }
-            throw response.refusal(by: session.server, of: "the request for what it wants in requests", at: now())
-        default: throw response.refusal(by: session.server, of: "the request for what it wants in requests", at: now())
+            throw response.refusal(by: session.server, of: "the request for its CSR attributes", at: now())
+        default: throw response.refusal(by: session.server, of: "the request for its CSR attributes", at: now())
         }
     }
 
@@ -94,35 +94,38 @@ struct ESTClient: EnrolmentProtocol {
             to: HTTPRequest(target: "\(base)/\(operation)", headers: ["Accept": type], isRepeatable: true))
     }
 
-    /// The challenge password that proves that the holder of the key is at this end of the connection (section 3.5).
+    /// Returns the challenge password with the channel binding (section 3.5), which proves that the holder of the key
+    /// is at this end of the connection.
     private static func proof(
         of connection: ServerConnection
     ) throws(CertificateProviderError) -> CertificateSigningRequest.Attribute {
         guard let binding = connection.binding?.value else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
-                "\(connection.server.authority) wants a proof that is bound to the TLS connection, and this connection gives "
-                    + "none.")
+                "\(connection.server.authority) wants a request that is bound to the TLS connection (RFC 7030, "
+                    + "section 3.5), but this connection has no channel binding.")
         }
         let text = Data(binding).base64EncodedString()
         do {
             return try CertificateSigningRequest.Attribute(
                 oid: CSRAttributes.challengePassword, values: [ASN1Any(erasing: ASN1PrintableString(text))])
         } catch {
-            throw CertificateProviderError(.internal, "The proof cannot be written.", underlying: error)
+            throw CertificateProviderError(.internal, "The channel binding cannot be encoded.", underlying: error)
         }
     }
 }
 
 extension HTTPResponse {
-    /// - Throws: `protocolError` for another type: a captive portal's page, say.
+    /// Checks the content type.
+    ///
+    /// - Throws: `protocolError` for another type, such as that of a captive portal's page.
     func requireType(_ type: String, _ content: String) throws(CertificateProviderError) {
         let actual = headers.first(name: "Content-Type") ?? ""
         guard String(actual.prefix { $0 != ";" }).lowercased().trimmed == type else {
             throw CertificateProviderError(
                 .protocolError,
-                "The server's answer is of type '\(shown(actual, 80))' where \(content) "
-                    + "(\(type)) are expected; is 'url' right?")
+                "The server's answer is of type '\(shown(actual, 80))', but \(content) (\(type)) are expected; check "
+                    + "'url'.")
         }
     }
 }

@@ -7,13 +7,13 @@ struct MultipartBody: Sendable {
     struct Part: Sendable {
         /// The media type with its parameters, in lower case.
         let type: String
-        /// Without line ends, which mean nothing in base64.
+        /// The content without line ends, which have no meaning in base64.
         let content: [UInt8]
     }
 
     let parts: [Part]
 
-    /// Enrolment has two.
+    /// An answer with a key has two parts.
     private static let maximumCount = 8
     private static let maximumBoundary = 70
 
@@ -23,12 +23,13 @@ struct MultipartBody: Sendable {
         guard let boundary = Self.boundary(in: type) else {
             throw CertificateProviderError(
                 .protocolError,
-                "The server's answer is of type '\(response.shown(type, 80))' where a key and certificates "
-                    + "(multipart/mixed) are expected; is 'url' right?")
+                "The server's answer is of type '\(response.shown(type, 80))', but a key and certificates "
+                    + "(multipart/mixed) are expected; check 'url'.")
         }
         guard let parts = Self.parts(of: response.body, between: Array("--\(boundary)".utf8)) else {
             throw CertificateProviderError(
-                .protocolError, "The server's answer with a key is damaged or cut off: its parts cannot be told apart.")
+                .protocolError, "The server's answer with a key is damaged or truncated: its parts cannot be separated."
+            )
         }
         self.parts = parts
     }

@@ -4,13 +4,13 @@ import SwiftASN1
 
 /// A key that the server has made, and the certificates for it (RFC 7030, section 4.4.2).
 struct ServerGeneratedKey: Sendable {
-    /// PKCS#8. Nothing is checked but that it can be read.
+    /// PKCS#8. Only checked for being readable.
     let privateKey: SecretBytes
-    /// In whatever order.
+    /// In any order.
     let certificates: [X509Certificate]
 
-    /// - Throws: `protocolError`; `unsupportedAlgorithm` for a key that is encrypted beyond TLS, or of a kind that
-    ///   cannot be used.
+    /// - Throws: `protocolError`; `unsupportedAlgorithm` for a key that is encrypted in addition to TLS, or whose
+    ///   type is not supported.
     init(_ response: HTTPResponse) throws(CertificateProviderError) {
         let parts = try MultipartBody(response).parts
         let keys = parts.filter { $0.isOfType("application/pkcs8") }
@@ -21,14 +21,14 @@ struct ServerGeneratedKey: Sendable {
         guard encrypted.isEmpty else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
-                "The server encrypts the key that it has made (CMS EnvelopedData), which is not supported; have it send the key "
-                    + "as PKCS#8 over TLS, or do without server-keygen.")
+                "The server encrypts the key that it has made (CMS EnvelopedData), which is not supported; configure "
+                    + "it to send the key as PKCS#8 over TLS, or remove 'server-keygen'.")
         }
         guard keys.count == 1, bags.count == 1, let key = keys.first, let bag = bags.first else {
             throw CertificateProviderError(
                 .protocolError,
-                "The server's answer has \(keys.count) keys and \(bags.count) collections of certificates; one of each is "
-                    + "expected.")
+                "The server's answer has \(keys.count) keys and \(bags.count) collections of certificates; one of "
+                    + "each is expected.")
         }
         certificates = try CertificateBag.certificates(in: Base64Body.decode(bag.content))
         privateKey = try Self.pkcs8(try Base64Body.decode(key.content))

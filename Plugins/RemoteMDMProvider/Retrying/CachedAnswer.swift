@@ -1,12 +1,12 @@
 import CertificateProviding
 import Synchronization
 
-/// An answer of the server that holds for the whole of a run.
+/// An answer of the server that is asked for once per run.
 final class CachedAnswer<Answer: Sendable>: Sendable {
     private let answer = Mutex<Answer?>(nil)
 
-    /// Returns the answer, and asks where it is not known yet. A failure is none. Not for several tasks at once, each
-    /// of which would ask.
+    /// Returns the cached answer, or asks for it. A failure is not cached. Do not call it from several tasks at once:
+    /// each of them would ask.
     func callAsFunction(
         _ ask: () async throws(CertificateProviderError) -> Answer
     ) async throws(CertificateProviderError) -> Answer {

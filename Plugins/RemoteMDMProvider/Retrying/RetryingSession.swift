@@ -3,13 +3,13 @@ import FoundationEssentials
 import NIOCore
 import ServerTransport
 
-/// Requests to one server that are made again where that does no harm, within the time that the run has.
+/// A session with one server that retries requests if that is harmless, within the time budget of the run.
 ///
-/// A connection may be tried again, since nothing was sent yet. Once something was, only a request that says so of
-/// itself: a server that was asked for a certificate and has failed to answer may have issued.
+/// Connecting is retried, since nothing was sent yet. A request that was sent is retried only if it is marked as
+/// repeatable: a server that got a certificate request and failed to answer may have issued.
 struct RetryingSession: Sendable {
     let session: AuthenticatingSession
-    /// For all requests of the run, with their repetitions.
+    /// For all requests of the run, including retries.
     let timeBudget: TimeBudget
     let retryPolicy: RetryPolicy
     let now: @Sendable () -> Date
@@ -18,7 +18,7 @@ struct RetryingSession: Sendable {
 
     /// Connects, and verifies the server.
     ///
-    /// - Throws: As ``ServerConnection/open(_:_:deadline:on:)``.
+    /// - Throws: As ``ServerConnection/open(_:_:through:deadline:)``.
     func connect() async throws(CertificateProviderError) {
         try await timeBudget.spend { end throws(CertificateProviderError) in try await connect(until: end) }
     }
@@ -28,7 +28,7 @@ struct RetryingSession: Sendable {
         to request: HTTPRequest,
         body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
     ) async throws(CertificateProviderError) -> HTTPResponse {
-        // What is left must do for all that comes after.
+        // An optional request must leave time for the requests after it.
         try await timeBudget.spend(oneOf: request.isOptional ? 4 : 1) { end throws(CertificateProviderError) in
             try await response(to: request, until: end, body: bind)
         }
@@ -100,6 +100,6 @@ struct RetryingSession: Sendable {
 }
 
 extension HTTPResponse {
-    /// Whether the same request may have another answer soon.
+    /// Whether a retry may succeed soon.
     fileprivate var isTemporaryFailure: Bool { [408, 429, 500, 502, 503, 504].contains(status) }
 }

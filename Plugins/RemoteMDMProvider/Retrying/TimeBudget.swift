@@ -1,8 +1,8 @@
 import CertificateProviding
 import Synchronization
 
-/// The time that a server may take for a whole run, however many requests that has. What a person takes for an answer,
-/// and the wait between two questions for a decision, are not its time.
+/// The time that the server may take for a whole run, over all requests. The time that the user takes for an answer,
+/// and the pauses while a request is pending, are not counted.
 final class TimeBudget: Sendable {
     private let left: Mutex<Duration>
     private let now: @Sendable () -> ContinuousClock.Instant
@@ -12,10 +12,11 @@ final class TimeBudget: Sendable {
         now = retryPolicy.now
     }
 
-    /// Does what the server is waited for with, until the given instant at the latest. One at a time.
+    /// Runs work that waits for the server, and deducts the time that it takes. The work must end at the given instant.
+    /// Call it for one piece of work at a time.
     ///
-    /// - Parameter parts: The work may take one of so many equal parts of what is left.
-    /// - Throws: `timedOut` where no time is left: nothing is sent whose answer nobody would wait for.
+    /// - Parameter parts: The work may take one of so many equal parts of the remaining time.
+    /// - Throws: `timedOut` if no time is left; the work is not started then.
     func spend<Answer>(
         oneOf parts: Int = 1, _ work: (_ end: ContinuousClock.Instant) async throws(CertificateProviderError) -> Answer
     ) async throws(CertificateProviderError) -> Answer {
@@ -23,7 +24,7 @@ final class TimeBudget: Sendable {
         guard left > .zero else {
             throw CertificateProviderError(
                 .timedOut,
-                "The server has used up the time that it has for an enrolment; see whether it is overloaded, or allow more with "
+                "The server has used up the time for the enrolment; check whether it is overloaded, or increase "
                     + "'timeout'.")
         }
         let start = now()

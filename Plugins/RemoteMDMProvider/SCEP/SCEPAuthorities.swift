@@ -3,38 +3,40 @@ import FoundationEssentials
 import SwiftASN1
 import X509
 
-/// The certificates of a SCEP server that can be trusted, and what each is for (RFC 8894, section 4.2).
+/// The trusted certificates of a SCEP server, and their purposes (RFC 8894, section 4.2).
 struct SCEPAuthorities: Sendable {
     /// The CA, its issuers and the registration authorities, as far as the server sends them.
     let certificates: [X509Certificate]
-    /// Those of them that are trusted by themselves, and all others through them.
+    /// Those of ``certificates`` that are trust anchors; the others lead to them.
     let anchors: [X509Certificate]
-    /// What all of them lead to, whether the server sends it or not.
+    /// The trust anchors of all certificates, whether the server sends them or not.
     let roots: [X509Certificate]
-    /// Those that may have issued: what a client trusts that enrols here.
+    /// The certificates that may have issued: the CAs, or all certificates if none is marked as a CA.
     var issuers: [X509Certificate] {
         let authorities = certificates.filter(\.isAuthority)
         return authorities.isEmpty ? certificates : authorities
     }
-    /// Whose key messages are encrypted for.
+    /// The certificate whose key messages are encrypted for.
     let recipient: X509Certificate
-    /// Who may sign what the server sends.
+    /// The certificates that may sign the server's messages.
     let signers: [X509Certificate]
-    /// A DER `Name`.
+    /// The name of the issuing CA, DER.
     let issuerDER: [UInt8]
 
-    /// More than any server has. So few that those who make up authorities that certify each other do not keep us busy:
-    /// each of the ways through them would be tried.
+    /// More than any server has. The number is bounded because every path between cross-certified authorities is tried:
+    /// forged ones must not keep this host busy.
     private static let maximumCount = 16
 
-    /// - Parameter certificates: As the server sent them, which is worth nothing by itself.
-    /// - Throws: `protocolError` for a CA that is not the configured one, `unsupportedAlgorithm` where no key is RSA.
+    /// - Parameter certificates: As the server has sent them, not trusted yet.
+    /// - Throws: `protocolError` for a CA that is not the configured one, `unsupportedAlgorithm` if no key is RSA.
     init(
         _ certificates: [X509Certificate], configuration: SCEPConfiguration, now: Date
     ) async throws(CertificateProviderError) {
         guard certificates.count <= Self.maximumCount else {
             throw CertificateProviderError(
-                .protocolError, "The SCEP server has \(certificates.count) certificates, which is too many.")
+                .protocolError,
+                "The SCEP server has sent \(certificates.count) certificates; at most \(Self.maximumCount) are "
+                    + "accepted.")
         }
         let roots = try await Self.roots(of: certificates, configuration, now)
         var trusted: [X509Certificate] = []
@@ -64,7 +66,7 @@ struct SCEPAuthorities: Sendable {
                     && authority.publicKey.algorithm == capable?.publicKey.algorithm
                     && authority.status(at: now) == .valid
             }.max { $0.notValidBefore < $1.notValidBefore } ?? capable
-        // What a CA's key usage says of encryption is not asked: most that decrypt do not say so.
+        // A CA's key usage is not checked for encryption: most CAs that decrypt do not have that bit.
         let recipients = registration.filter { Self.usage($0)?.keyEncipherment ?? true } + [issuing].compactMap(\.self)
         self.certificates = trusted
         self.roots = roots
@@ -82,7 +84,7 @@ struct SCEPAuthorities: Sendable {
         self.issuerDER = issuing?.subjectDER ?? recipient.issuerDER
     }
 
-    /// What all others must lead to: the certificate with the fingerprint, or the trust anchors.
+    /// Returns the trust anchors: the certificate with the CA fingerprint, or the configured anchors.
     private static func roots(
         of certificates: [X509Certificate], _ configuration: SCEPConfiguration, _ now: Date
     ) async throws(CertificateProviderError) -> [X509Certificate] {
@@ -95,22 +97,24 @@ struct SCEPAuthorities: Sendable {
             return meant
         }
         guard let pinned = certificates.first(where: { $0.sha256Fingerprint == fingerprint }) else {
-            // It may have gone over to the one that it has announced.
+            // The CA may have changed to the successor that it has announced.
             let successors = certificates.filter(configuration.known.contains)
             guard successors.isEmpty else { return successors }
             let seen = certificates.map { "'\($0.subject)' (\($0.sha256Fingerprint.hexEncoded))" }
             throw CertificateProviderError(
                 .protocolError,
                 """
-                The CA is not the configured one: the fingerprint \(fingerprint.hexEncoded) is not among the server's, \
-                \(seen.joined(separator: ", ")). No request was sent.
+                The CA is not the configured one: the fingerprint \(fingerprint.hexEncoded) is not among those of the \
+                server's certificates, \(seen.joined(separator: ", ")). No request was sent.
                 """)
         }
         let anchors = configuration.trustAnchors
         if anchors.isEmpty || anchors.contains(pinned) { return [pinned] }
         guard try await leads(pinned, to: anchors, through: certificates, now) else {
             throw CertificateProviderError(
-                .protocolError, "The CA '\(pinned.subject)' has the right fingerprint, but leads to no trust anchor.")
+                .protocolError,
+                "The CA '\(pinned.subject)' has the configured fingerprint, but does not lead to a configured trust "
+                    + "anchor.")
         }
         return [pinned]
     }
@@ -127,9 +131,11 @@ struct SCEPAuthorities: Sendable {
         }
     }
 
-    /// Whether a certificate below the CA may be that of a registration authority. The list of certificates is not
-    /// signed: one who has the key of any certificate from there could put that into it, and be sent everybody's
-    /// challenge. So one that says what it is for must say that it is for this.
+    /// Whether a certificate below the CA may be that of a registration authority.
+    ///
+    /// The list of certificates is not signed: an attacker with the key of any certificate of the CA could add that
+    /// certificate, and receive the challenge passwords of all hosts. A certificate with an extended key usage must
+    /// therefore have that of a registration authority.
     private static func mayRegister(_ certificate: X509Certificate) -> Bool {
         guard let readable = try? certificate.certificate() else { return false }
         do {
@@ -138,7 +144,7 @@ struct SCEPAuthorities: Sendable {
         } catch { return false }
     }
 
-    /// Microsoft's Certificate Request Agent, which NDES has, and id-kp-cmcRA (RFC 6402, section 2.10).
+    /// Microsoft's Certificate Request Agent, which NDES uses, and id-kp-cmcRA (RFC 6402, section 2.10).
     private static let registrationUsages = [
         ExtendedKeyUsage.Usage(oid: [1, 3, 6, 1, 4, 1, 311, 20, 2, 1]),
         ExtendedKeyUsage.Usage(oid: [1, 3, 6, 1, 5, 5, 7, 3, 28]),

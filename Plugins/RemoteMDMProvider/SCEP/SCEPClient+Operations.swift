@@ -7,10 +7,10 @@ import ServerTransport
 
 /// The operations of a SCEP server (RFC 8894, section 4), each one HTTP request.
 extension SCEPClient {
-    /// What servers and those between take of a URL, at the least.
+    /// The length of a URL, in bytes, that servers and proxies accept at least.
     private static let maximumTarget = 8000
 
-    /// GetCACert, and what can be trusted of it.
+    /// Sends GetCACert, and returns the certificates that can be trusted.
     func fetchAuthorities() async throws(CertificateProviderError) -> SCEPAuthorities {
         let response = try await send(.get, "GetCACert", message: configuration.authorityIdentifier)
         try check(response, of: "GetCACert")
@@ -24,25 +24,25 @@ extension SCEPClient {
         return try await SCEPAuthorities(certificates, configuration: configuration, now: now())
     }
 
-    /// GetCACaps. A server that does not answer it, or not soon, has no capabilities (RFC 8894, section 3.5.1).
+    /// Sends GetCACaps. A server that does not answer, or not in time, has no capabilities (RFC 8894, section 3.5.1).
     func fetchCapabilities() async throws(CertificateProviderError) -> SCEPCapabilities {
         do {
             let response = try await send(.get, "GetCACaps", message: configuration.authorityIdentifier)
             try check(response, of: "GetCACaps")
             return SCEPCapabilities(text: String(decoding: response.body, as: UTF8.self))
         } catch  where error.code != .userCancelled {
-            logger.notice("the SCEP server does not tell its capabilities", metadata: ["error": "\(error)"])
+            logger.notice("the SCEP server does not announce its capabilities", metadata: ["error": "\(error)"])
             return .none
         }
     }
 
-    /// GetNextCACert: the certificates that the CA will issue with, signed by the CA that there is now.
+    /// Sends GetNextCACert, and returns the certificates of the next CA, signed by the current one.
     ///
-    /// They will be trusted by themselves, and so who signs must be that too: a CA that is trusted because it leads to
-    /// an anchor cannot make another one. Where anchors are configured besides the CA's fingerprint, its successor must
-    /// lead to them as it does itself.
+    /// They become trust anchors, so their signer must be a trust anchor itself: a CA that is trusted because it leads
+    /// to an anchor cannot introduce another one. If trust anchors are configured in addition to the CA fingerprint,
+    /// the next CA must lead to them, as the current one does.
     ///
-    /// - Throws: `notFound` for a server that has none, `protocolError` for those that nobody speaks for.
+    /// - Throws: `notFound` if the server announces no next CA, `protocolError` if no trust anchor has signed it.
     func nextAuthorities() async throws(CertificateProviderError) -> [X509Certificate] {
         let current = try await currentAuthorities()
         guard try await capabilities().hasNextAuthority else {
@@ -56,14 +56,15 @@ extension SCEPClient {
         } catch {
             throw CertificateProviderError(
                 .protocolError,
-                "The SCEP server's next CA is not signed by the present one, or by one that is only trusted as another's.",
+                "The SCEP server's next CA is not signed by the current CA, or that one is not itself a trust anchor.",
                 underlying: error)
         }
         // Unlike a reply, this makes trust.
         guard ["SHA256", "SHA384", "SHA512"].contains(signed.digest) else {
             throw CertificateProviderError(
-                .unsupportedAlgorithm, "The SCEP server's next CA is signed with \(signed.digest); have it use SHA-256."
-            )
+                .unsupportedAlgorithm,
+                "The SCEP server's next CA is signed with \(signed.digest), which is not accepted; configure the "
+                    + "server for SHA-256.")
         }
         return try await acceptable(CertificateBag.certificates(in: signed.content), signed: response.body, current)
     }
@@ -82,12 +83,12 @@ extension SCEPClient {
         }
         guard !leading.isEmpty else {
             throw CertificateProviderError(
-                .protocolError, "The SCEP server's next CA leads to no trust anchor; add it to 'trust-anchors'.")
+                .protocolError, "The SCEP server's next CA does not lead to a trust anchor; add it to 'trust-anchors'.")
         }
         return leading
     }
 
-    /// PKIOperation.
+    /// Sends a PKIOperation.
     func performOperation(
         _ message: [UInt8], canPost: Bool
     ) async throws(CertificateProviderError) -> HTTPResponse {
@@ -110,8 +111,8 @@ extension SCEPClient {
             throw CertificateProviderError(
                 .protocolError,
                 """
-                The SCEP server takes requests in the URL only, and this one needs \(target.utf8.count) characters, of which \
-                servers take \(Self.maximumTarget); it must announce POSTPKIOperation.
+                The SCEP server accepts requests only in the URL, and this one needs \(target.utf8.count) characters, \
+                more than the \(Self.maximumTarget) that servers accept; configure it for POSTPKIOperation.
                 """)
         }
         let headers: HTTPHeaders = method == .post ? ["Content-Type": "application/x-pki-message"] : [:]
@@ -127,11 +128,13 @@ extension SCEPClient {
         guard response.status == 200 else { throw Self.failure(response, operation, now()) }
         guard !response.body.isEmpty, response.body.count <= AuthenticatingSession.maximumBody else {
             throw CertificateProviderError(
-                .protocolError, "The SCEP server's answer to \(operation) has \(response.body.count) bytes.")
+                .protocolError,
+                "The SCEP server's answer to \(operation) has \(response.body.count) bytes; expected 1 to "
+                    + "\(AuthenticatingSession.maximumBody).")
         }
     }
 
-    /// The text of an error page is left out: it might quote the challenge.
+    /// Returns the error for an HTTP status. The text of the server's page is left out: it might quote the challenge.
     private static func failure(
         _ response: HTTPResponse, _ operation: String, _ now: Date
     ) -> CertificateProviderError {
@@ -139,26 +142,28 @@ extension SCEPClient {
         let answer = "The SCEP server answered \(operation) with HTTP status \(status)"
         return switch (status, operation) {
         case (401, _), (403, _):
-            CertificateProviderError(.rejected, "\(answer): it does not permit this.")
+            CertificateProviderError(.rejected, "\(answer): it does not permit this; ask its administrator.")
         case (404, _), (405, _), (410, _):
-            CertificateProviderError(.configurationInvalid, "\(answer): it has no SCEP there; check the address.")
-        case (500, "PKIOperation"):
-            // What some servers say to a wrong challenge, which sending it again does not make right.
             CertificateProviderError(
-                .rejected, "\(answer): it refuses the request, or has failed at it; check the challenge password.")
+                .configurationInvalid, "\(answer): there is no SCEP service at this URL; check 'url'.")
+        case (500, "PKIOperation"):
+            // Some servers answer so to a wrong challenge; sending it again does not help.
+            CertificateProviderError(
+                .rejected,
+                "\(answer): it has refused the request or failed to process it; check the challenge password.")
         case (408, _), (429, _), (500...599, _):
             CertificateProviderError(
                 .unavailable, "\(answer); try again later.", retryAfter: response.retryAfter(now: now))
         case (400...499, _):
             CertificateProviderError(.rejected, "\(answer); look for the reason in the server's log.")
         default:
-            CertificateProviderError(.protocolError, "\(answer), which means nothing here; check the address.")
+            CertificateProviderError(.protocolError, "\(answer), which SCEP does not define; check 'url'.")
         }
     }
 }
 
 extension String {
-    /// All but the unreserved characters (RFC 3986, section 2.3) as `%XX`.
+    /// The string with all but the unreserved characters (RFC 3986, section 2.3) as `%XX`.
     fileprivate var percentEncoded: String {
         let unreserved = Set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~".utf8)
         return utf8.map { byte in

@@ -8,10 +8,10 @@ import X509
 
 /// The Simple Certificate Enrolment Protocol (RFC 8894).
 ///
-/// The CA is known by its fingerprint or a trust anchor, and so the transport need not be TLS.
+/// The CA is authenticated by its fingerprint or a trust anchor, so the transport need not be TLS.
 struct SCEPClient: EnrolmentProtocol {
     typealias Transport = @Sendable (HTTPRequest) async throws(CertificateProviderError) -> HTTPResponse
-    /// Returns the challenge password for a request, if there is one; may ask a person for it.
+    /// Returns the challenge password for a request, if there is one; may ask the user for it.
     typealias Challenge = @Sendable (EnrolmentRequest) async throws(CertificateProviderError) -> SecretBytes?
 
     let configuration: SCEPConfiguration
@@ -23,8 +23,8 @@ struct SCEPClient: EnrolmentProtocol {
     private let knownAuthorities = CachedAnswer<SCEPAuthorities>()
     private let knownCapabilities = CachedAnswer<SCEPCapabilities>()
 
-    /// - Parameter challenge: Called when the CA has been found to be the right one, and not for a request that is
-    ///   pending. For a renewal the current certificate should do; some servers want the challenge as well.
+    /// - Parameter challenge: Called after the CA was authenticated, and not for a pending request. A renewal is
+    ///   authenticated by the current certificate; some servers want the challenge as well.
     init(
         _ configuration: SCEPConfiguration, challenge: @escaping Challenge, now: @escaping @Sendable () -> Date,
         logger: Logger, transport: @escaping Transport
@@ -36,24 +36,25 @@ struct SCEPClient: EnrolmentProtocol {
         self.transport = transport
     }
 
-    /// The CA is known by its certificate, whatever the connection.
+    /// Does nothing: the CA is authenticated by its certificate, not by the connection.
     func connect() {}
 
     func authorities() async throws(CertificateProviderError) -> [X509Certificate] {
         try await currentAuthorities().issuers
     }
 
-    /// What GetCACert says.
+    /// Returns the answer to GetCACert.
     func currentAuthorities() async throws(CertificateProviderError) -> SCEPAuthorities {
         try await knownAuthorities { () async throws(CertificateProviderError) in try await fetchAuthorities() }
     }
 
-    /// What GetCACaps says.
+    /// Returns the answer to GetCACaps.
     func capabilities() async throws(CertificateProviderError) -> SCEPCapabilities {
         try await knownCapabilities { () async throws(CertificateProviderError) in try await fetchCapabilities() }
     }
 
-    /// Those that are trusted now and will be next. Where the next ones cannot be had, nothing is known about that.
+    /// Returns the current trust anchors and the certificates of the next CA; `nil` if the next CA cannot be
+    /// determined.
     func lastingAuthorities(
         among authorities: [X509Certificate]
     ) async throws(CertificateProviderError) -> [X509Certificate]? {
@@ -67,14 +68,14 @@ struct SCEPClient: EnrolmentProtocol {
             case .userCancelled: throw error
             case .notFound: return anchors
             default:
-                logger.warning("the SCEP server's next CA is not known", metadata: ["error": "\(error)"])
+                logger.warning("the SCEP server's next CA cannot be determined", metadata: ["error": "\(error)"])
                 // Confirmed just now, if nothing is known yet.
                 return configuration.known.isEmpty ? anchors : nil
             }
         }
     }
 
-    /// Only RSA keys can read the replies.
+    /// SCEP needs an RSA key, since replies are encrypted for it.
     static var attributes: CSRAttributes {
         var attributes = CSRAttributes()
         attributes.keyType = .rsa2048
@@ -100,7 +101,7 @@ struct SCEPClient: EnrolmentProtocol {
                 issuerDER: authorities.issuerDER, subject: csr.parsed.subject)
             message = SCEPMessage(.certPoll, names, key: request.key.publicKey)
         } else {
-            // A CA that does not know RenewalReq knows a renewal by who signs it.
+            // A CA that does not support RenewalReq recognises a renewal by its signer.
             let isRenewal = signer.current != nil && capabilities.canRenew
             message = SCEPMessage(isRenewal ? .renewalReq : .pkcsReq, csr.der, key: request.key.publicKey)
         }
@@ -138,7 +139,8 @@ struct SCEPClient: EnrolmentProtocol {
         }
     }
 
-    /// What servers encrypt with, which is their choice: what they send is public once it is used.
+    /// The ciphers that are accepted from servers. Weak ones do no harm: the certificates inside become public when
+    /// they are used.
     private static let ciphers: Set<CMSCipher> = [.aes128CBC, .aes192CBC, .aes256CBC, .tripleDESCBC, .desCBC]
 
     private func certificates(
@@ -170,7 +172,8 @@ struct SCEPClient: EnrolmentProtocol {
             let isOld = (error as? OpenSSLError)?.isUnsupportedAlgorithm ?? false
             throw CertificateProviderError(
                 isOld ? .unsupportedAlgorithm : .protocolError,
-                "What the SCEP server issued cannot be decrypted: \(error)\(isOld ? "; have the server use AES." : ".")",
+                "The reply of the SCEP server cannot be decrypted: "
+                    + "\(error)\(isOld ? "; configure the server for AES." : ".")",
                 underlying: error)
         }
     }

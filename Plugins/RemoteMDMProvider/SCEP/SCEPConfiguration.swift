@@ -1,26 +1,26 @@
 import CertificateProviding
 
-/// Where a SCEP server (RFC 8894) is, and by what its CA is known.
+/// The URL path of a SCEP server (RFC 8894), and how to authenticate its CA.
 struct SCEPConfiguration: Sendable {
-    /// The path of the server's program, and a query where it has one; percent-encoded.
+    /// The path of the SCEP service, with its query if it has one; percent-encoded.
     let target: String
-    /// Which of the server's CAs is meant, where it has several.
+    /// The identifier of the CA, if the server has several.
     let authorityIdentifier: String?
-    /// The SHA-256 digest of the CA's certificate.
+    /// The CA fingerprint: the SHA-256 hash of the CA's certificate.
     let fingerprint: [UInt8]?
-    /// What the CA's certificate must lead to. Where there is a fingerprint too, both must fit.
+    /// The CA's certificate must lead to one of these. If there is a fingerprint as well, both must match.
     let trustAnchors: [X509Certificate]
-    /// What the CA may have become since: announced by it, or confirmed by a person.
+    /// The CA certificates that the CA has announced as its successors, or that the user has confirmed.
     let known: [X509Certificate]
-    /// Asks a person, where nothing else says which CA to trust.
+    /// Asks the user to confirm the CA, if nothing else authenticates it.
     let confirm: Confirmation?
     /// Whether requests may be encrypted with triple DES where the server does not know AES.
     let permitsTripleDES: Bool
 
-    /// Returns where the person has confirmed that these are the right ones, and throws otherwise.
+    /// Returns if the user confirms the certificates, and throws otherwise.
     typealias Confirmation = @Sendable ([X509Certificate]) async throws(CertificateProviderError) -> Void
 
-    /// - Parameter fingerprint: The SHA-256 digest.
+    /// - Parameter fingerprint: The SHA-256 hash.
     /// - Throws: `configurationInvalid`.
     init(
         target: String, authorityIdentifier: String? = nil, fingerprint: [UInt8]? = nil,
@@ -30,7 +30,8 @@ struct SCEPConfiguration: Sendable {
         guard fingerprint != nil || !(trustAnchors + known).isEmpty || confirm != nil else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "Nothing says which CA to trust; give the SHA-256 fingerprint of its certificate, or a trust anchor.")
+                "No CA is configured to be trusted; set 'ca-fingerprint' to the SHA-256 hash of its certificate, or "
+                    + "set 'trust-anchors'.")
         }
         self.target = target
         self.authorityIdentifier = authorityIdentifier

@@ -14,7 +14,7 @@ enum SCEPAttribute {
     static let failInfoText = "1.3.6.1.5.5.7.24.1"
 }
 
-/// What a message is for (RFC 8894, section 3.2.1.2).
+/// The type of a message (RFC 8894, section 3.2.1.2).
 enum SCEPMessageType: String, Sendable {
     case certRep = "3"
     case renewalReq = "17"
@@ -25,9 +25,10 @@ enum SCEPMessageType: String, Sendable {
 /// A message to the CA, before it is encrypted and signed.
 struct SCEPMessage: Sendable {
     let type: SCEPMessageType
-    /// What the CA is to read: a CSR, or an `IssuerAndSubject`.
+    /// The content for the CA: a CSR, or an `IssuerAndSubject`.
     let content: [UInt8]
-    /// Names the transaction in every message of it, and a restart changes nothing: the key decides.
+    /// Identifies the transaction in all its messages. It is derived from the key, so that it stays the same after a
+    /// restart.
     let transactionID: String
     let nonce: [UInt8]
 
@@ -39,7 +40,7 @@ struct SCEPMessage: Sendable {
         nonce = (0..<16).map { _ in .random(in: .min ... .max, using: &generator) }
     }
 
-    /// Returns the message as it travels: a SignedData over an EnvelopedData.
+    /// Returns the encoded message: a SignedData over an EnvelopedData.
     func encoded(
         by requester: SCEPRequester, for recipient: X509Certificate, digest: String, cipher: CMSCipher,
         with library: OpenSSLLibrary
@@ -62,7 +63,7 @@ struct SCEPMessage: Sendable {
             envelope, attributes: attributes, certificate: requester.certificate, key: requester.key, digest: digest)
     }
 
-    /// What a CertPoll asks for (RFC 8894, section 3.3.3).
+    /// Returns the content of a CertPoll (RFC 8894, section 3.3.3).
     static func issuerAndSubject(
         issuerDER: [UInt8], subject: DistinguishedName
     ) throws(CertificateProviderError) -> [UInt8] {
@@ -82,12 +83,12 @@ struct SCEPMessage: Sendable {
 extension CertificateSigningRequest.Attribute {
     /// The challengePassword of a CSR (RFC 2985, section 5.4.1).
     ///
-    /// - Throws: `configurationInvalid` for one that is no text.
+    /// - Throws: `configurationInvalid` for a password that is empty, or not UTF-8.
     init(challengePassword: SecretBytes) throws(CertificateProviderError) {
         let text = challengePassword.withUnsafeBytes { String(validating: $0, as: UTF8.self) }
         guard let text, !text.isEmpty else {
             throw CertificateProviderError(
-                .configurationInvalid, "The challenge password is empty, or not text in UTF-8; check where it is from.")
+                .configurationInvalid, "The challenge password is empty, or not UTF-8 text; check 'challenge-source'.")
         }
         do {
             // PrintableString where it can be, as servers of old know nothing else.

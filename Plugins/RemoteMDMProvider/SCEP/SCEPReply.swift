@@ -2,7 +2,7 @@ import CertificateProviding
 import OpenSSLSupport
 import ServerTransport
 
-/// A CertRep (RFC 8894, section 3.3.2) whose signature is good and which answers the message that was sent.
+/// A CertRep (RFC 8894, section 3.3.2) with a valid signature that answers the message that was sent.
 struct SCEPReply: Sendable {
     enum Status: Sendable {
         /// The EnvelopedData with the certificates.
@@ -11,16 +11,17 @@ struct SCEPReply: Sendable {
     }
 
     let status: Status
-    /// What it was signed with, as OpenSSL calls it.
+    /// The digest of its signature, by its OpenSSL name.
     let digest: String
 
-    /// What a server may sign with. Not our choice, and the certificates speak for themselves; but MD5 shows nothing.
+    /// The digests that are accepted in the server's signature. SHA-1 is one of them, since the issued certificates are
+    /// verified themselves; MD5 is not, since it proves nothing.
     private static let digests: Set<String> = ["SHA1", "SHA256", "SHA384", "SHA512"]
 
     /// - Parameters:
     ///   - signers: The certificates, one of which must have signed.
-    ///   - redaction: Of what the message has told the server in secret.
-    /// - Throws: `rejected` with the reason that the server gives; `protocolError` for a reply that is none.
+    ///   - redaction: Removes the secrets of the message from texts of the server.
+    /// - Throws: `rejected` with the reason that the server gives; `protocolError` for an invalid reply.
     init(
         _ reply: [UInt8], to message: SCEPMessage, signers: [X509Certificate], redaction: Redaction = Redaction(),
         with library: OpenSSLLibrary
@@ -38,7 +39,8 @@ struct SCEPReply: Sendable {
         guard Self.digests.contains(digest) else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
-                "The reply of the SCEP server is signed with \(digest), which proves nothing; have it use SHA-256.")
+                "The reply of the SCEP server is signed with \(digest), which is not secure; configure the server for "
+                    + "SHA-256.")
         }
         switch attributes.text(SCEPAttribute.pkiStatus) {
         case "0": status = .success(signed.content)
@@ -47,8 +49,8 @@ struct SCEPReply: Sendable {
         case let other:
             throw CertificateProviderError(
                 .protocolError,
-                "The reply of the SCEP server has \(other == nil ? "no" : "an unknown") pkiStatus; ask its administrator."
-            )
+                "The reply of the SCEP server has \(other == nil ? "no" : "an unknown") pkiStatus; ask its "
+                    + "administrator.")
         }
     }
 }
@@ -60,7 +62,7 @@ private struct SCEPReplyAttributes {
         values = Dictionary(grouping: attributes, by: \.type).mapValues { $0.map(\.value) }
     }
 
-    /// The value of an attribute that is there once.
+    /// Returns the value of an attribute that occurs exactly once.
     private func value(_ type: String) -> CMSAttribute.Value? {
         values[type].flatMap { $0.count == 1 ? $0.first : nil }
     }
@@ -75,7 +77,7 @@ private struct SCEPReplyAttributes {
     func check(answering message: SCEPMessage) throws(CertificateProviderError) {
         guard text(SCEPAttribute.messageType) == SCEPMessageType.certRep.rawValue else {
             throw CertificateProviderError(
-                .protocolError, "The SCEP server answered with a message that is no CertRep.")
+                .protocolError, "The SCEP server's answer is not a CertRep message.")
         }
         guard text(SCEPAttribute.transactionID) == message.transactionID else {
             throw CertificateProviderError(.protocolError, "The SCEP server answered for another transaction.")
@@ -87,16 +89,16 @@ private struct SCEPReplyAttributes {
         }
     }
 
-    /// What a failInfo means (RFC 8894, section 3.2.1.4.1), and what may be done about it.
+    /// The meaning of each failInfo (RFC 8894, section 3.2.1.4.1).
     private static let meanings: [String: String] = [
-        "0": "badAlg: it does not take an algorithm of the request",
+        "0": "badAlg: it does not support an algorithm of the request",
         "1": "badMessageCheck: it found the request damaged",
-        "2": "badRequest: it does not permit the request, for its names, its key or its challenge password",
+        "2": "badRequest: it does not permit the request; check its names, its key and its challenge password",
         "3": "badTime: the clock of this host or of the server is wrong",
-        "4": "badCertId: it knows no such certificate or request",
+        "4": "badCertId: it does not know the certificate or request",
     ]
 
-    /// The refusal. Its native code is the number of the failInfo.
+    /// Returns the refusal. Its native code is the number of the failInfo.
     func failure(_ redaction: Redaction) -> CertificateProviderError {
         let number = text(SCEPAttribute.failInfo)
         let meaning = number.flatMap { Self.meanings[$0] } ?? "failInfo \(number?.prefix(8) ?? "is missing")"

@@ -5,13 +5,13 @@ import OpenSSLSupport
 import SwiftASN1
 import X509
 
-/// Whose key signs the messages of a transaction, as it can be said before the server is asked anything.
+/// The key that signs the messages of a transaction, and its certificate. It is known before the first request.
 struct SCEPSigner: Sendable {
-    /// The certificate that is renewed; nil where there is none, or where it is not valid: no CA takes that.
+    /// The certificate to be renewed; `nil` if there is none, or if it is not valid now: no CA accepts that.
     let current: X509Certificate?
     let key: any IdentityKey
 
-    /// - Throws: `unsupportedAlgorithm` for a key that SCEP cannot be done with.
+    /// - Throws: `unsupportedAlgorithm` for a key that cannot be used with SCEP.
     init(for request: EnrolmentRequest, now: Date) throws(CertificateProviderError) {
         let identity = request.current.flatMap { $0.certificate.status(at: now) == .valid ? $0 : nil }
         let signing = identity?.key ?? request.key
@@ -20,16 +20,16 @@ struct SCEPSigner: Sendable {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
                 """
-                SCEP encrypts its replies for the key that asks, which RSA keys can read and a key of kind \(kind) cannot; \
-                choose an RSA key, or EST.
+                SCEP encrypts its replies for the key of the request, and a key of type \(kind) cannot decrypt them; \
+                use an RSA key, or EST.
                 """)
         }
         guard signing.exporter != nil || signing.decrypter != nil else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
                 """
-                SCEP encrypts its replies for the key that asks, and this one stays in its home (\(signing.location.rawValue)), \
-                where nothing is decrypted for us; keep the key in the store, or choose EST.
+                SCEP encrypts its replies for the key of the request, and this key (\(signing.location.rawValue)) \
+                cannot decrypt them; use a key in the store, or EST.
                 """)
         }
         current = identity?.certificate
@@ -37,15 +37,16 @@ struct SCEPSigner: Sendable {
     }
 }
 
-/// Who signs the messages of one transaction, and for whom its replies are encrypted (RFC 8894, section 2.3).
+/// The certificate and key that sign the messages of one transaction. Its replies are encrypted for them (RFC 8894,
+/// section 2.3).
 struct SCEPRequester: Sendable {
-    /// The certificate that is renewed, or where there is none, one that the key signs itself; DER.
+    /// The certificate to be renewed, or else one that the key signs itself; DER.
     let certificate: [UInt8]
     let key: any IdentityKey
-    /// Both, as OpenSSL has them; nil for a key that does not leave its home.
+    /// Both for OpenSSL; `nil` for a key that cannot be exported.
     let identity: CMSIdentity?
 
-    /// - Parameter csr: What the transaction is about.
+    /// - Parameter csr: The certificate request of the transaction.
     init(
         _ signer: SCEPSigner, csr: CertificateSigningRequest, now: Date, in library: OpenSSLLibrary
     ) async throws(CertificateProviderError) {
@@ -74,10 +75,10 @@ struct SCEPRequester: Sendable {
         do {
             let certificate = try await Certificate(
                 version: .v3,
-                // The same whenever the key asks: a reply may name a certificate that a process before this one made.
+                // Always the same for a key: a reply may name a certificate that an earlier process made.
                 serialNumber: Certificate.SerialNumber(bytes: [0x01] + key.publicKey.sha256.prefix(15)),
                 publicKey: csr.publicKey,
-                // For servers whose clock is behind, and those that look again when a person has decided.
+                // For servers whose clock is slow, and those that check again when a person has decided.
                 notValidBefore: now.addingTimeInterval(-86_400), notValidAfter: now.addingTimeInterval(30 * 86_400),
                 issuer: csr.subject, subject: csr.subject, signatureAlgorithm: .sha256WithRSAEncryption,
                 extensions: try Certificate.Extensions {

@@ -3,7 +3,7 @@ import Crypto
 import OpenSSLSupport
 import SwiftASN1
 
-/// A SignedData (RFC 5652, section 5) whose one signer has its key elsewhere: OpenSSL signs only with keys that it
+/// A SignedData (RFC 5652, section 5) whose signer's key cannot be exported: OpenSSL signs only with keys that it
 /// holds.
 enum SignedMessage {
     private static let data: ASN1ObjectIdentifier = [1, 2, 840, 113549, 1, 7, 1]
@@ -13,8 +13,8 @@ enum SignedMessage {
     private static let rsaEncryption: ASN1ObjectIdentifier = [1, 2, 840, 113549, 1, 1, 1]
 
     /// - Parameters:
-    ///   - certificate: Of the signer's RSA key, DER; goes along.
-    ///   - digest: As OpenSSL calls it: SHA256 or SHA512.
+    ///   - certificate: The certificate of the signer's RSA key, DER; it is part of the message.
+    ///   - digest: By its OpenSSL name: SHA256 or SHA512.
     static func encoded(
         _ content: [UInt8], attributes: [CMSAttribute], certificate: [UInt8], key: any IdentityKey, digest: String
     ) async throws(CertificateProviderError) -> [UInt8] {

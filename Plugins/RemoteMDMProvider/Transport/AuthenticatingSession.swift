@@ -4,8 +4,8 @@ import NIOHTTP1
 import OAuth
 import ServerTransport
 
-/// Requests to one server: connects when there is need, answers its demands for a password, follows it on its own
-/// ground.
+/// A session with one server: connects when needed, answers authentication challenges, and follows redirections on the
+/// same origin.
 actor AuthenticatingSession {
     let server: ServerURL
     private let security: ServerConnection.Security
@@ -19,7 +19,7 @@ actor AuthenticatingSession {
     private var isTokenRefused = false
 
     private static let maximumRedirections = 5
-    /// Certificates have some kilobytes.
+    /// In bytes. Certificates have some kilobytes.
     static let maximumBody = 1 << 20
 
     init(
@@ -32,14 +32,15 @@ actor AuthenticatingSession {
         self.proxy = proxy
     }
 
-    /// Sends a request, and returns the answer of whatever status but a redirection or a demand that was met.
+    /// Sends a request, and returns the response of any status, except redirections that were followed and challenges
+    /// that were answered.
     ///
     /// - Parameters:
     ///   - deadline: When to give up.
-    ///   - bind: Makes the body for the connection that the request is about to go over. Called again for another
-    ///     connection.
-    /// - Throws: `configurationInvalid` for a redirection to another origin, which gets nothing of this one's; what the
-    ///   connection reports.
+    ///   - bind: Makes the body for the connection that the request is sent over. Called again each time the request
+    ///     is repeated.
+    /// - Throws: `configurationInvalid` for a redirection to another origin, to which nothing is sent; the errors of
+    ///   the connection.
     func response(
         to request: HTTPRequest, before deadline: NIODeadline,
         body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
@@ -78,16 +79,15 @@ actor AuthenticatingSession {
         }
     }
 
-    /// Whether a refusal was one of what we are known by: the server has seen what the password makes, or has refused
-    /// the token.
+    /// Whether the server has refused credentials: an answer that was made with the password, or the token.
     var hasRefusedCredentials: Bool { digest != nil || sendsPassword || isTokenRefused }
 
-    /// Gets a token of OAuth, or the one that is at hand, where that is what the server wants.
+    /// Gets an OAuth token, the current or a new one, if OAuth is configured.
     func authenticate(before deadline: NIODeadline) async throws(CertificateProviderError) {
         if case .oauth(let tokens) = credentials { token = try await tokens.token(within: deadline.remaining) }
     }
 
-    /// Connects where there is no connection, and verifies the server. Sends nothing.
+    /// Connects, if there is no open connection, and verifies the server. Sends no request.
     func connect(before deadline: NIODeadline) async throws(CertificateProviderError) {
         _ = try await connected(deadline)
     }
@@ -104,31 +104,35 @@ actor AuthenticatingSession {
         return new
     }
 
-    /// Where on the same origin a redirection leads (RFC 9110, section 10.2.2).
+    /// Returns the target of a redirection on the same origin (RFC 9110, section 10.2.2).
     private func target(
         of response: HTTPResponse, from target: String, _ count: Int
     ) throws(CertificateProviderError) -> String {
         guard let location = response.headers.first(name: "Location"), !location.isEmpty else {
             throw CertificateProviderError(
                 .protocolError,
-                "\(server.authority) redirects with the status \(response.status), and does not say where to; look for the reason "
-                    + "in the server's log.", nativeCode: response.status)
+                "\(server.authority) redirects with the status \(response.status), but without a Location; look for "
+                    + "the reason in the server's log.",
+                nativeCode: response.status)
         }
         guard let place = server.resolving(location, against: target) else {
             throw CertificateProviderError(
                 .protocolError,
-                "\(server.authority) redirects to '\(response.shown(location, 200))', which is no place that a request can be sent "
-                    + "to.", nativeCode: response.status)
+                "\(server.authority) redirects to '\(response.shown(location, 200))', which is not a valid server "
+                    + "URL; look for the reason in the server's log.",
+                nativeCode: response.status)
         }
         guard place.isOfSameOrigin(as: server) else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "\(server.authority) redirects to '\(response.shown(location, 200))'. Nothing is sent to another server, port or "
-                    + "scheme than the configured ones; if those are the right ones, put them into 'url'.",
+                "\(server.authority) redirects to '\(response.shown(location, 200))'. Nothing is sent to another "
+                    + "server, port or scheme than the configured one; if the redirection is right, put its target "
+                    + "into 'url'.",
                 nativeCode: response.status)
         }
         guard count <= Self.maximumRedirections else {
-            throw CertificateProviderError(.protocolError, "\(server.authority) redirects in a circle.")
+            throw CertificateProviderError(
+                .protocolError, "\(server.authority) redirects more than \(Self.maximumRedirections) times.")
         }
         return place.target
     }
@@ -156,14 +160,15 @@ actor AuthenticatingSession {
         }
     }
 
-    /// Whether another token may be what a server wants (RFC 6750, section 3). Some do not say what it is.
+    /// Whether the server has refused the token, so that another one may succeed (RFC 6750, section 3). Some servers
+    /// give no reason.
     static func isRefused(token response: HTTPResponse) -> Bool {
         let errors = AuthenticationChallenge.all(in: response.headers).lazy.filter { $0.scheme == "bearer" }
             .compactMap { $0.parameters["error"] }
         return errors.isEmpty || errors.contains("invalid_token")
     }
 
-    /// Whether a refused request is worth sending once more.
+    /// Prepares the answer to a challenge. Returns whether to send the request once more.
     private func prepareAnswer(to response: HTTPResponse, isFirst: Bool) -> Bool {
         guard case .password = credentials else { return false }
         let challenges = AuthenticationChallenge.all(in: response.headers)
@@ -185,6 +190,6 @@ actor AuthenticatingSession {
 }
 
 extension NIODeadline {
-    /// What is left until then.
+    /// The time that is left until then.
     fileprivate var remaining: Duration { .nanoseconds((self - .now()).nanoseconds) }
 }

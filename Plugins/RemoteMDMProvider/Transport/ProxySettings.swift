@@ -1,40 +1,37 @@
 import CertificateProviding
-import RemoteMDMParameters
 import ServerTransport
 
-/// The parameters for a proxy, checked.
+/// The validated parameters for a proxy.
 enum ProxySettings: Sendable {
-    /// As the environment says.
+    /// The environment variables decide.
     case environment
     case none
     case configured(HTTPProxy, user: String?, passwordSource: SecretSource?)
 
-    /// - Throws: `configurationInvalid`.
-    init(_ parameters: ProviderParameters, provider: ProviderID) throws(CertificateProviderError) {
-        let user = parameters.string(Parameter.proxyUsername)
-        let source = try parameters.secretSource(Parameter.proxyPasswordSource, provider: provider)
-        guard let text = parameters.string(Parameter.proxy), text != "none" else {
-            for name in [Parameter.proxyUsername, Parameter.proxyPasswordSource] where parameters.string(name) != nil {
-                throw parameters.invalid(name, "needs a 'proxy'", provider: provider)
-            }
-            self = parameters.string(Parameter.proxy) == nil ? .environment : .none
-            return
-        }
-        guard let proxy = HTTPProxy(text) else {
-            throw parameters.invalid(
-                Parameter.proxy, "must be http://HOST:PORT or none; a user is for 'proxy-username'", provider: provider)
-        }
-        guard source == nil || user != nil else {
-            throw parameters.invalid(Parameter.proxyPasswordSource, "needs a 'proxy-username'", provider: provider)
-        }
-        guard user?.isUserName != false else {
-            throw parameters.invalid(
-                Parameter.proxyUsername, "must not have a colon or a control character (RFC 7617)", provider: provider)
-        }
-        self = .configured(proxy, user: user, passwordSource: source)
+    /// The parameter `proxy`.
+    enum Place: Sendable {
+        case environment, none
+        case configured(HTTPProxy)
     }
 
-    /// Reads the password for the proxy, where it has one, or asks the person.
+    /// - Throws: `configurationInvalid`.
+    init(_ parameters: Parameters) throws(CertificateProviderError) {
+        switch parameters[EnrolmentParameter.proxy] {
+        case .environment: self = .environment
+        case .none:
+            guard !parameters.isGiven(EnrolmentParameter.proxyUsername) else {
+                throw parameters.invalid(EnrolmentParameter.proxyUsername, "needs a 'proxy'")
+            }
+            self = .none
+        case .configured(let proxy):
+            self = .configured(
+                proxy, user: parameters[EnrolmentParameter.proxyUsername],
+                passwordSource: parameters[EnrolmentParameter.proxyPasswordSource])
+        }
+    }
+
+    /// Returns the rule that chooses the proxy. Reads the proxy's password, if there is a user name for it, or asks the
+    /// user.
     func choice(
         _ environment: ProviderEnvironment, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> ProxyChoice {

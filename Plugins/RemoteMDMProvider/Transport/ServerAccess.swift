@@ -2,14 +2,14 @@ import CertificateProviding
 import FoundationEssentials
 import ServerTransport
 
-/// How the requests of one run get to the server.
+/// The proxies, the time budget and the clock for the requests of one run.
 struct ServerAccess: Sendable {
     let server: ServerURL
-    /// On the way to whichever server.
+    /// The rule that chooses the proxy for any server.
     let proxies: ProxyChoice
-    /// On the way to this one.
+    /// The proxy for ``server``.
     private let proxy: HTTPProxy?
-    /// For all that is asked in the run.
+    /// For all requests of the run.
     let timeBudget: TimeBudget
     let retryPolicy: RetryPolicy
     let now: @Sendable () -> Date

@@ -1,15 +1,15 @@
 import CertificateProviding
-import CertificateTLSCore
+import CertificateTLS
 import ServerTransport
 
-/// The first connection to a server of which no authority is known (RFC 7030, section 4.1.1).
+/// The first connection to a server whose CA is not known yet (RFC 7030, section 4.1.1).
 extension AuthorityTrust {
-    /// What a person can be expected to compare.
+    /// The number of fingerprints that a user can be expected to compare.
     private static let maximumShown = 4
 
-    /// Asks whoever answers for the authorities, and finds those that the fingerprint or the person means.
+    /// Asks the unverified server for its authorities, and returns those that the CA fingerprint or the user confirms.
     func firstAuthorities() async throws(CertificateProviderError) -> [X509Certificate] {
-        // Nothing is asked of a stranger for nobody.
+        // Without a user to confirm the answer, nothing is sent to an unknown server.
         if fingerprint == nil, !interaction.canAsk { throw nothingConfigured }
         let bag = try await authoritiesFromAnybody()
         guard let fingerprint else {
@@ -23,21 +23,21 @@ extension AuthorityTrust {
         guard Roots.all(in: [found], at: environment.now()) == [found] else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "'ca-fingerprint' is that of '\(found.subject)', in which no chain can end now; give that of a valid root."
-            )
+                "'ca-fingerprint' is that of '\(found.subject)', which is not a valid root certificate; set it to "
+                    + "that of a valid root.")
         }
         return [found]
     }
 
-    /// Asks over a connection on which nobody is known and nothing of ours is shown, no certificate either.
+    /// Asks over an unverified connection, on which no secret is sent and no certificate is presented.
     func authoritiesFromAnybody() async throws(CertificateProviderError) -> [X509Certificate] {
         let pins = try await blocking { () throws(CertificateProviderError) in try settings.configuredTrust.pins() }
         return try await authorities(trusting: ServerTrust(trustAnchors: .system, pins: pins), skipsVerification: true)
     }
 
-    /// Asks over a connection on which no password and no token is sent.
+    /// Asks for the authorities over a connection on which no password and no token is sent.
     ///
-    /// - Parameter identity: Whose certificate is shown.
+    /// - Parameter identity: The identity to present, if any.
     func authorities(
         trusting trust: ServerTrust, presenting identity: Identity? = nil, skipsVerification: Bool = false
     ) async throws(CertificateProviderError) -> [X509Certificate] {
@@ -49,21 +49,22 @@ extension AuthorityTrust {
         return try await ESTClient(settings.server, session: session, now: environment.now).authorities()
     }
 
-    /// Lets a person compare the fingerprints of authorities that are known by nothing else.
+    /// Asks the user to compare the fingerprints of unverified authorities.
     ///
-    /// - Throws: `configurationInvalid` where nobody can be asked or nothing can be compared, `userCancelled` for a no.
+    /// - Throws: `configurationInvalid` if there is no user to ask, or none or too many authorities to compare;
+    ///   `userCancelled` if the user declines.
     func confirm(_ authorities: [X509Certificate]) async throws(CertificateProviderError) {
         guard (1...Self.maximumShown).contains(authorities.count) else {
             throw CertificateProviderError(
                 .configurationInvalid,
                 """
-                \(settings.server.authority) names \(authorities.count) certificate authorities where one is to be confirmed; \
-                set 'ca-fingerprint' or 'trust-anchors'.
+                \(settings.server.authority) names \(authorities.count) certificate authorities, and a user can \
+                confirm 1 to \(Self.maximumShown); set 'ca-fingerprint' or 'trust-anchors'.
                 """)
         }
         let shown = authorities.map { "'\($0.subject)' with the SHA-256 fingerprint \(CAFingerprint.text(of: $0))" }
         let question = """
-            Nothing says yet how to know \(settings.server.authority). Its certificate authority is said to be \
+            No trust anchor is configured for \(settings.server.authority). It names as its certificate authority \
             \(shown.joined(separator: ", and ")). Is that what its administrator has told you?
             """
         let isRight: Bool
@@ -74,14 +75,14 @@ extension AuthorityTrust {
         guard isRight else {
             throw CertificateProviderError(
                 .userCancelled,
-                "The authority of \(settings.server.authority) was not confirmed; nothing but the question for it was sent."
-            )
+                "The authority of \(settings.server.authority) was not confirmed; only the request for its "
+                    + "certificates was sent.")
         }
     }
 
-    /// How a person is asked for the CA of a SCEP server, where that has to be.
+    /// Returns how the user confirms the CA of a SCEP server; `nil` if that is not needed.
     ///
-    /// - Throws: `configurationInvalid` where it has to be, and nobody can be asked.
+    /// - Throws: `configurationInvalid` if it is needed and there is no user to ask.
     func confirmation() throws(CertificateProviderError) -> SCEPConfiguration.Confirmation? {
         guard isToBeConfirmed else { return nil }
         if !interaction.canAsk { throw nothingConfigured }
@@ -91,12 +92,13 @@ extension AuthorityTrust {
     private var nothingConfigured: CertificateProviderError {
         let remedy =
             settings.enrolmentProtocol == .est
-            ? "'trust-anchors' to a PEM file with its authority, 'ca-fingerprint', or 'pin' (with pin-mode=pin-only where this host "
-                + "does not know its authority)"
-            : "'ca-fingerprint', or 'trust-anchors' to a PEM file with its CA; a pin is for the connection alone"
+            ? "'trust-anchors' to a PEM file with its CA, 'ca-fingerprint', or 'pin' (with pin-mode=pin-only if its "
+                + "CA is not in the system trust store)"
+            : "'ca-fingerprint', or 'trust-anchors' to a PEM file with its CA; a pin authenticates only the connection"
         return CertificateProviderError(
             .configurationInvalid,
-            "Nothing says how to know \(settings.server.authority), and nobody can be asked here: set \(remedy).")
+            "No trust anchor is configured for \(settings.server.authority), and there is no terminal to ask at. Set "
+                + "\(remedy).")
     }
 
     func refusal(of authorities: [X509Certificate], _ fingerprint: [UInt8]) -> CertificateProviderError {
@@ -105,7 +107,7 @@ extension AuthorityTrust {
         return CertificateProviderError(
             .protocolError,
             """
-            \(settings.server.authority) does not have the configured authority: the fingerprint \(fingerprint.hexEncoded) is \
+            \(settings.server.authority) does not have the configured CA: the fingerprint \(fingerprint.hexEncoded) is \
             not among those of its certificates, \(seen.joined(separator: ", ")). Nothing secret was sent.
             """)
     }

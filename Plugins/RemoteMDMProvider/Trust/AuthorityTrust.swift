@@ -1,28 +1,28 @@
 import CertificateProviding
-import CertificateTLSCore
+import CertificateTLS
 import Crypto
 import FoundationEssentials
 import Logging
 
-/// By which certificate authorities an enrolment knows its server: those that are configured, those that a person has
-/// confirmed, and those that the server has named since over connections on which it was known.
+/// The certificate authorities that authenticate the enrolment server: those that are configured, those that the user
+/// has confirmed, and those that the server has named over authenticated connections.
 struct AuthorityTrust: Sendable {
     let settings: EnrolmentSettings
     let environment: ProviderEnvironment
     let interaction: any UserInteraction
     let access: ServerAccess
-    /// Configured.
+    /// The configured trust anchors.
     let anchors: [X509Certificate]
-    /// Configured.
+    /// The configured CA fingerprint.
     let fingerprint: [UInt8]?
-    /// Learnt under this configuration, and not expired.
+    /// The authorities that were learnt under this configuration and have not expired.
     let known: [X509Certificate]
-    /// `nil` where nothing is to be learnt: a pin and the host's list of authorities are configured. With SCEP these
-    /// speak for the connection only, and not for the CA.
+    /// Identifies the configuration under which authorities are learnt. `nil` if none are learnt: a pin is configured
+    /// with the system trust store. With SCEP, these authenticate only the connection, and not the CA.
     private let basis: [UInt8]?
     private let first = CachedAnswer<ServerTrust>()
 
-    /// Blocks on the trust anchors' file and the store.
+    /// Blocks while the file of trust anchors and the store are read.
     init(
         _ settings: EnrolmentSettings, _ environment: ProviderEnvironment, _ interaction: any UserInteraction,
         _ access: ServerAccess
@@ -43,9 +43,9 @@ struct AuthorityTrust: Sendable {
         known = record.map { $0.basis == basis ? $0.certificates.filter { $0.notValidAfter > now } : [] } ?? []
     }
 
-    /// Whether a person has to say by what the server is known.
+    /// Whether the user has to confirm the server's CA.
     var isToBeConfirmed: Bool {
-        // What is configured for an EST server's connection speaks for its authority.
+        // The trust in an EST server's connection covers its CA.
         let isKnownByPin = settings.enrolmentProtocol == .est && settings.configuredTrust.hasPins
         return anchors.isEmpty && fingerprint == nil && known.isEmpty && !isKnownByPin
     }
@@ -55,11 +55,11 @@ struct AuthorityTrust: Sendable {
         return Array(SHA256.hash(data: (fingerprint.map { [1] + $0 } ?? [0]) + digests.joined()))
     }
 
-    /// Whom to trust on a connection to an EST server. What is confirmed or found by its fingerprint here is not
-    /// remembered before the server has shown that it is known by it.
+    /// Returns the trust for connections to the server. An authority that is confirmed here, or found by its
+    /// fingerprint, is stored only after the server has authenticated with it.
     ///
-    /// - Throws: `configurationInvalid` where nothing is configured and nobody can be asked, `userCancelled` where the
-    ///   person says no, `protocolError` for an authority that is not the configured one.
+    /// - Throws: `configurationInvalid` if nothing is configured and there is no user to ask, `userCancelled` if the
+    ///   user declines, `protocolError` if the server does not have the configured CA.
     func serverTrust(presenting identity: Identity?) async throws(CertificateProviderError) -> ServerTrust {
         try await first { () async throws(CertificateProviderError) in try await findTrust(presenting: identity) }
     }
@@ -76,8 +76,8 @@ struct AuthorityTrust: Sendable {
         return try await trust(in: isToBeFound ? try await firstAuthorities() : known)
     }
 
-    /// Whom to trust after a server that is not known any more has named a root that a known one vouches for. `nil`
-    /// where it does not.
+    /// Returns the trust after a rollover of the root, when the server is not trusted any more: it names a new root
+    /// that a known one has certified. `nil` if it does not.
     func trustAfterRollover() async throws(CertificateProviderError) -> ServerTrust? {
         guard settings.enrolmentProtocol == .est, !known.isEmpty, !settings.isPinOnly,
             let bag = try? await authoritiesFromAnybody()
@@ -86,12 +86,12 @@ struct AuthorityTrust: Sendable {
         return successors.isEmpty ? nil : try await trust(in: known + successors)
     }
 
-    /// Keeps what the server has named over a connection on which it was known, for the next run.
+    /// Stores the authorities that the server has named over an authenticated connection, for the next run.
     ///
     /// - Parameters:
-    ///   - authorities: All of them.
-    ///   - lasting: Those that others lead to; `nil` where nothing is known about that.
-    /// - Throws: `protocolError` for a server without the authority that is configured by its fingerprint.
+    ///   - authorities: All that the server has named.
+    ///   - lasting: Those to store; `nil` to leave the stored ones unchanged.
+    /// - Throws: `protocolError` if none of them has the configured CA fingerprint.
     func remember(
         _ lasting: [X509Certificate]?, of authorities: [X509Certificate]
     ) async throws(CertificateProviderError) {
@@ -116,7 +116,7 @@ struct AuthorityTrust: Sendable {
         throw refusal(of: authorities, fingerprint)
     }
 
-    /// Forgets what was confirmed and learnt. Blocks on the store.
+    /// Deletes the authorities that were confirmed or learnt. Blocks on the store.
     static func forget(
         _ settings: EnrolmentSettings, in storage: any IdentityStorage
     ) throws(CertificateProviderError) {

@@ -1,10 +1,10 @@
 import CertificateProviding
 import Crypto
 
-/// The SHA-256 digest of a CA's certificate, as people write it.
+/// The SHA-256 hash of a CA certificate, in its text form.
 enum CAFingerprint {
-    /// Reads hexadecimal digits, with or without colons. Only SHA-256: a certificate that has the SHA-1 or MD5 digest
-    /// of another can be made, and this digest is all that stands between what is secret and a stranger.
+    /// Reads hexadecimal digits, with or without colons. Only SHA-256 is accepted: certificates with a given SHA-1 or
+    /// MD5 digest can be forged, and this hash alone keeps secrets from an unknown server.
     ///
     /// - Throws: `configurationInvalid`.
     static func parse(_ text: String) throws(CertificateProviderError) -> [UInt8] {
@@ -14,14 +14,14 @@ enum CAFingerprint {
             throw CertificateProviderError(
                 .configurationInvalid,
                 """
-                The fingerprint of the CA must be the SHA-256 digest of its certificate, which has 64 hexadecimal digits; \
-                'openssl x509 -noout -fingerprint -sha256' prints it.
+                The fingerprint of the CA must be the SHA-256 digest of its certificate, which has 64 hexadecimal \
+                digits; 'openssl x509 -noout -fingerprint -sha256' prints it.
                 """)
         }
         return stride(from: 0, to: digits.count, by: 2).map { UInt8(digits[$0] << 4 | digits[$0 + 1]) }
     }
 
-    /// As OpenSSL prints it, so that it can be compared.
+    /// Returns the fingerprint as OpenSSL prints it, for comparison.
     static func text(of certificate: X509Certificate) -> String {
         certificate.sha256Fingerprint.map { [$0].hexEncoded.uppercased() }.joined(separator: ":")
     }

@@ -1,15 +1,16 @@
 import CertificateProviding
 
-/// The certificate authorities that a server was last known by, as they rest in the identity store:
+/// The certificate authorities that have authenticated a server, as stored in the identity store:
 ///
 ///     offset  size
 ///     0       1     format version, 1
-///     1       32    SHA-256 of what the configuration said of the server when they were learnt
+///     1       32    SHA-256 of the trust configuration under which they were learnt
 ///     33      …     certificates: size in four bytes, big-endian, and DER
 ///
-/// A record without octets is none.
+/// An empty record means that none are known.
 struct KnownAuthorities: Sendable, Equatable {
-    /// They mean nothing under another configuration: what a person configures comes first.
+    /// The configuration under which they were learnt. They are ignored under another one, since the configuration
+    /// takes precedence.
     let basis: [UInt8]
     let certificates: [X509Certificate]
 
@@ -30,8 +31,8 @@ struct KnownAuthorities: Sendable, Equatable {
         guard let known = record.withUnsafeBytes({ Self.decoded(Array($0)) }) else {
             throw CertificateProviderError(
                 .storeReadFailed,
-                "What is known of the server's authorities is damaged in the store, or was written by a newer certprov; "
-                    + "delete the identity to learn them anew.")
+                "The record of the server's authorities in the store is damaged, or was written by a newer certprov; "
+                    + "delete the identity to learn them again.")
         }
         self = known
     }

@@ -47,7 +47,7 @@ extension CertificateChain {
             return Validation(
                 path: nil,
                 obstacle: budget.isSpent
-                    ? "the search limit was reached: its CA certificates certify each other in too many combinations"
+                    ? "its CA certificates certify each other in more combinations than the search limit allows"
                     : obstacle(from: leaf, among: others, handled: verifier.policy.verifyingCriticalExtensions, date))
         }
         let known = [leaf] + candidates + (anchors ?? [])

@@ -7,11 +7,11 @@ extension X509Certificate {
     var reasonNotToBeRead: String {
         if (try? X509.Certificate.PublicKey(derEncoded: publicKey.derRepresentation)) == nil {
             return
-                "its key (\(publicKey.displayName)) is too weak or not supported; have a certificate issued for another key"
+                "its key (\(publicKey.displayName)) is too weak or not supported; have another key certified"
         }
         guard let algorithm = signatureAlgorithm else { return "it is damaged" }
         if let name = Self.unusableSignatures[algorithm] {
-            return "its signature (\(name)) is not supported; have the CA sign with SHA-256 and ECDSA or RSA (PKCS #1 v1.5)"
+            return "its signature (\(name)) is not supported; have the CA use SHA-256 and ECDSA or RSA (PKCS #1 v1.5)"
         }
         return "its fields violate RFC 5280, or its signature algorithm (\(algorithm)) is not supported"
     }

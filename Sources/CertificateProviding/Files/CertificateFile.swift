@@ -1,13 +1,13 @@
 import SwiftASN1
 
-/// Certificates that somebody else wrote into a file.
+/// Reads certificates from files of other programs.
 public enum CertificateFile {
-    /// Far more than any chain has.
+    /// The maximum size in bytes; no chain comes near it.
     private static let maximumSize = 1 << 20
 
     /// Reads every certificate of a PEM file, or the one of a DER file. Blocks on the file system only.
     ///
-    /// - Throws: `fileNotFound`, `malformedData` naming the file.
+    /// - Throws: `fileNotFound`, or `malformedData` naming the file.
     public static func read(_ path: String) throws(CertificateProviderError) -> [X509Certificate] {
         let shown = path.withVisibleControls
         let bytes: [UInt8]
@@ -24,8 +24,9 @@ public enum CertificateFile {
             if !certificates.isEmpty { return certificates }
         } catch {
             throw CertificateProviderError(
-                .malformedData, "\(shown) has a damaged certificate, or is neither PEM nor DER.", underlying: error)
+                .malformedData, "\(shown) contains a damaged certificate, or is neither PEM nor DER.",
+                underlying: error)
         }
-        throw CertificateProviderError(.malformedData, "\(shown) has no certificate.")
+        throw CertificateProviderError(.malformedData, "\(shown) contains no certificate.")
     }
 }

@@ -1,25 +1,26 @@
 import Glibc
 public import SystemPackage
 
-/// Reads regular files whole, within a bound. What is not a regular file is neither waited for nor read.
+/// Reads whole regular files of a bounded size. Refuses other files without waiting for them.
 public enum RegularFile {
-    /// Why a file was not read. The description completes a sentence such as "… cannot be used: ".
+    /// The reason why a file was not read. The description completes a sentence such as "… cannot be used: ".
     public enum Failure: Error, Sendable, CustomStringConvertible {
+        /// A system call failed.
         case systemCall(Errno)
-        /// What it is instead.
+        /// The path is not a regular file; the value names its type.
         case notRegular(String)
-        /// Its size, and the bound.
+        /// The file is larger than `limit` bytes.
         case tooLarge(Int64, limit: Int)
 
         public var description: String {
             switch self {
             case .systemCall(let code): "\(code)"
             case .notRegular(let kind): "it is \(kind), not a regular file"
-            case .tooLarge(let size, let limit): "it has \(size) bytes, more than the \(limit) that are read"
+            case .tooLarge(let size, let limit): "it has \(size) bytes; the limit is \(limit) bytes"
             }
         }
 
-        /// Whether there is no such file.
+        /// Whether the file does not exist.
         public var isMissing: Bool {
             if case .systemCall(let code) = self { return code == .noSuchFileOrDirectory }
             return false
@@ -36,7 +37,7 @@ public enum RegularFile {
         return try read(FileDescriptor(rawValue: descriptor), atMost: limit)
     }
 
-    /// Reads an open file from its present position to its end. It stays open.
+    /// Reads an open file from its current position to its end. Does not close it.
     public static func read(_ file: FileDescriptor, atMost limit: Int) throws(Failure) -> [UInt8] {
         let status: Stat
         do throws(Errno) { status = try file.stat() } catch { throw .systemCall(error) }

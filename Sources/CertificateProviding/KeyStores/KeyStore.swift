@@ -1,14 +1,17 @@
 /// A place that makes and keeps private keys, such as this host's sealed store or a PKCS#11 token.
 ///
-/// A store is made for one URI, which names the place: `store:`, or `pkcs11:token=hsm`. Whoever has a store needs no
-/// knowledge of what is behind it. Keys are named by their public keys; the URI of a key finds its store again
-/// (``KeyStores/store(forKey:_:)``).
+/// A store is made for one URI, which names the place: `store:`, or `pkcs11:token=hsm`. Its users need no knowledge of the
+/// device behind it. A key is found again by its ``KeyReference``, whose URI also finds the store
+/// (``KeyStores/store(_:pinSource:)``).
 ///
 /// A store is shared between tasks. Calls that take a ``UserInteraction`` may ask a person, for a PIN say; the others never
 /// do, and block for a bounded time.
 public protocol KeyStore: Sendable {
     /// The scheme of its URIs, in lower case and without the colon: `pkcs11`.
     var scheme: String { get }
+
+    /// The location of its keys, as identities show it.
+    var location: KeyLocation { get }
 
     /// The types of key that the store makes, and the uses that one key of the type can have. A particular device may
     /// be able to do less; ``make(_:label:use:_:remember:)`` then throws.
@@ -19,7 +22,7 @@ public protocol KeyStore: Sendable {
 
     /// Makes a key pair.
     ///
-    /// A key that nobody wrote down is destroyed: when `remember` throws, when the task is cancelled, and, where the
+    /// A key that was not written down is destroyed: when `remember` throws, when the task is cancelled, and, where the
     /// process ends in between, at the next use of the store.
     ///
     /// - Parameters:
@@ -33,18 +36,21 @@ public protocol KeyStore: Sendable {
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey
 
-    /// Returns the private key for `publicKey`; `nil` when there is none. Marks the key as owned, so that it is no
+    /// Returns what finds the key again, also after the configuration of the store has changed.
+    func reference(to key: any IdentityKey) -> KeyReference
+
+    /// Returns the private key of a reference; `nil` when there is none. Marks the key as owned, so that it is no
     /// longer destroyed as an orphan.
     ///
     /// - Throws: What a login meets, and what the store reports.
     func key(
-        for publicKey: PublicKeyInfo, _ interaction: any UserInteraction
+        for key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> (any IdentityKey)?
 
     /// As ``key(for:_:)``, without a prompt.
     ///
     /// - Throws: Also `interactionRequired` where a person would have to be asked.
-    func storedKey(for publicKey: PublicKeyInfo) throws(CertificateProviderError) -> (any IdentityKey)?
+    func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)?
 
     /// Returns the keys of the store that it can see without a prompt.
     func list() async throws(CertificateProviderError) -> [KeyDescription]
@@ -58,7 +64,7 @@ public protocol KeyStore: Sendable {
     /// Stores an issued chain beside its key, where other programs find it too. Nothing to do for a store that keeps
     /// no certificates.
     ///
-    /// Certificates that are there stay; ``removeOtherCertificates(than:_:)`` removes them once the new one is in use.
+    /// Certificates that are there stay; ``removeOtherCertificates(than:of:_:)`` removes them once the new one is in use.
     ///
     /// - Parameter chain: Leaf first.
     /// - Throws: `keyMismatch` when the leaf is for another key, `storeWriteFailed`. Nothing of the chain is left then;
@@ -67,11 +73,11 @@ public protocol KeyStore: Sendable {
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError)
 
-    /// Removes every other certificate for the key of `leaf` that the store keeps.
+    /// Removes every certificate for a key but `leaf`. Succeeds where there is none.
     ///
     /// - Throws: `deleteFailed`, and what a login meets.
     func removeOtherCertificates(
-        than leaf: X509Certificate, _ interaction: any UserInteraction
+        than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError)
 
     /// Destroys a private key, its public key and the certificates for it, for good. Succeeds when there is nothing, and
@@ -79,17 +85,17 @@ public protocol KeyStore: Sendable {
     ///
     /// - Throws: `deleteFailed`, naming what is left, and what a login meets.
     func destroy(
-        _ publicKey: PublicKeyInfo, _ interaction: any UserInteraction
+        _ key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError)
 
     /// As ``destroy(_:_:)``, without a prompt.
     ///
     /// - Throws: Also `interactionRequired` where a person would have to be asked.
-    func destroyStored(_ publicKey: PublicKeyInfo) throws(CertificateProviderError)
+    func destroyStored(_ key: KeyReference) throws(CertificateProviderError)
 
     /// Returns what a destruction would destroy outside this host's own store, one sentence each, for a person to read
     /// before. Without a prompt.
-    func announceDestruction(of publicKey: PublicKeyInfo) async throws(CertificateProviderError) -> [String]
+    func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String]
 
     /// Takes in keys that were made elsewhere; `nil` for a store whose keys are always made in it.
     var importer: (any KeyImporting)? { get }
@@ -101,14 +107,18 @@ public protocol KeyStore: Sendable {
 
 extension KeyStore {
     public func removeOtherCertificates(
-        than leaf: X509Certificate, _ interaction: any UserInteraction
+        than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {}
 
-    public func announceDestruction(of publicKey: PublicKeyInfo) async throws(CertificateProviderError) -> [String] { [] }
+    public func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] { [] }
 
     public func identity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         throw CertificateProviderError(
             .notFound, "The key store '\(scheme):' keeps no certificates, and so has no identity of its own.")
+    }
+
+    public func reference(to key: any IdentityKey) -> KeyReference {
+        KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
     }
 
     public var importer: (any KeyImporting)? { nil }
@@ -127,17 +137,27 @@ public protocol KeyImporting: Sendable {
     ) async throws(CertificateProviderError) -> any IdentityKey
 }
 
-/// A key of a ``KeyStore``, as a listing shows it.
-public struct KeyDescription: Sendable {
+/// A key of a ``KeyStore``, as a program writes it down to find it again. Not secret.
+public struct KeyReference: Sendable {
     public var publicKey: PublicKeyInfo
     /// The URI of the private key, without any PIN.
     public var uri: String
+
+    public init(publicKey: PublicKeyInfo, uri: String) {
+        self.publicKey = publicKey
+        self.uri = uri
+    }
+}
+
+/// A key of a ``KeyStore``, as a listing shows it.
+public struct KeyDescription: Sendable {
+    public var reference: KeyReference
+    /// The name that people gave it.
     public var label: String?
     public var location: KeyLocation
 
-    public init(publicKey: PublicKeyInfo, uri: String, label: String? = nil, location: KeyLocation) {
-        self.publicKey = publicKey
-        self.uri = uri
+    public init(_ reference: KeyReference, label: String? = nil, location: KeyLocation) {
+        self.reference = reference
         self.label = label
         self.location = location
     }

@@ -1,50 +1,56 @@
-/// The private key of an identity: it signs, wherever it lives.
+/// The private key of an identity.
 ///
-/// A key need not be in memory: see ``exporter``.
+/// The key may be in memory, in a token or in a service. See ``exporter`` for keys that can be exported.
 public protocol IdentityKey: Sendable {
+    /// The public key that belongs to the private key.
     var publicKey: PublicKeyInfo { get }
 
-    /// What the key can really do, most preferred first.
+    /// The signature schemes that the key supports, most preferred first.
     var signatureSchemes: [SignatureScheme] { get }
 
+    /// The place that holds the key.
     var location: KeyLocation { get }
 
-    /// The key's RFC 7512 URI without any PIN, where it has one.
+    /// The key's RFC 7512 URI without any PIN; `nil` if it has none.
     var uri: String? { get }
 
-    /// How long a signature may take before ``signature(for:using:)`` gives up with `timedOut`; nil for a key in memory
-    /// and for one that sets no limit. A TLS handshake waits for the key that long, and does not count it as the peer's
-    /// time.
+    /// The time after which ``signature(for:using:)`` throws `timedOut`; `nil` for a key in memory and for a key
+    /// without a limit. A TLS handshake waits this long for the key, in addition to the time that the peer gets.
     var signatureTimeout: Duration? { get }
 
-    /// Signs `message`, which is hashed here as `scheme` says and must not be hashed already.
+    /// Signs `message`. The message is hashed here, as `scheme` requires; the caller must not hash it.
     ///
-    /// Runs on the caller's executor and returns without suspending when the key is in memory; a key that blocks
-    /// suspends and works elsewhere.
+    /// Runs on the caller's executor and does not suspend if the key is in memory. A key that blocks works on other
+    /// threads and suspends the caller.
     ///
-    /// - Returns: The signature as TLS carries it: DER for ECDSA, the raw octets otherwise.
-    /// - Throws: `unsupportedAlgorithm` for a scheme outside ``signatureSchemes``, or what the key's home reports.
+    /// - Returns: The signature as TLS encodes it: DER for ECDSA, the raw octets otherwise.
+    /// - Throws: `unsupportedAlgorithm` for a scheme outside ``signatureSchemes``, or an error of the key store.
     func signature(
         for message: [UInt8], using scheme: SignatureScheme
     ) async throws(CertificateProviderError) -> [UInt8]
 
     // Further abilities are properties, so that a key that wraps another one passes them on.
 
-    /// Exports the private key; nil for a key that never leaves its token.
+    /// Exports the private key; `nil` for a key that cannot be exported.
     var exporter: (any KeyExporting)? { get }
 
-    /// Decrypts with the private key; nil for a key that may not.
+    /// Decrypts with the private key; `nil` for a key that must not decrypt.
     var decrypter: (any KeyDecrypting)? { get }
 
-    /// Signs on threads of its own and calls back; nil for a key that only signs in the caller's task.
+    /// Signs on threads of its own and calls back; `nil` for a key that signs in the caller's task only.
     var callbackSigner: (any CallbackSigning)? { get }
 }
 
 extension IdentityKey {
+    /// `nil`: the default for a key without a URI.
     public var uri: String? { nil }
+    /// `nil`: the default for a key without a time limit.
     public var signatureTimeout: Duration? { nil }
+    /// `nil`: the default for a key that cannot be exported.
     public var exporter: (any KeyExporting)? { nil }
+    /// `nil`: the default for a key that must not decrypt.
     public var decrypter: (any KeyDecrypting)? { nil }
+    /// `nil`: the default for a key that signs in the caller's task.
     public var callbackSigner: (any CallbackSigning)? { nil }
 }
 
@@ -61,6 +67,7 @@ public protocol CallbackSigning: Sendable {
 }
 
 extension IdentityKey where Self: CallbackSigning {
+    /// Signs with ``CallbackSigning/sign(_:using:completion:)`` and suspends until it calls back.
     public func signature(
         for message: [UInt8], using scheme: SignatureScheme
     ) async throws(CertificateProviderError) -> [UInt8] {
@@ -85,18 +92,17 @@ public protocol KeyExporting: Sendable {
     func pkcs8Representation() throws(CertificateProviderError) -> SecretBytes
 }
 
-
-/// Where a private key rests.
+/// The place that holds a private key.
 public struct KeyLocation: RawRepresentable, Hashable, Sendable {
     public let rawValue: String
     public init(rawValue: String) { self.rawValue = rawValue }
 
-    /// In a file that belongs to the user.
+    /// A file of the user.
     public static let file = Self(rawValue: "file")
-    /// In this host's sealed identity store.
+    /// This host's sealed identity store.
     public static let store = Self(rawValue: "store")
-    /// In a PKCS#11 token.
+    /// A PKCS#11 token.
     public static let token = Self(rawValue: "token")
-    /// In a plugin.
+    /// A plugin.
     public static let plugin = Self(rawValue: "plugin")
 }

@@ -1,11 +1,11 @@
 import SwiftASN1
 
-/// A PKCS#8 `PrivateKeyInfo` (RFC 5208) or `OneAsymmetricKey` (RFC 5958), taken apart but not checked.
+/// The fields of a PKCS#8 `PrivateKeyInfo` (RFC 5208) or `OneAsymmetricKey` (RFC 5958). The key is not checked.
 struct PrivateKeyInfo {
     let algorithm: ASN1ObjectIdentifier
     /// The named curve of an EC key.
     let curve: ASN1ObjectIdentifier?
-    /// The key in the form that its algorithm has for it.
+    /// The private key in the encoding of its algorithm.
     let privateKey: ArraySlice<UInt8>
     private let algorithmIdentifier: ArraySlice<UInt8>
 
@@ -35,7 +35,7 @@ struct PrivateKeyInfo {
         self.algorithmIdentifier = algorithmIdentifier
     }
 
-    /// Returns a public key of the same algorithm: a key restricted to RSASSA-PSS stays one.
+    /// Returns a public key with the same algorithm identifier, such as one restricted to RSASSA-PSS.
     func publicKey(_ key: some Collection<UInt8>) throws -> PublicKeyInfo {
         var serializer = DER.Serializer()
         try serializer.appendConstructedNode(identifier: .sequence) { coder in
@@ -45,7 +45,7 @@ struct PrivateKeyInfo {
         return try PublicKeyInfo(derRepresentation: serializer.serializedBytes)
     }
 
-    /// The modulus and exponent out of an `RSAPrivateKey` (RFC 8017, appendix A.1.2).
+    /// Returns the public key of an `RSAPrivateKey` (RFC 8017, appendix A.1.2).
     func rsaPublicKey() throws -> PublicKeyInfo {
         let (modulus, exponent) = try DER.sequence(try DER.parse(privateKey), identifier: .sequence) { nodes in
             _ = try Int(derEncoded: &nodes)  // version
@@ -61,8 +61,8 @@ struct PrivateKeyInfo {
         return try publicKey(serializer.serializedBytes)
     }
 
-    /// The scalar of an `ECPrivateKey` (RFC 5915, section 3) in `size` bytes. Both missing and superfluous leading
-    /// zeros are met in the field.
+    /// Returns the scalar of an `ECPrivateKey` (RFC 5915, section 3) in `size` bytes. Accepts missing and superfluous
+    /// leading zeros, since both occur in practice.
     func ecScalar(size: Int) throws -> [UInt8] {
         let scalar = try DER.sequence(try DER.parse(privateKey), identifier: .sequence) { nodes in
             _ = try Int(derEncoded: &nodes)  // version
@@ -75,8 +75,8 @@ struct PrivateKeyInfo {
 }
 
 extension PublicKeyInfo {
-    /// Returns the public key that belongs to a PKCS#8 private key. An RSA key of any size is taken, and not checked
-    /// further: this is for telling which certificate belongs to which key.
+    /// Reads the public key of a PKCS#8 private key, to match keys and certificates. Accepts RSA keys of any size
+    /// without further checks.
     ///
     /// - Throws: As ``SoftwareKey/init(pkcs8:location:)``.
     public init(ofPrivateKey pkcs8: SecretBytes) throws(CertificateProviderError) {

@@ -3,8 +3,8 @@ import CryptoExtras
 import SwiftASN1
 
 extension PublicKeyInfo {
-    /// Whether `signature` over `message` was made with this key and `scheme`. False also for a scheme that does not
-    /// fit the key and for a key that swift-crypto cannot use.
+    /// Whether `signature` is a valid signature of `message` by this key with `scheme`. False also for a scheme that
+    /// does not fit the key, and for a key that swift-crypto does not support.
     public func isValidSignature(_ signature: [UInt8], for message: [UInt8], using scheme: SignatureScheme) -> Bool {
         do {
             switch scheme {
@@ -41,7 +41,7 @@ extension PublicKeyInfo {
 
     enum Hash { case sha256, sha384, sha512 }
 
-    /// The padding and hash of an RSA scheme, or `nil` for any other.
+    /// Returns the padding and hash of an RSA scheme; `nil` for any other scheme.
     static func rsaParameters(of scheme: SignatureScheme) -> (padding: _RSA.Signing.Padding, hash: Hash)? {
         switch scheme {
         case .rsaPKCS1SHA256: (.insecurePKCS1v1_5, .sha256)
@@ -56,17 +56,18 @@ extension PublicKeyInfo {
 }
 
 extension Identity {
-    /// Lets the key sign a fresh probe and verifies it against the leaf: what an identity must pass before it replaces
-    /// one that works.
+    /// Checks that the private key works and matches the leaf: signs a random message and verifies the signature. A new
+    /// identity must pass before it replaces a working one.
     ///
-    /// - Parameter scheme: What to sign with: what the identity will be used with. nil is the key's first scheme.
-    /// - Throws: What the key reports, or `keyMismatch` when the signature does not verify.
+    /// - Parameter scheme: The scheme to sign with, ideally the one that will be used; `nil` for the key's first
+    ///   scheme.
+    /// - Throws: An error of the key, or `keyMismatch` if the signature does not verify.
     public func verifyPossession(
         using scheme: SignatureScheme? = nil
     ) async throws(CertificateProviderError) {
         guard let scheme = scheme ?? key.signatureSchemes.first else {
             throw CertificateProviderError(
-                .unsupportedAlgorithm, "The key of '\(certificate.subject)' offers no signature scheme.",
+                .unsupportedAlgorithm, "The key of '\(certificate.subject)' supports no signature scheme.",
                 provider: provenance.provider)
         }
         // Prefixed, so that the probe can never be mistaken for a message that means something.
@@ -77,7 +78,10 @@ extension Identity {
         guard certificate.publicKey.isValidSignature(signature, for: probe, using: scheme) else {
             throw CertificateProviderError(
                 .keyMismatch,
-                "The key signed, but not with the key of the certificate '\(certificate.subject)'; obtain it anew.",
+                """
+                A test signature does not verify with the certificate '\(certificate.subject)': it is for another key. \
+                Obtain the identity again.
+                """,
                 provider: provenance.provider)
         }
     }

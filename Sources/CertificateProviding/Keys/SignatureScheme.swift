@@ -1,5 +1,5 @@
-/// A signature algorithm with its hash and padding, by its number in the TLS SignatureScheme registry
-/// (RFC 8446, section 4.2.3).
+/// A signature algorithm with hash and padding, by its number in the TLS SignatureScheme registry (RFC 8446, section
+/// 4.2.3).
 public struct SignatureScheme: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
     public let rawValue: UInt16
     public init(rawValue: UInt16) { self.rawValue = rawValue }
@@ -10,12 +10,12 @@ public struct SignatureScheme: RawRepresentable, Hashable, Sendable, CustomStrin
     public static let ecdsaP256SHA256 = Self(rawValue: 0x0403)
     public static let ecdsaP384SHA384 = Self(rawValue: 0x0503)
     public static let ecdsaP521SHA512 = Self(rawValue: 0x0603)
-    /// RSASSA-PSS with a key whose certificate says rsaEncryption; the salt is as long as the digest.
+    /// RSASSA-PSS with a key that is certified as rsaEncryption; the salt is as long as the digest.
     public static let rsaPSSRSAESHA256 = Self(rawValue: 0x0804)
     public static let rsaPSSRSAESHA384 = Self(rawValue: 0x0805)
     public static let rsaPSSRSAESHA512 = Self(rawValue: 0x0806)
     public static let ed25519 = Self(rawValue: 0x0807)
-    /// RSASSA-PSS with a key whose certificate says id-RSASSA-PSS.
+    /// RSASSA-PSS with a key that is certified as id-RSASSA-PSS.
     public static let rsaPSSPSSSHA256 = Self(rawValue: 0x0809)
     public static let rsaPSSPSSSHA384 = Self(rawValue: 0x080a)
     public static let rsaPSSPSSSHA512 = Self(rawValue: 0x080b)

@@ -2,7 +2,7 @@ import Crypto
 import CryptoExtras
 
 extension SoftwareKey {
-    /// Makes a new key pair. RSA takes a second or more: call it where that is no harm.
+    /// Generates a key pair. RSA takes a second or more and blocks the caller.
     ///
     /// - Throws: `internal`.
     public static func generate(
@@ -13,7 +13,7 @@ extension SoftwareKey {
         } catch let error as CertificateProviderError {
             throw error
         } catch {
-            throw CertificateProviderError(.internal, "A key of type \(type) cannot be made.", underlying: error)
+            throw CertificateProviderError(.internal, "A key of type \(type) cannot be generated.", underlying: error)
         }
     }
 

@@ -3,12 +3,17 @@ import CryptoExtras
 import FoundationEssentials
 import SwiftASN1
 
-/// A private key in this process's memory: RSA, P-256, P-384, P-521 or Ed25519, signing with swift-crypto.
+/// A private key in memory: RSA, P-256, P-384, P-521 or Ed25519. Signs with swift-crypto.
 public struct SoftwareKey: IdentityKey, KeyExporting {
+    /// The key itself.
     public var exporter: (any KeyExporting)? { self }
 
+    /// The public key.
     public let publicKey: PublicKeyInfo
+    /// The place that the key was read from.
     public let location: KeyLocation
+    /// The key's URI in its key store; `nil` for a key outside of one.
+    public var uri: String?
     private let pkcs8: SecretBytes
     private let signer: Signer
 
@@ -21,8 +26,8 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
     }
 
     /// Reads an unencrypted PKCS#8 `PrivateKeyInfo` (RFC 5208) or `OneAsymmetricKey` (RFC 5958), DER.
-    /// - Throws: `malformedData`; `unsupportedAlgorithm` for another kind of key, an unnamed curve or RSA below 1024
-    ///   bits, which swift-crypto does not take.
+    /// - Throws: `malformedData`; `unsupportedAlgorithm` for another type of key, an unnamed curve, or RSA below 1024
+    ///   bits, which swift-crypto refuses.
     public init(pkcs8: SecretBytes, location: KeyLocation) throws(CertificateProviderError) {
         let key: (Signer, PublicKeyInfo)
         do {
@@ -38,6 +43,7 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
         self.location = location
     }
 
+    /// The schemes of the key type; only RSASSA-PSS for a key restricted to it.
     public var signatureSchemes: [SignatureScheme] {
         switch signer {
         case .p256: [.ecdsaP256SHA256]
@@ -53,12 +59,13 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
         }
     }
 
+    /// Signs in memory, without suspending.
     public func signature(
         for message: [UInt8], using scheme: SignatureScheme
     ) async throws(CertificateProviderError) -> [UInt8] {
         guard signatureSchemes.contains(scheme) else {
             throw CertificateProviderError(
-                .unsupportedAlgorithm, "A key of kind \(publicKey.displayName) cannot sign with \(scheme).")
+                .unsupportedAlgorithm, "A key of type \(publicKey.displayName) cannot sign with \(scheme).")
         }
         do {
             switch signer {
@@ -73,6 +80,7 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
         }
     }
 
+    /// Returns the PKCS#8 bytes that the key was created from.
     public func pkcs8Representation() throws(CertificateProviderError) -> SecretBytes { pkcs8 }
 
     private static func rsaSignature(
@@ -100,7 +108,7 @@ extension SoftwareKey {
             let publicKey = try info.rsaPublicKey()
             guard publicKey.bits >= 1024 else {
                 throw CertificateProviderError(
-                    .unsupportedAlgorithm, "An RSA key of \(publicKey.bits) bits is too small to be used.")
+                    .unsupportedAlgorithm, "An RSA key of \(publicKey.bits) bits is too small; use at least 2048 bits.")
             }
             return (.rsa(try _RSA.Signing.PrivateKey(unsafeDERRepresentation: info.privateKey)), publicKey)
         case .ecPublicKey:
@@ -118,7 +126,7 @@ extension SoftwareKey {
                 let name = info.curve.map { String(describing: $0) } ?? "given by explicit parameters"
                 throw CertificateProviderError(
                     .unsupportedAlgorithm,
-                    "EC keys on the curve \(name) cannot be used; P-256, P-384 and P-521 can.")
+                    "EC keys on the curve \(name) are not supported; use P-256, P-384 or P-521.")
             }
         case .ed25519:
             let seed = try ASN1OctetString(derEncoded: try DER.parse(info.privateKey))
@@ -127,8 +135,10 @@ extension SoftwareKey {
         default:
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
-                "Private keys of kind \(PublicKeyInfo.name(of: info.algorithm)) cannot be used; RSA, EC and Ed25519 can."
-            )
+                """
+                Private keys of type \(PublicKeyInfo.name(of: info.algorithm)) are not supported; use RSA, EC or \
+                Ed25519.
+                """)
         }
     }
 }

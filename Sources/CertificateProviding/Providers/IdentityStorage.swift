@@ -1,57 +1,57 @@
-/// A provider's own part of the identity store: named entries that outlive the process.
+/// One provider's part of the identity store: named entries and records that persist after the process ends.
 ///
 /// The calls read and write small local files: they block for a short, bounded time and may be made from any thread.
-/// Every write is whole or not at all, across a crash and between processes. The name of an entry has 1 to 128 bytes,
-/// no `/` or NUL, and does not begin with a dot.
+/// Every write is atomic, across a crash and between processes. The name of an entry has 1 to 128 bytes, contains no
+/// `/` or NUL, and does not begin with a dot.
 public protocol IdentityStorage: Sendable {
-    /// Returns the entry, or `nil` when there is none.
-    /// - Throws: `storeReadFailed` when there is one that cannot be read, or what the home of the key says that it is
-    ///   sealed with, such as `vaultLocked`.
+    /// Returns the entry, or `nil` if there is none.
+    /// - Throws: `storeReadFailed` for an entry that cannot be read; errors of the source of the sealing key, such as
+    ///   `vaultLocked`.
     func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity?
 
-    /// Returns a value that changes whenever the entry does, or `nil` when there is none: what a cached entry is
-    /// checked against. Much cheaper than reading.
+    /// Returns a value that changes whenever the entry changes, or `nil` if there is none, to validate a cached entry.
+    /// Much cheaper than reading the entry.
     func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion?
 
-    /// Replaces the entry. The chain must not be empty, and the name of an attribute has no NUL.
-    /// - Throws: `storeWriteFailed`, or what the home of the sealing key says, such as `storeReadFailed` for one that
-    ///   is lost; the old entry is then still there.
+    /// Replaces the entry. The chain must not be empty, and an attribute's name must not contain a NUL.
+    /// - Throws: `storeWriteFailed`; errors of the source of the sealing key, such as `storeReadFailed` for a lost key.
+    ///   The old entry is then unchanged.
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError)
 
-    /// Removes the entry. Succeeds when there is none.
+    /// Removes the entry. Succeeds if there is none.
     /// - Throws: `deleteFailed`.
     func removeEntry(named name: String) throws(CertificateProviderError)
 
-    /// Returns what the provider has to remember beside its identities, such as the PINs that a token has rejected, or
-    /// `nil` when there is nothing under that name. Records and entries do not share their names.
-    /// - Throws: `storeReadFailed` when there is something that cannot be read.
+    /// Returns a record: data that a provider stores beside its identities, such as the PINs that a token has rejected.
+    /// `nil` if there is none. Records and entries have separate names.
+    /// - Throws: `storeReadFailed` for a record that cannot be read.
     func record(named name: String) throws(CertificateProviderError) -> SecretBytes?
 
-    /// Replaces a record by what `change` makes of it. No other process and no other thread changes it in between.
+    /// Replaces a record by the result of `change`. No other process or thread can change it in between.
     ///
-    /// - Parameter change: Gets the record, or `nil` when there is none; returns the new one, or `nil` to leave
-    ///   everything as it is. Called once at most, and must not use the storage.
-    /// - Throws: `storeReadFailed` or `storeWriteFailed`, and what `change` throws; the old record is then still there.
+    /// - Parameter change: Gets the record, or `nil` if there is none; returns the new one, or `nil` for no change.
+    ///   Called at most once, and must not use the storage.
+    /// - Throws: `storeReadFailed`, `storeWriteFailed`, and errors of `change`; the old record is then unchanged.
     func updateRecord(
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
     ) throws(CertificateProviderError)
 
-    /// Claims a record for something that takes longer than a change, such as a try of what it says, or returns `nil`
-    /// while another process or another thread has it. Claims bind those who ask for them; the record can be read and
-    /// changed by everybody.
-    /// - Throws: `storeWriteFailed` where nothing can be claimed.
+    /// Takes the lease of a record, for work that takes longer than one change. Returns `nil` while another process or
+    /// thread holds it. The lease is advisory: other users can still read and change the record.
+    /// - Throws: `storeWriteFailed` if the lease cannot be taken.
     func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease?
 }
 
-/// An identity at rest.
+/// An identity in the store.
 public struct StoredIdentity: Sendable {
     /// DER, leaf first.
     public var certificateChain: [X509Certificate]
-    /// PKCS#8; `nil` when the key rests elsewhere, such as in a token.
+    /// PKCS#8; `nil` if the key is elsewhere, such as in a token.
     public var privateKey: SecretBytes?
-    /// What the provider wants to know again, such as the state of the file that the identity came from. Not secret.
+    /// Additional data of the provider, such as the state of the file that the identity came from. Not secret.
     public var attributes: [String: String]
 
+    /// Creates a stored identity.
     public init(
         certificateChain: [X509Certificate], privateKey: SecretBytes?, attributes: [String: String] = [:]
     ) {
@@ -61,8 +61,9 @@ public struct StoredIdentity: Sendable {
     }
 }
 
-/// See ``IdentityStorage/version(ofEntryNamed:)``. Only equality means anything.
+/// The state of an entry: see ``IdentityStorage/version(ofEntryNamed:)``. Compare for equality only.
 public struct EntryVersion: Sendable, Hashable {
     private let words: SIMD8<Int64>
+    /// Creates a version from values that change with the entry.
     public init(_ words: SIMD8<Int64>) { self.words = words }
 }

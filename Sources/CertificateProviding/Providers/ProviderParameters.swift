@@ -1,12 +1,15 @@
-/// What the property file, or `--set`, says to one provider: names and values, and where each was written.
+/// The parameters of one provider, from the property file or `--set`: names, values and their origins.
 ///
-/// Values appear in no description, because a person who mistypes a name may have put a secret behind it.
+/// Descriptions never show values: a mistyped name may be followed by a secret.
 public struct ProviderParameters: Sendable {
-    /// A value and the place it came from, such as `clienthub.properties:12`.
+    /// A value and its origin, such as `clienthub.properties:12`.
     public struct Value: Sendable {
+        /// The value as written.
         public var text: String
+        /// The file and line of the value; `nil` if it does not come from a file.
         public var origin: String?
 
+        /// Creates a value.
         public init(_ text: String, origin: String? = nil) {
             self.text = text
             self.origin = origin
@@ -15,23 +18,25 @@ public struct ProviderParameters: Sendable {
 
     private var values: [String: Value]
 
+    /// Creates parameters from names and values.
     public init(_ values: [String: Value] = [:]) { self.values = values }
 
+    /// Returns the value of a parameter; `nil` if it is not set.
     public subscript(name: String) -> Value? {
         get { values[name] }
         set { values[name] = newValue }
     }
 
-    /// In alphabetical order.
+    /// The names of all parameters, in alphabetical order.
     public var names: [String] { values.keys.sorted() }
 
-    /// Returns the text of a parameter; a blank one counts as not given.
+    /// Returns the text of a parameter; `nil` if it is not set or empty.
     public func string(_ name: String) -> String? {
         guard let text = values[name]?.text, !text.isEmpty else { return nil }
         return text
     }
 
-    /// Returns the text of a parameter that must be there.
+    /// Returns the text of a required parameter.
     /// - Throws: `configurationInvalid`.
     public func requiredString(_ name: String, provider: ProviderID) throws(CertificateProviderError) -> String {
         guard let text = string(name) else {
@@ -43,8 +48,8 @@ public struct ProviderParameters: Sendable {
         return text
     }
 
-    /// Returns the secret source a parameter names.
-    /// - Throws: `configurationInvalid`, with the place of the parameter.
+    /// Returns the secret source that a parameter names; `nil` if it is not set.
+    /// - Throws: `configurationInvalid`, with the parameter's origin.
     public func secretSource(
         _ name: String, provider: ProviderID
     ) throws(CertificateProviderError) -> SecretSource? {
@@ -55,17 +60,16 @@ public struct ProviderParameters: Sendable {
         return source
     }
 
-    /// Returns the error for a value that cannot be used. The value itself is not shown.
+    /// Returns the error for an invalid value. It does not show the value.
     public func invalid(_ name: String, _ reason: String, provider: ProviderID) -> CertificateProviderError {
         let origin = values[name]?.origin.map { "\($0): " } ?? ""
         return CertificateProviderError(
             .configurationInvalid, "\(origin)The parameter '\(name)' \(reason).", provider: provider)
     }
 
-    /// Calls `body`, which makes something of a parameter's value, and says of what it throws which parameter that is
-    /// and where it is written.
+    /// Calls `body`, which converts a parameter's value, and adds the parameter's name and origin to its error.
     ///
-    /// - Throws: What `body` does, with the same code; what is malformed in a value as `configurationInvalid`.
+    /// - Throws: The error of `body`, with `malformedData` replaced by `configurationInvalid`.
     public func reading<T>(
         _ name: String, provider: ProviderID, _ body: () throws(CertificateProviderError) -> T
     ) throws(CertificateProviderError) -> T {
@@ -76,8 +80,7 @@ public struct ProviderParameters: Sendable {
         }
     }
 
-    /// Returns the error, with the parameter that it is about and where that is written. It is `provider`'s now, whoever
-    /// has met it on its behalf.
+    /// Returns `error` with the name and origin of a parameter added to its message, and `provider` as its provider.
     public func error(
         _ error: CertificateProviderError, about name: String, provider: ProviderID
     ) -> CertificateProviderError {
@@ -89,7 +92,7 @@ public struct ProviderParameters: Sendable {
     }
 
     /// Refuses parameters that the provider does not document.
-    /// - Throws: `unsupportedParameter`, with what the provider does document.
+    /// - Throws: `unsupportedParameter`, listing the documented parameters.
     public func refuseUnknown(
         knowing documented: [ParameterDescriptor], provider: ProviderID
     ) throws(CertificateProviderError) {

@@ -1,16 +1,17 @@
 import Synchronization
 
-/// A record that is claimed: no other user has its claim until this value goes, or its process ends.
+/// The lease of a record: while this value exists, no other process or thread can get the lease. It is released when
+/// this value is, or when the process ends.
 public final class RecordLease: Sendable {
     private let looksAwaited: @Sendable () -> Bool
     private let note: @Sendable (_ isUnsettled: Bool) -> Void
     private let state: Mutex<Bool>
 
-    /// For those who implement ``IdentityStorage``. The claim is held for as long as the closures are.
+    /// Creates a lease, for implementations of ``IdentityStorage``. The lease is held as long as the closures exist.
     /// - Parameters:
     ///   - isUnsettled: The value that was noted last.
-    ///   - isAwaited: Says whether another user has asked for the claim in vain since this one has it.
-    ///   - note: Keeps what ``isUnsettled`` is set to. Called by one thread at a time.
+    ///   - isAwaited: Returns whether another user has asked for the lease since this one took it.
+    ///   - note: Stores the value of ``isUnsettled``. Called by one thread at a time.
     public init(
         isUnsettled: Bool, isAwaited: @escaping @Sendable () -> Bool,
         note: @escaping @Sendable (_ isUnsettled: Bool) -> Void
@@ -20,15 +21,16 @@ public final class RecordLease: Sendable {
         self.note = note
     }
 
-    /// Whether another process, or another user in this one, waits for the claim. Not certain: one that waits may have
-    /// been unable to say so, and one that did may have gone.
+    /// Whether another process, or another user in this one, waits for the lease. A hint only: a waiting process may
+    /// have been unable to say so, or may have given up.
     public var isAwaited: Bool { looksAwaited() }
 
-    /// Whether something is under way that the record does not tell of, or was when its process ended. Stays as it was
-    /// set, also for those who have the claim next, until one that has found out what came of it says `false`.
+    /// Whether an operation is in progress that the record does not show yet, or was when its process ended. The value
+    /// passes to the next holders of the lease, until one of them has found out the operation's result and sets
+    /// `false`.
     ///
-    /// Survives the end of a process however that came, as far as the disk permits, but not always a loss of power: what
-    /// must not be lost then belongs into the record.
+    /// Survives the end of the process, as far as the disk permits, but not always a power failure; data that must
+    /// survive that belongs into the record.
     public var isUnsettled: Bool {
         get { state.withLock { $0 } }
         set {

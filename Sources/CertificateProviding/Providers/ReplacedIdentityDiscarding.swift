@@ -1,14 +1,14 @@
-/// The optional ability of a provider to keep the key of an identity that it has replaced until that is used no more.
+/// The ability of a ``CertificateProvider`` to keep the key of a replaced identity until that is no longer in use.
 ///
-/// Its ``CertificateProvider/getCertificate(_:)`` leaves the replaced one as it is: connections are made with it until the
-/// new one has been taken into use, which may fail. Who obtains identities says here when that is done; a provider that
-/// hears nothing destroys it when it obtains the next one.
+/// ``CertificateProvider/getCertificate(_:)`` leaves the replaced identity usable: connections use it until the new one
+/// is installed, which may fail. The caller reports here that it is. Without a report, the provider destroys the
+/// replaced identity when it obtains the next one.
 public protocol ReplacedIdentityDiscarding: Sendable {
-    /// Destroys what an identity has replaced. Does nothing where nothing is left of it, where another identity is stored
-    /// by now, or while another process obtains one: then it is left to the next call, or the next identity.
+    /// Destroys the identity that `identity` has replaced. Does nothing if it is gone already, if another identity is
+    /// stored by now, or while another process obtains one: then the next call, or the next identity, takes care of it.
     ///
-    /// - Parameter identity: The one that is in use now.
-    /// - Throws: What the place meets in which it rests.
+    /// - Parameter identity: The identity in use now.
+    /// - Throws: Errors of the store or token that holds the replaced identity.
     func discardReplaced(
         by identity: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError)

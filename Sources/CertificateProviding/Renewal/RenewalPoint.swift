@@ -1,28 +1,28 @@
-/// When in its lifetime a certificate is to be renewed: after a share of it, or some time before its end.
+/// The point in its lifetime at which a certificate is renewed: after a share of it, or a time before expiry.
 public struct RenewalPoint: Sendable, Hashable {
     enum Kind: Sendable, Hashable {
-        /// Of ``RenewalPoint/shares``.
+        /// Within ``RenewalPoint/shares``.
         case share(Double)
         case beforeExpiry(Duration)
     }
     let kind: Kind
 
-    /// After a share of the lifetime; one outside 0.01…0.99 is taken as the nearest of these.
+    /// After a share of the lifetime, limited to 0.01…0.99.
     public static func share(_ share: Double) -> Self {
         Self(kind: .share(min(max(share, shares.lowerBound), shares.upperBound)))
     }
 
-    /// Some time before expiry. A certificate of which that is more than two thirds is renewed after one third, since
-    /// it would else be due as soon as it is there.
+    /// A time before expiry. If it exceeds two thirds of the lifetime, the certificate is renewed after one third;
+    /// otherwise it would be due as soon as it is issued.
     public static func beforeExpiry(_ duration: Duration) -> Self { Self(kind: .beforeExpiry(duration)) }
 
-    /// After two thirds of the lifetime.
+    /// The default: after two thirds of the lifetime.
     public static let standard = Self.share(2.0 / 3)
 
     private init(kind: Kind) { self.kind = kind }
 
-    /// Reads a share from 0.01 to 0.99, as `0.66` or `66%`, or a time before expiry, as `30d`: whole weeks (`w`), days,
-    /// hours, minutes or seconds (`s`), at most 999999. Returns `nil` for anything else.
+    /// Reads a share from 0.01 to 0.99, such as `0.66` or `66%`, or a time before expiry, such as `30d`: weeks (`w`),
+    /// days, hours, minutes or seconds (`s`), a whole number up to 999999. Returns `nil` for any other text.
     public init?(_ text: String) {
         guard let unit = text.last, text.utf8.count <= 16 else { return nil }
         if let length = Self.unitLengths[unit] {
@@ -45,7 +45,7 @@ public struct RenewalPoint: Sendable, Hashable {
     }
 
     private static let shares = 0.01...0.99
-    /// In seconds.
+    /// The lengths of the units in seconds.
     private static let unitLengths: [Character: Int] = ["w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1]
 }
 
@@ -53,31 +53,37 @@ extension UInt8 {
     fileprivate var isDigit: Bool { (0x30...0x39).contains(self) }
 }
 
-extension ParameterDescriptor {
-    /// The parameter `renew-at`, which every provider has: the manager reads it.
-    public static let renewAt = ParameterDescriptor(
-        "renew-at", .string, defaultValue: "two thirds",
-        summary: "When to renew: a share of the lifetime (0.66, 66%) or a time before expiry (30d, 12h)")
+extension Parameter where Value == RenewalPoint {
+    /// The parameter `renew-at`. Every provider has it: the manager reads it.
+    public static var renewAt: Self {
+        Self(
+            "renew-at", .string, absent: .standard, defaultValue: "two thirds",
+            summary: "When to renew: a share of the lifetime (0.66, 66%) or a time before expiry (30d, 12h)"
+        ) { text, _ throws(ParameterProblem) in
+            guard let point = RenewalPoint(text) else {
+                throw .expected(
+                    "must be a share of the lifetime such as 0.66 or 66%, or a time before expiry such as 30d or 12h")
+            }
+            return point
+        }
+    }
 }
 
 extension ProviderDescriptor {
-    /// What a property file may say to the provider: its own parameters, and those that the manager reads for it.
+    /// The parameters that a property file may set: those of the provider, and those that the manager reads for it.
     public var configurableParameters: [ParameterDescriptor] {
-        parameters + (parameters.contains { $0.name == ParameterDescriptor.renewAt.name } ? [] : [.renewAt])
+        let renewAt = Parameter<RenewalPoint>.renewAt.descriptor
+        return parameters + (parameters.contains { $0.name == renewAt.name } ? [] : [renewAt])
     }
 }
 
 extension ProviderParameters {
-    /// Returns what `renew-at` says, or ``RenewalPoint/standard``.
-    /// - Throws: `configurationInvalid`, with the place of the parameter.
+    /// Returns the value of `renew-at`, or ``RenewalPoint/standard`` if it is not set.
+    /// - Throws: `configurationInvalid`, with the parameter's origin.
     public func renewalPoint(provider: ProviderID) throws(CertificateProviderError) -> RenewalPoint {
-        let name = ParameterDescriptor.renewAt.name
-        guard let text = string(name) else { return .standard }
-        guard let point = RenewalPoint(text) else {
-            throw invalid(
-                name, "must be a share of the lifetime such as 0.66 or 66%, or a time before expiry such as 30d or 12h",
-                provider: provider)
-        }
-        return point
+        let renewAt = Parameter<RenewalPoint>.renewAt
+        var own = ProviderParameters()
+        own[renewAt.name] = self[renewAt.name]
+        return try Parameters(own, of: [renewAt.descriptor], owner: provider, keyStores: .none)[renewAt]
     }
 }

@@ -1,35 +1,37 @@
 public import FoundationEssentials
 
-/// What a renewal is planned by.
+/// The settings that a renewal is planned with.
 public struct RenewalPolicy: Sendable, Hashable {
+    /// The point in the lifetime at which a certificate is renewed.
     public var point: RenewalPoint
-    /// The time before expiry at which a certificate is due at the latest, whatever ``point`` says; `nil` for a
-    /// twentieth of its lifetime. Not more than two thirds of it count.
+    /// The time before expiry at which a certificate is due at the latest, whatever ``point`` is; `nil` for a twentieth
+    /// of its lifetime. At most two thirds of the lifetime are used.
     public var margin: Duration?
 
+    /// Creates a policy.
     public init(point: RenewalPoint = .standard, margin: Duration? = nil) {
         self.point = point
         self.margin = margin
     }
 }
 
-/// When a certificate is to be renewed.
+/// The times at which a certificate is renewed.
 ///
-/// Hosts that got their certificates in the same minute must not all ask for new ones in the same minute. So each is
-/// due up to a tenth of the way to the renewal point before it: never after, since the point is what a person has
-/// chosen. How much is drawn from the certificate's fingerprint, and from nothing else. Every process, before and after
-/// a restart, then comes to the same answer without having to remember one, and the next certificate draws anew, so
-/// that a crowd disperses further with each renewal.
+/// Hosts that got their certificates in the same minute must not all renew in the same minute. So a certificate is due
+/// up to a tenth of the way to the renewal point earlier, never later. The offset is derived from the certificate's
+/// fingerprint only: every process, also after a restart, computes the same time, and the next certificate gets another
+/// offset, so that the hosts spread further with each renewal.
 public struct RenewalSchedule: Sendable, Hashable {
-    /// The beginning of the validity.
+    /// The start of the validity period.
     public let start: Date
-    /// From when on to renew.
+    /// The time from which the certificate is due for renewal.
     public let due: Date
-    /// The margin before expiry: no server that answers may put a renewal off beyond that.
+    /// The start of the margin before expiry. A server that answers cannot postpone a renewal beyond it.
     package let latest: Date
-    /// The end of the validity.
+    /// The end of the validity period.
     public let expiry: Date
 
+    /// Creates the schedule of a certificate.
     public init(for certificate: X509Certificate, policy: RenewalPolicy = RenewalPolicy()) {
         let digest = certificate.sha256Fingerprint.prefix(8).reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
         self.init(
@@ -37,7 +39,9 @@ public struct RenewalSchedule: Sendable, Hashable {
             draw: Double(digest >> 11) * 0x1p-53)
     }
 
-    /// - Parameter draw: From 0 to 1: how much before the renewal point.
+    /// Creates the schedule of a validity period.
+    ///
+    /// - Parameter draw: From 0 to 1: how much earlier than the renewal point, as a share of the maximum.
     package init(from start: Date, to expiry: Date, policy: RenewalPolicy, draw: Double) {
         let lifetime = max(0, expiry.timeIntervalSince(start))
         func before(expiry remaining: Duration) -> Double { max(lifetime - remaining / .seconds(1), lifetime / 3) }
@@ -54,5 +58,6 @@ public struct RenewalSchedule: Sendable, Hashable {
         self.due = start.addingTimeInterval(point * (1 - 0.1 * draw))
     }
 
+    /// Whether the certificate is due for renewal at `now`.
     public func isDue(at now: Date) -> Bool { now >= due }
 }

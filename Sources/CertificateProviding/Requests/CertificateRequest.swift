@@ -1,22 +1,24 @@
 import SwiftASN1
 public import X509
 
-/// A PKCS#10 certification request (RFC 2986), signed with the key that the certificate is wanted for.
+/// A PKCS#10 certificate request (RFC 2986), signed with the key to be certified.
 public struct CertificateRequest: Sendable {
-    /// DER.
+    /// The request in DER.
     public let derRepresentation: [UInt8]
 
-    /// The names that a certificate is wanted for, as they are read before there is a key.
+    /// The names to be certified. They are checked before a key is generated.
     public struct Names: Sendable {
         let subject: DistinguishedName
         let alternatives: [GeneralName]
-        /// Where they are those of a certificate: as that has them, whatever they are.
+        /// The extension of an existing certificate, copied unchanged; `nil` for new names.
         let alternativesExtension: Certificate.Extension?
 
+        /// Reads the names from text.
+        ///
         /// - Parameters:
-        ///   - subject: An RFC 4514 string, such as `CN=client,O=Example`; may be empty where there are other names.
+        ///   - subject: An RFC 4514 string, such as `CN=client,O=Example`; may be empty if there are alternative names.
         ///   - subjectAlternativeNames: `dns:host.example`, `ip:192.0.2.1`, `email:…`, `uri:…`.
-        /// - Throws: `malformedData` for a name that cannot be read.
+        /// - Throws: `malformedData` for an invalid name.
         public init(
             subject: String, subjectAlternativeNames: [String] = []
         ) throws(CertificateProviderError) {
@@ -27,10 +29,10 @@ public struct CertificateRequest: Sendable {
             alternativesExtension = nil
         }
 
-        /// The names of a certificate, byte for byte: what a renewal asks for (RFC 7030, section 4.2.2). The authority may
-        /// have written them otherwise than they were asked for, or have added some.
+        /// Copies the names of a certificate byte for byte, for a renewal (RFC 7030, section 4.2.2). The CA may have
+        /// encoded the requested names differently, or added names.
         ///
-        /// - Throws: `malformedData` for a subject that cannot be written as it is.
+        /// - Throws: `malformedData` for a subject that cannot be encoded unchanged.
         public init(of certificate: X509Certificate) throws(CertificateProviderError) {
             alternativesExtension = certificate.alternativeNamesExtension
             alternatives = alternativesExtension.flatMap { try? SubjectAlternativeNames($0) }.map(Array.init) ?? []
@@ -43,11 +45,14 @@ public struct CertificateRequest: Sendable {
                 }
             } catch {
                 throw CertificateProviderError(
-                    .malformedData, "The subject '\(certificate.subject)' is not in DER and cannot be asked for.",
+                    .malformedData,
+                    "The subject '\(certificate.subject)' is not valid DER and cannot be copied into a request.",
                     underlying: error)
             }
         }
 
+        /// Creates names with a common name as the subject.
+        ///
         /// - Throws: As ``init(subject:subjectAlternativeNames:)``.
         public init(
             commonName: String, subjectAlternativeNames: [String] = []
@@ -59,25 +64,27 @@ public struct CertificateRequest: Sendable {
             subject = DistinguishedName([.init(.init(type: type, utf8String: commonName))])
         }
 
-        /// The subject as ``X509Certificate/subject`` shows it.
+        /// The subject in the form of ``X509Certificate/subject``.
         public var subjectText: String { subject.rfc4514 }
-        /// As ``X509Certificate/subjectAlternativeNames`` shows them.
+        /// The alternative names in the form of ``X509Certificate/subjectAlternativeNames``.
         public var alternativeNames: [String] { alternatives.map(\.displayName) }
 
-        /// The subject's most specific common name, if it has one.
+        /// The subject's most specific common name; `nil` if it has none.
         public var commonName: String? {
             subject.reversed().lazy.flatMap { $0 }
                 .first { $0.type == ASN1ObjectIdentifier.RDNAttributeType.commonName }.flatMap { String($0.value) }
         }
     }
 
-    /// Signs a request, and verifies the signature as a certificate authority would.
+    /// Creates and signs a request, and verifies its signature as a CA would.
     ///
     /// - Parameters:
-    ///   - attributes: Further ones, such as a challenge password.
-    ///   - extensions: What else the certificate is to have, besides the alternative names.
-    ///   - schemes: What to sign with: the first that the key can do. Where it can do none, what it prefers itself.
-    /// - Throws: `unsupportedAlgorithm`, `keyMismatch` when the signature does not verify, and what the key says.
+    ///   - attributes: Additional attributes, such as a challenge password.
+    ///   - extensions: Requested extensions besides the alternative names.
+    ///   - schemes: The accepted signature schemes: the first one that the key supports is used. If it supports none,
+    ///     its own
+    ///     preference is used.
+    /// - Throws: `unsupportedAlgorithm`, `keyMismatch` if the signature does not verify, and errors of the key.
     public init(
         _ names: Names, attributes: [CertificateSigningRequest.Attribute] = [],
         extensions: [Certificate.Extension] = [], preferring schemes: [SignatureScheme] = [], key: any IdentityKey
@@ -96,7 +103,8 @@ public struct CertificateRequest: Sendable {
                 signatureAlgorithm: privateKey.signatureAlgorithm(preferring: schemes))
             guard privateKey.publicKey.isValidSignature(request.signature, for: request) else {
                 throw CertificateProviderError(
-                    .keyMismatch, "The key signed the request, but the signature is not that of its public key.")
+                    .keyMismatch,
+                    "The signature of the certificate request does not verify with the key's own public key.")
             }
             var serializer = DER.Serializer()
             try serializer.serialize(request)
@@ -105,7 +113,7 @@ public struct CertificateRequest: Sendable {
             throw error
         } catch {
             throw CertificateProviderError(
-                .internal, "The certificate request cannot be written.", underlying: error)
+                .internal, "The certificate request cannot be encoded or signed.", underlying: error)
         }
     }
 
@@ -116,7 +124,7 @@ public struct CertificateRequest: Sendable {
 }
 
 extension CertificateRequest.Names {
-    /// What asks for the alternative names, where there are any.
+    /// The extension that requests the alternative names; `nil` if there are none.
     fileprivate var requestedExtension: Certificate.Extension? {
         get throws {
             if alternativesExtension != nil || alternatives.isEmpty { return alternativesExtension }

@@ -3,7 +3,7 @@ import X509
 
 extension DistinguishedName {
     /// Reads an RFC 4514 string, such as `CN=client,O=Example\, Inc.,C=DE`. Blanks around `,`, `+` and `=` are
-    /// permitted, as people write them. The empty string is the empty name.
+    /// permitted. The empty string is the empty name.
     ///
     /// - Throws: `malformedData`.
     init(rfc4514 text: String) throws(CertificateProviderError) {
@@ -12,7 +12,7 @@ extension DistinguishedName {
     }
 }
 
-/// A string representation of a name (RFC 4514, section 3), read from its beginning.
+/// A reader of the string representation of a name (RFC 4514, section 3).
 private struct RFC4514Reader {
     private let text: String
     private var rest: Substring.UnicodeScalarView
@@ -22,7 +22,7 @@ private struct RFC4514Reader {
         self.rest = text[...].unicodeScalars
     }
 
-    /// The relative names in the order of the DER, which is the reverse of the string's.
+    /// Returns the relative names in the order of the DER, which is the reverse of the string's.
     mutating func name() throws(CertificateProviderError) -> [RelativeDistinguishedName] {
         var names: [RelativeDistinguishedName] = []
         guard text.unicodeScalars.contains(where: { $0 != " " }) else { return [] }
@@ -34,7 +34,7 @@ private struct RFC4514Reader {
             }
             names.append(RelativeDistinguishedName(attributes))
             guard let separator = rest.popFirst() else { return names.reversed() }
-            guard separator == "," else { throw refusal("'\(separator)' is not expected there") }
+            guard separator == "," else { throw refusal("unexpected '\(separator)'") }
         }
     }
 
@@ -44,7 +44,9 @@ private struct RFC4514Reader {
         rest.removeFirst(word.unicodeScalars.count)
         guard rest.popFirst() == "=" else { throw refusal("'\(word)' has no value; write TYPE=VALUE") }
         let typeName = word.split(separator: " ").joined()
-        guard let type = Self.type(named: typeName) else { throw refusal("'\(typeName)' is no attribute type") }
+        guard let type = Self.type(named: typeName) else {
+            throw refusal("'\(typeName)' is not a known attribute type")
+        }
         skipBlanks()
         do {
             if rest.first == "#" { return .init(type: type, value: .init(asn1Any: try derValue())) }
@@ -52,11 +54,11 @@ private struct RFC4514Reader {
         } catch let error as CertificateProviderError {
             throw error
         } catch {
-            throw refusal("the value of '\(typeName)' has characters that it cannot have")
+            throw refusal("the value of '\(typeName)' contains characters that are not permitted there")
         }
     }
 
-    /// A value in hexadecimal DER (section 2.4).
+    /// Reads a value in hexadecimal DER (section 2.4).
     private mutating func derValue() throws -> ASN1Any {
         rest.removeFirst()
         let digits = rest.prefix { $0 != "," && $0 != "+" && $0 != " " }.map(\.value)
@@ -66,7 +68,7 @@ private struct RFC4514Reader {
         for index in stride(from: 0, to: digits.count, by: 2) {
             guard index + 1 < digits.count, let high = Self.hexDigit(digits[index]),
                 let low = Self.hexDigit(digits[index + 1])
-            else { throw refusal("a value after '#' is hexadecimal DER") }
+            else { throw refusal("a value after '#' must be hexadecimal DER") }
             bytes.append(high << 4 | low)
         }
         return try ASN1Any(derEncoded: bytes)
@@ -80,10 +82,10 @@ private struct RFC4514Reader {
             rest.removeFirst()
             switch scalar {
             case "\\":
-                guard let next = rest.popFirst() else { throw refusal("it ends in a backslash") }
+                guard let next = rest.popFirst() else { throw refusal("it ends with a backslash") }
                 if let high = Self.hexDigit(next.value) {
                     guard let low = rest.popFirst().flatMap({ Self.hexDigit($0.value) }) else {
-                        throw refusal("a backslash is followed by a special character or two hexadecimal digits")
+                        throw refusal("a backslash must be followed by a special character or two hexadecimal digits")
                     }
                     bytes.append(high << 4 | low)
                 } else {
@@ -98,7 +100,7 @@ private struct RFC4514Reader {
             }
         }
         guard let value = String(validating: bytes.prefix(end), as: UTF8.self), !value.isEmpty else {
-            throw refusal("a value is empty, or no UTF-8")
+            throw refusal("a value is empty, or not UTF-8")
         }
         return value
     }
@@ -107,7 +109,8 @@ private struct RFC4514Reader {
 
     private func refusal(_ reason: String) -> CertificateProviderError {
         CertificateProviderError(
-            .malformedData, "'\(text.withVisibleControls)' is no name as in RFC 4514: \(reason.withVisibleControls).")
+            .malformedData,
+            "'\(text.withVisibleControls)' is not a valid name (RFC 4514): \(reason.withVisibleControls).")
     }
 
     private static func hexDigit(_ value: UInt32) -> UInt8? {
@@ -128,13 +131,13 @@ private struct RFC4514Reader {
         return try? ASN1ObjectIdentifier(elements: identifier)
     }
 
-    /// What people write besides the registered names.
+    /// Common names besides the registered ones.
     private static let otherNames: [String: ASN1ObjectIdentifier] = [
         "e": [1, 2, 840, 113549, 1, 9, 1], "email": [1, 2, 840, 113549, 1, 9, 1], "s": [2, 5, 4, 8],
         "surname": [2, 5, 4, 4], "givenname": [2, 5, 4, 42],
     ]
 
-    /// The string type that RFC 5280, appendix A.1, demands or prefers.
+    /// Creates an attribute with the string type that RFC 5280, appendix A.1, requires or prefers.
     private static func attribute(
         _ type: ASN1ObjectIdentifier, _ value: String
     ) throws -> RelativeDistinguishedName.Attribute {

@@ -3,10 +3,10 @@ import SwiftASN1
 public import X509
 
 extension Certificate.PrivateKey {
-    /// The key of an identity, wherever it lives, as swift-certificates wants keys: for signing requests and
-    /// certificates with the functions of swift-certificates that are `async`. Those that are not fail with it.
+    /// Wraps the key of an identity for swift-certificates, to sign requests and certificates with its `async`
+    /// functions. Its synchronous functions throw `operationNotAllowed` with this key.
     ///
-    /// - Throws: `unsupportedAlgorithm` for a kind of key that swift-certificates does not know.
+    /// - Throws: `unsupportedAlgorithm` for a type of key that swift-certificates does not support.
     public init(_ key: any IdentityKey) throws(CertificateProviderError) {
         self.init(try IdentityPrivateKey(key))
     }
@@ -23,7 +23,8 @@ struct IdentityPrivateKey: CustomPrivateKey {
             publicKey = try Certificate.PublicKey(derEncoded: key.publicKey.derRepresentation)
         } catch {
             throw CertificateProviderError(
-                .unsupportedAlgorithm, "No request can be made with a key of kind \(key.publicKey.displayName).",
+                .unsupportedAlgorithm,
+                "Keys of type \(key.publicKey.displayName) are not supported in certificate requests.",
                 underlying: error)
         }
     }
@@ -31,7 +32,7 @@ struct IdentityPrivateKey: CustomPrivateKey {
     static func == (left: Self, right: Self) -> Bool { left.publicKey == right.publicKey }
     func hash(into hasher: inout Hasher) { hasher.combine(publicKey) }
 
-    /// Those of the key's schemes that swift-certificates can write down: RSASSA-PSS is none of them.
+    /// The schemes that swift-certificates can encode. RSASSA-PSS is not among them.
     private static let schemes: [(algorithm: Certificate.SignatureAlgorithm, scheme: SignatureScheme)] = [
         (.ecdsaWithSHA256, .ecdsaP256SHA256), (.ecdsaWithSHA384, .ecdsaP384SHA384),
         (.ecdsaWithSHA512, .ecdsaP521SHA512), (.sha256WithRSAEncryption, .rsaPKCS1SHA256),
@@ -47,7 +48,7 @@ struct IdentityPrivateKey: CustomPrivateKey {
         supportedSignatureAlgorithms.first ?? .sha256WithRSAEncryption
     }
 
-    /// That of the first scheme that the key can do, or else its default.
+    /// Returns the algorithm of the first scheme that the key supports, or else its default.
     func signatureAlgorithm(preferring schemes: [SignatureScheme]) -> Certificate.SignatureAlgorithm {
         let possible = schemes.filter(key.signatureSchemes.contains).lazy
             .compactMap { wanted in Self.schemes.first { $0.scheme == wanted }?.algorithm }
@@ -59,7 +60,7 @@ struct IdentityPrivateKey: CustomPrivateKey {
     ) throws -> Certificate.Signature {
         throw CertificateProviderError(
             .operationNotAllowed,
-            "The key may block while it signs; use the asynchronous function of swift-certificates."
+            "Signing with this key may block; use the asynchronous function of swift-certificates."
         )
     }
 
@@ -71,7 +72,7 @@ struct IdentityPrivateKey: CustomPrivateKey {
         else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
-                "The \(key.publicKey.displayName) key cannot sign with \(signatureAlgorithm); it can do "
+                "The \(key.publicKey.displayName) key cannot sign with \(signatureAlgorithm); it supports "
                     + "\(key.signatureSchemes.map(\.description).joined(separator: ", ")).")
         }
         let signature = try await key.signature(for: Array(bytes), using: scheme)
@@ -79,10 +80,10 @@ struct IdentityPrivateKey: CustomPrivateKey {
             signatureAlgorithm: signatureAlgorithm, signatureBytes: ASN1BitString(bytes: signature[...]))
     }
 
-    /// A key that stays where it is has no PEM form; the protocol demands a name for it.
+    /// Required by the protocol; not used, since the key is not exported.
     static let defaultPEMDiscriminator = "PRIVATE KEY"
 
     func serialize(into coder: inout DER.Serializer) throws {
-        throw CertificateProviderError(.operationNotAllowed, "The private key cannot be written here.")
+        throw CertificateProviderError(.operationNotAllowed, "The private key cannot be exported.")
     }
 }

@@ -1,15 +1,15 @@
 import Glibc
 
-/// Bytes that must not be seen: a password, a PIN, a private key.
+/// Secret bytes: a password, a PIN, a private key.
 ///
-/// They live in pages of their own that are locked against swapping and left out of core dumps where the system
-/// permits, and are wiped when the last copy of the value goes. They appear in no description, and equality takes the
-/// same time whatever the bytes are.
+/// The bytes have memory pages of their own, which are locked against swapping and excluded from core dumps if the
+/// system permits, and are wiped when the last copy of the value is released. Descriptions never show them, and
+/// comparison takes constant time.
 public struct SecretBytes: Sendable {
     private let storage: Storage
 
-    /// Owns the pages. Written only inside an initialiser, before anyone else can see it, and read-only afterwards:
-    /// this is why it may be shared between threads without a lock.
+    /// Owns the pages. Written only inside an initialiser, before it is shared, and read-only afterwards; so threads
+    /// may share it without a lock.
     private final class Storage: @unchecked Sendable {
         let pages: UnsafeMutableRawBufferPointer
         let count: Int
@@ -35,7 +35,7 @@ public struct SecretBytes: Sendable {
         }
     }
 
-    /// Copies `bytes`. Wiping the original stays the caller's business.
+    /// Copies `bytes`. The caller must wipe the original.
     public init(copying bytes: some Collection<UInt8>) {
         self.init(count: bytes.count) { buffer in
             _ = buffer.initializeMemory(as: UInt8.self, from: bytes)
@@ -45,22 +45,24 @@ public struct SecretBytes: Sendable {
     /// Copies the UTF-8 bytes of `text`.
     public init(utf8 text: String) { self.init(copying: text.utf8) }
 
-    /// Makes room for `count` bytes, zeroed, and lets `body` fill them in place.
+    /// Allocates `count` zeroed bytes, which `body` fills in place.
     public init<E: Error>(count: Int, filledBy body: (UnsafeMutableRawBufferPointer) throws(E) -> Void) throws(E) {
         let storage = Storage(count: count)
         try body(UnsafeMutableRawBufferPointer(rebasing: storage.pages[0..<count]))
         self.storage = storage
     }
 
+    /// The number of bytes.
     public var count: Int { storage.count }
+    /// Whether there are no bytes.
     public var isEmpty: Bool { count == 0 }
 
-    /// Lends the bytes for the length of `body`. Copy them out only into something that is wiped as well.
+    /// Calls `body` with the bytes, valid during the call only. Copy them only into memory that is wiped too.
     public func withUnsafeBytes<T, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> T) throws(E) -> T {
         try body(UnsafeRawBufferPointer(rebasing: storage.pages[0..<storage.count]))
     }
 
-    /// Returns the bytes without one line ending at their end: a secret file is usually written by an editor.
+    /// Returns the bytes without one line ending at their end, since editors add one to secret files.
     public func trimmingLineEnding() -> SecretBytes {
         withUnsafeBytes { bytes in
             var end = bytes.count

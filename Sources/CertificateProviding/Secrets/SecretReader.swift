@@ -4,53 +4,56 @@ import SystemPackage
 
 /// Reads secrets from their sources.
 ///
-/// One line ending at the end of a file, credential or descriptor is taken off; an environment variable and an answer
-/// are taken as they are. A descriptor can be read only once, so its secret is remembered for the reader's lifetime.
+/// Removes one line ending at the end of a file, credential or descriptor; returns environment variables and answers
+/// unchanged. A descriptor can be read only once, so its secret is cached for the lifetime of the reader.
 public final class SecretReader: Sendable {
-    /// No password or PIN is longer; a wrong path must not load a disk image into locked memory.
+    /// The maximum size in bytes. A wrong path must not load a disk image into locked memory.
     public static let maximumSize = 64 * 1024
-    /// How long a pipe may stay silent, in milliseconds.
+    /// How long a pipe may send no data, in milliseconds.
     static let silence: Int32 = 30_000
 
-    /// The bytes of a variable: a password need not be UTF-8, and must be the same from here as from a file.
+    /// Returns the bytes of an environment variable, which need not be UTF-8.
     private let environment: @Sendable (String) -> SecretBytes?
     private let descriptors = Mutex<[Int32: SecretBytes]>([:])
 
-    /// A reader over this process's environment.
+    /// Creates a reader with the environment of this process.
     public convenience init() {
         self.init(variables: { name in
             getenv(name).map { SecretBytes(copying: UnsafeRawBufferPointer(start: $0, count: strlen($0))) }
         })
     }
 
-    /// - Parameter environment: Looks up an environment variable.
+    /// Creates a reader with another environment.
+    ///
+    /// - Parameter environment: Returns the value of an environment variable.
     public convenience init(environment: @escaping @Sendable (String) -> String?) {
         self.init(variables: { environment($0).map { SecretBytes(utf8: $0) } })
     }
 
     private init(variables: @escaping @Sendable (String) -> SecretBytes?) { environment = variables }
 
-    /// `$CREDENTIALS_DIRECTORY`, or `nil` where systemd gave this process no credentials.
+    /// `$CREDENTIALS_DIRECTORY`, or `nil` if systemd has not passed credentials to this process.
     package var credentialsDirectory: String? {
         guard let value = environment("CREDENTIALS_DIRECTORY"), !value.isEmpty else { return nil }
         return value.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// Reads a secret without a person. Blocks for as long as the source does, at most 30 seconds of silence: a
-    /// provider calls ``ProviderEnvironment/secret(from:prompt:interaction:)`` instead.
+    /// Reads a secret without asking the user. Blocks as long as the source does, at most 30 seconds without data.
+    /// Providers call ``ProviderEnvironment/secret(from:prompt:interaction:)`` instead.
     ///
-    /// - Throws: `interactionRequired` for ``SecretSource/prompt``, `fileNotFound`, or `configurationInvalid` for a
-    ///   source that is unsafe, unset or too large, with `ENOENT` for one that is not there; `timedOut` for a silent pipe.
+    /// - Throws: `interactionRequired` for ``SecretSource/prompt``; `fileNotFound`; `configurationInvalid` for a source
+    ///   that is unsafe, unset or too large, with the native code `ENOENT` if it does not exist; `timedOut` for a pipe
+    ///   without data.
     public func read(_ source: SecretSource) throws(CertificateProviderError) -> SecretBytes {
         switch source {
         case .prompt:
             throw CertificateProviderError(
                 .interactionRequired,
-                "The secret comes from a prompt and nobody may be asked here; use file:, fd: or systemd: instead.")
+                "The secret source is prompt, and there is no user to ask here; use file:, fd: or systemd: instead.")
         case .environment(let name):
             guard let value = environment(name) else {
                 throw CertificateProviderError(
-                    .configurationInvalid, "The environment variable of \(source) is not set.",
+                    .configurationInvalid, "The secret \(source) cannot be read: the environment variable is not set.",
                     nativeCode: Int(ENOENT))
             }
             return value
@@ -60,8 +63,9 @@ public final class SecretReader: Sendable {
             guard let directory = credentialsDirectory, directory.hasPrefix("/") else {
                 throw CertificateProviderError(
                     .configurationInvalid,
-                    "CREDENTIALS_DIRECTORY is no path, so \(source) cannot be read: use it in a systemd unit that has "
-                        + "LoadCredential=\(name.withVisibleControls):….", nativeCode: Int(ENOENT))
+                    "The secret \(source) cannot be read: CREDENTIALS_DIRECTORY is not set to an absolute path. Run "
+                        + "the process in a systemd unit with LoadCredential=\(name.withVisibleControls):….",
+                    nativeCode: Int(ENOENT))
             }
             // systemd guards the directory itself; the files' group bits only reflect its access-control list.
             return try readFile(directory + "/" + name, source, refusingAccessByOthers: false)
@@ -79,8 +83,8 @@ public final class SecretReader: Sendable {
 }
 
 extension SecretReader {
-    /// Refuses a descriptor that this process opened itself: nobody passed it, and what it belongs to must not lose its
-    /// data. Runtimes and libraries open theirs to be closed on exec, which one that came through an exec cannot be.
+    /// Refuses a descriptor that this process opened itself: it belongs to another part of the process, which must not
+    /// lose its data. Runtimes and libraries set close-on-exec on theirs, which an inherited descriptor cannot have.
     private static func requireInherited(
         _ number: Int32, _ source: SecretSource
     ) throws(CertificateProviderError) {
@@ -94,8 +98,8 @@ extension SecretReader {
         guard flags & FD_CLOEXEC == 0 else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The secret \(source) is not a descriptor that this process was started with, but one that it opened "
-                    + "itself.")
+                "The secret \(source) cannot be read: this process opened the descriptor itself. Pass one that is open "
+                    + "when the process starts.")
         }
     }
 
@@ -112,7 +116,8 @@ extension SecretReader {
         }
         defer { close(descriptor) }
         guard let status = try? FileDescriptor(rawValue: descriptor).stat() else {
-            throw CertificateProviderError(.configurationInvalid, "The secret \(source) cannot be examined.")
+            throw CertificateProviderError(
+                .configurationInvalid, "The file status of the secret \(source) cannot be read.")
         }
         guard status.type != .directory else {
             throw CertificateProviderError(.configurationInvalid, "The secret \(source) is a directory, not a file.")
@@ -125,14 +130,14 @@ extension SecretReader {
             guard [geteuid(), 0].contains(status.userID.rawValue) else {
                 throw CertificateProviderError(
                     .configurationInvalid,
-                    "The secret \(source) belongs to another user (uid \(status.userID.rawValue)); run: chown \(geteuid()) "
-                        + "\(path.shellQuoted)")
+                    "The secret \(source) belongs to another user (uid \(status.userID.rawValue)); run: "
+                        + "chown \(geteuid()) \(path.shellQuoted)")
             }
             guard status.permissions.rawValue & 0o077 == 0 else {
                 throw CertificateProviderError(
                     .configurationInvalid,
-                    "The secret \(source) is open to others (mode \(String(status.permissions.rawValue, radix: 8))); run: "
-                        + "chmod 600 \(path.shellQuoted)")
+                    "The secret \(source) is open to other users "
+                        + "(mode \(String(status.permissions.rawValue, radix: 8))); run: chmod 600 \(path.shellQuoted)")
             }
         }
         return try readToEnd(descriptor, source).trimmingLineEnding()
@@ -150,7 +155,7 @@ extension SecretReader {
                 if ready < 0 && errno == EINTR { continue }
                 guard ready > 0 else {
                     throw CertificateProviderError(
-                        .timedOut, "Nothing came from the secret \(source) for \(Self.silence / 1000) seconds.")
+                        .timedOut, "The secret \(source) sent no data for \(Self.silence / 1000) seconds.")
                 }
                 let count = Glibc.read(
                     descriptor, UnsafeMutableRawBufferPointer(rebasing: buffer[used...]).baseAddress,
@@ -174,7 +179,7 @@ extension SecretReader {
 }
 
 extension String {
-    /// The text as one word of a POSIX shell.
+    /// The text quoted as one word of a POSIX shell.
     package var shellQuoted: String {
         let plain = utf8.allSatisfy {
             (0x61...0x7a).contains($0) || (0x41...0x5a).contains($0) || (0x30...0x39).contains($0)

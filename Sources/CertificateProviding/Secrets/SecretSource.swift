@@ -1,18 +1,18 @@
-/// Where a secret is to be taken from: what a `…-source` parameter says. Names the place, never the secret.
+/// The source of a secret: the value of a `…-source` parameter. Names the place, never the secret.
 public enum SecretSource: Sendable, Hashable {
-    /// `file:PATH`: a file that nobody else can read.
+    /// `file:PATH`: a file that only its owner can read.
     case file(String)
     /// `env:NAME`: an environment variable.
     case environment(String)
-    /// `fd:N`: a file descriptor that the process was started with, read once to its end. One that is marked to be
-    /// closed on exec is refused, since it cannot be one.
+    /// `fd:N`: a file descriptor that the process was started with, read once to its end. A descriptor with
+    /// close-on-exec is refused, since it cannot be inherited.
     case fileDescriptor(Int32)
     /// `systemd:NAME`: a credential in `$CREDENTIALS_DIRECTORY` (systemd.exec(5), `LoadCredential=`).
     case systemdCredential(String)
-    /// `prompt`: the person in front of the terminal.
+    /// `prompt`: the user at the terminal.
     case prompt
 
-    /// Returns `nil` for anything but the forms above.
+    /// Reads one of the forms above; `nil` for any other text.
     public init?(_ text: String) {
         if text == "prompt" {
             self = .prompt

@@ -3,10 +3,10 @@ import Glibc
 import SystemPackage
 
 extension SafeDirectory {
-    /// What a temporary file's name begins with. A crash leaves one behind; the next writer removes it.
+    /// The prefix of temporary files. A crash may leave one behind; the next writer removes it.
     static let temporaryPrefix = ".tmp-"
 
-    /// Reads the whole file `name`, or returns `nil` when there is none.
+    /// Reads the whole file `name`; `nil` if it does not exist.
     func read(_ name: String, atMost limit: Int) throws(Refusal) -> [UInt8]? {
         guard let file = try openFile(name) else { return nil }
         defer { close(file) }
@@ -17,10 +17,11 @@ extension SafeDirectory {
         }
     }
 
-    /// Puts `bytes` into the file `name`: after a crash at any moment the file is the old or the new one, whole.
+    /// Writes `bytes` to the file `name` atomically: after a crash at any moment, the file has the old or the new
+    /// content.
     ///
-    /// With `replacing` false an existing file stays as it is: of several processes, the first one wins.
-    /// Only the holder of the store's lock may call this, because it removes the temporary files of writers that died.
+    /// If `replacing` is false, an existing file stays unchanged: of several processes, the first one wins. Call it
+    /// only with the store's lock held, because it removes the temporary files of writers that died.
     func write(_ bytes: [UInt8], to name: String, replacing: Bool, _ files: FileSystem) throws(Refusal) {
         removeAbandonedFiles(files)
         let temporary = Self.temporaryPrefix + String(UInt64.random(in: .min ... .max), radix: 36)
@@ -33,30 +34,30 @@ extension SafeDirectory {
         } else {
             // A hard link, unlike a rename, never replaces.
             guard files.link(descriptor, temporary, name) == 0 || errno == EEXIST else {
-                throw failure("\(path)/\(name) cannot be put in place")
+                throw failure("\(path)/\(name) cannot be created")
             }
             try flush(files)
         }
     }
 
-    /// Renames `temporary` to `name` and flushes that. Where the flushing fails, `name` is again what it was: a caller
-    /// who is told that nothing was stored must not find the new file there.
+    /// Renames `temporary` to `name` and flushes the directory. If the flush fails, `name` is restored: a caller that
+    /// gets an error must not find the new file there.
     private func replace(_ name: String, with temporary: String, _ files: FileSystem) throws(Refusal) {
         let previous = temporary + "-previous"
         let isReplacing = files.link(descriptor, name, previous) == 0
-        guard isReplacing || errno == ENOENT else { throw failure("\(path)/\(name) cannot be put in place") }
+        guard isReplacing || errno == ENOENT else { throw failure("\(path)/\(name) cannot be replaced") }
         defer { if isReplacing { _ = files.unlink(descriptor, previous) } }
         guard files.rename(descriptor, temporary, name) == 0 else {
-            throw failure("\(path)/\(name) cannot be put in place")
+            throw failure("\(path)/\(name) cannot be replaced")
         }
         guard files.synchronize(descriptor) == 0 else {
-            let failure = failure("\(path) cannot be flushed")
+            let failure = failure("\(path) cannot be flushed to disk")
             _ = isReplacing ? files.rename(descriptor, previous, name) : files.unlink(descriptor, name)
             throw failure
         }
     }
 
-    /// Makes the file `name`, which must not exist, and flushes it. For its owner alone until it is complete.
+    /// Creates the file `name`, which must not exist, and flushes it. Only its owner has access until it is complete.
     func createFile(
         _ name: String, _ bytes: [UInt8], mode: mode_t = 0o600, _ files: FileSystem
     ) throws(Refusal) {
@@ -72,11 +73,11 @@ extension SafeDirectory {
         }
         // Whatever the umask is.
         guard files.changeMode(file, mode) == 0, files.synchronize(file) == 0 else {
-            throw failure("\(path)/\(name) cannot be flushed")
+            throw failure("\(path)/\(name) cannot be flushed to disk")
         }
     }
 
-    /// Removes the file `name`, if there is one. Flushing is left to the caller.
+    /// Removes the file `name`, if it exists. The caller must flush the directory.
     func remove(_ name: String, _ files: FileSystem) throws(Refusal) {
         guard files.unlink(descriptor, name) == 0 || errno == ENOENT else {
             throw failure("\(path)/\(name) cannot be removed")
@@ -84,22 +85,22 @@ extension SafeDirectory {
     }
 
     func flush(_ files: FileSystem) throws(Refusal) {
-        guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed") }
+        guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed to disk") }
     }
 
     func failure(_ what: String) -> Refusal { Refusal(reason: "\(what): \(errorText(errno))") }
 
-    /// Removes what writers that died have left, as far as that is possible. Under the store's lock.
+    /// Removes the temporary files of writers that died, as far as possible. Call it with the store's lock held.
     func removeAbandonedFiles(_ files: FileSystem) {
         for name in (try? abandonedFiles()) ?? [] { _ = files.unlink(descriptor, name) }
     }
 
-    /// What writers that died have left; without the store's lock also what one is writing now.
+    /// Returns the temporary files of writers that died; without the store's lock also those of an active writer.
     func abandonedFiles() throws(Refusal) -> [String] {
         try entries().filter { $0.hasPrefix(Self.temporaryPrefix) }
     }
 
-    /// The names in the directory, without `.` and `..`.
+    /// Returns the names in the directory, without `.` and `..`.
     func entries() throws(Refusal) -> [String] {
         let copy = openat(descriptor, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard copy >= 0 else { throw failure("\(path) cannot be listed") }

@@ -3,13 +3,13 @@ import Glibc
 import Synchronization
 import SystemPackage
 
-/// Says, again and again and at the least cost, in which state one entry's file is.
+/// Returns the state of one entry's file, cheaply and repeatedly.
 ///
-/// It keeps a descriptor of the file: asking that one costs a third of asking by path. A file that is replaced, removed
-/// or renamed shows it by its link count and change time. What the file cannot show is that a directory above it was
-/// moved aside, so that it is opened anew by its path once in a while.
+/// It keeps a descriptor of the file open: `fstat` on it costs a third of a lookup by path. The link count and change
+/// time show that the file was replaced, removed or renamed. They do not show that a directory above it was moved, so
+/// the file is looked up by its path again after ``validity``.
 final class EntryWatch: Sendable {
-    /// For how long a directory that was moved aside may go unnoticed.
+    /// How long a moved directory may go unnoticed.
     static let validity = Duration.milliseconds(100)
 
     private struct Watched {
@@ -24,8 +24,7 @@ final class EntryWatch: Sendable {
 
     init(now: @escaping @Sendable () -> ContinuousClock.Instant) { self.now = now }
 
-    /// Returns the state of the file `name` as it was an instant ago, when it is the one that was looked at before and
-    /// has not changed since; otherwise `nil`.
+    /// Returns the state of the file `name` if it is the file of the last lookup and unchanged since; otherwise `nil`.
     func version(ofUnchanged name: String) -> EntryVersion? {
         guard let watched = watched.withLock({ $0 }), watched.name == name, now() < watched.end,
             watched.file.version() == watched.version
@@ -33,7 +32,7 @@ final class EntryWatch: Sendable {
         return watched.version
     }
 
-    /// Looks the file up by its path; `nil` where there is none or it cannot be opened.
+    /// Looks up the file by its path; `nil` if it does not exist or cannot be opened.
     func look(at path: String, name: String) -> EntryVersion? {
         let new = OpenFile(path).flatMap { file in
             file.version().map { Watched(name: name, file: file, version: $0, end: now() + Self.validity) }
@@ -42,11 +41,11 @@ final class EntryWatch: Sendable {
         return new?.version
     }
 
-    /// Lets the file go, so that its place on the disk becomes free once it is removed.
+    /// Closes the file, so that its disk space is freed after it was removed.
     func end() { watched.withLock { $0 = nil } }
 }
 
-/// A descriptor that is only asked about its file.
+/// A descriptor that is used for `fstat` only.
 private final class OpenFile: Sendable {
     private let descriptor: Int32
 

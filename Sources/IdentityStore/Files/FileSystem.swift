@@ -1,12 +1,12 @@
 import Glibc
 import SystemPackage
 
-/// The system calls that change the disk, so that a test can make each of them fail.
+/// The system calls that change the disk, replaceable so that a test can make each of them fail.
 ///
-/// As in C: a negative result is a failure, with the reason in `errno`.
+/// As in C, a negative result is a failure with the reason in `errno`.
 struct FileSystem: Sendable {
-    /// Opens the file `name` for writing, and makes it for its owner alone where there is none. `O_EXCL` in `flags`
-    /// demands that there is none.
+    /// Opens the file `name` for writing, and creates it with mode 0600 if it does not exist. With `O_EXCL` in `flags`
+    /// it must not exist.
     var create: @Sendable (_ directory: Int32, _ name: String, _ flags: Int32) -> Int32 = {
         openat($0, $1, O_CREAT | O_CLOEXEC | O_NOFOLLOW | $2, 0o600)
     }
@@ -25,10 +25,10 @@ struct FileSystem: Sendable {
     var removeDirectory: @Sendable (_ directory: Int32, _ name: String) -> Int32 = { unlinkat($0, $1, AT_REMOVEDIR) }
 }
 
-/// Why a system call failed, in words.
+/// Returns the text of an `errno` value.
 func errorText(_ code: Int32) -> String { String(cString: strerror(code)) }
 
-/// Whether everybody on this host may read the regular file at `path`.
+/// Whether all users of this host may read the regular file at `path`.
 package func isReadableByEverybody(_ path: String) -> Bool {
     guard let status = try? FilePath(path).stat() else { return false }
     return status.type == .regular && status.permissions.contains(.otherRead)

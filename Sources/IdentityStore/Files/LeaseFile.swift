@@ -1,11 +1,11 @@
 import Glibc
 
-/// A ``RecordLease`` between processes: a file that one of them has locked. Its first byte says whether
-/// something is under way, or was when a process ended; its second byte, whether another process waits for the claim.
+/// A ``RecordLease`` between processes: a locked file. Its first byte says whether an operation is in progress, or was
+/// when a process ended; its second byte, whether another process waits for the lease.
 ///
-/// The kernel gives the lock back when its holder dies, which no process's number shows across containers. The bytes
-/// are not flushed, so that a claim costs no wait for the disk: they are there after the end of a process, and may be
-/// lost with the power.
+/// The kernel releases the lock when its holder dies; a stored process id would not work across containers. The bytes
+/// are not flushed, so that taking a lease does not wait for the disk. They survive the end of a process, and may be
+/// lost in a power failure.
 final class LeaseFile: Sendable {
     private static let prefix = ".claim-"
     private static let interrupted: off_t = 0
@@ -13,10 +13,10 @@ final class LeaseFile: Sendable {
     private let descriptor: Int32
     private let files: FileSystem
     private let isWritable: Bool
-    /// As it was found.
+    /// The value found when the lease was taken.
     let isUnsettled: Bool
 
-    /// Returns `nil` while another one has the claim.
+    /// Takes the lease; `nil` while another process or thread holds it.
     init?(_ name: String, in directory: SafeDirectory, _ files: FileSystem) throws(SafeDirectory.Refusal) {
         let file = Self.prefix + name
         var descriptor = files.create(directory.descriptor, file, O_RDWR)
@@ -52,18 +52,18 @@ final class LeaseFile: Sendable {
 
     deinit { close(descriptor) }
 
-    /// Whether another process, or another thread, has tried to get the claim since this one has it.
+    /// Whether another process or thread has tried to take the lease since this one holds it.
     var isAwaited: Bool { Self.byte(Self.awaited, of: descriptor) ?? 0 != 0 }
 
     func note(isUnsettled: Bool) { write(isUnsettled ? 1 : 0, at: Self.interrupted) }
 
-    /// `nil` where there is none.
+    /// Reads one byte; `nil` if the file is shorter.
     private static func byte(_ offset: off_t, of descriptor: Int32) -> UInt8? {
         var byte: UInt8 = 0
         return pread(descriptor, &byte, 1, offset) == 1 ? byte : nil
     }
 
-    /// As far as the disk permits.
+    /// Writes one byte. Errors are ignored.
     private func write(_ byte: UInt8, at offset: off_t) {
         guard isWritable, lseek(descriptor, offset, SEEK_SET) == offset else { return }
         _ = withUnsafeBytes(of: byte) { files.write(descriptor, $0) }

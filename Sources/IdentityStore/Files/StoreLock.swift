@@ -1,16 +1,16 @@
 import CertificateProviding
 import Glibc
 
-/// The right to change the store, held by one process and one thread at a time. Readers need no lock, because every
-/// change is one rename. The kernel gives the lock back when its holder dies.
+/// The lock of writers to the store, held by one process and one thread at a time. Readers need no lock, because every
+/// change is one rename. The kernel releases the lock when its holder dies.
 final class StoreLock {
-    /// How long a writer waits for another one: many times what a write takes on a slow disk.
+    /// How long a writer waits for another one: many times the duration of a write on a slow disk.
     static let timeout = Duration.seconds(10)
 
     private static let name = ".lock"
     private let descriptor: Int32
 
-    /// Waits at most `timeout` for the lock.
+    /// Takes the lock, waiting at most `timeout`.
     init(
         in directory: SafeDirectory, timeout: Duration, _ files: FileSystem
     ) throws(SafeDirectory.Refusal) {

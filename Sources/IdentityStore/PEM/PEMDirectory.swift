@@ -2,14 +2,14 @@ package import CertificateProviding
 import Glibc
 import SystemPackage
 
-/// A directory in which other programs find an identity as PEM files.
+/// A directory of PEM files with an identity, for other programs.
 ///
-///     DIR/current -> .set-1f3a…      a symbolic link, switched by one rename
+///     DIR/current -> .set-1f3a…      a symbolic link, replaced by one rename
 ///     DIR/.set-1f3a…/                the files that belong together
-///     DIR/.set-09bc…/                the set before, for readers that are still in it
+///     DIR/.set-09bc…/                the previous set, for readers that still use it
 ///
-/// A process that opens `current` once and takes the files from there has one set; so has one that reads
-/// `identity.pem`, which holds key and chain. A crash at any point leaves the old or the new set.
+/// A process that opens `current` once and reads the files from there gets one consistent set; so does one that reads
+/// `identity.pem`, which contains key and chain. A crash at any point leaves the old or the new set.
 package struct PEMDirectory {
     private static let setPrefix = ".set-"
     private static let link = "current"
@@ -25,15 +25,16 @@ package struct PEMDirectory {
         self.files = files
     }
 
-    /// Makes `current` the given set. Where it is that already, nothing is written, and nobody who watches is woken.
+    /// Writes a set of files and points `current` to it. If `current` already has the same content, nothing is written,
+    /// so that programs that watch the directory are not notified.
     ///
     /// - Returns: The paths of the files, in `current`.
-    /// - Throws: `storeWriteFailed`; `current` then still is what it was.
+    /// - Throws: `storeWriteFailed`; `current` is then unchanged.
     package func write(_ set: PEMFiles) throws(CertificateProviderError) -> [String] {
         do throws(SafeDirectory.Refusal) {
             try SafeDirectory.make(path, mode: 0o755, files)
             guard let directory = try SafeDirectory.open(path) else {
-                throw SafeDirectory.Refusal(reason: "\(path) has just vanished")
+                throw SafeDirectory.Refusal(reason: "\(path) was removed by another process")
             }
             let lock = try StoreLock(in: directory, timeout: StoreLock.timeout, files)
             defer { withExtendedLifetime(lock) {} }
@@ -41,7 +42,7 @@ package struct PEMDirectory {
         } catch {
             throw CertificateProviderError(
                 .storeWriteFailed,
-                "The identity was not written; \(Self.link) is what it was: \(error.reason.withVisibleControls).")
+                "The identity was not written, and \(Self.link) is unchanged: \(error.reason.withVisibleControls).")
         }
         return set.files.map { "\(path)/\(Self.link)/\($0.name)" }
     }
@@ -57,7 +58,7 @@ package struct PEMDirectory {
             for file in set.files { try target.createFile(file.name, file.content, mode: file.mode, files) }
             // The certificates are for everybody who may enter DIR, the key is for its owner.
             guard files.changeMode(target.descriptor, 0o755) == 0, files.synchronize(target.descriptor) == 0 else {
-                throw target.failure("\(target.path) cannot be flushed")
+                throw target.failure("\(target.path) cannot be flushed to disk")
             }
             try switchLink(from: current, to: name, directory)
         } catch {
@@ -67,7 +68,7 @@ package struct PEMDirectory {
         }
     }
 
-    /// Returns the name of the set that `current` points to, or `nil` when there is no `current`.
+    /// Returns the name of the set that `current` points to; `nil` if `current` does not exist.
     private func target(_ directory: SafeDirectory) throws(SafeDirectory.Refusal) -> String? {
         var buffer = [CChar](repeating: 0, count: 256)
         let count = readlinkat(directory.descriptor, Self.link, &buffer, buffer.count)
@@ -100,7 +101,7 @@ package struct PEMDirectory {
     ) throws(SafeDirectory.Refusal) {
         try pointLink(to: name, directory)
         guard files.synchronize(directory.descriptor) == 0 else {
-            let failure = directory.failure("\(path)/\(Self.link) cannot be switched")
+            let failure = directory.failure("\(path)/\(Self.link) cannot be replaced")
             if let current {
                 try? pointLink(to: current, directory)
             } else {
@@ -116,7 +117,7 @@ package struct PEMDirectory {
             throw directory.failure("\(path) cannot be written to")
         }
         guard files.rename(directory.descriptor, temporary, Self.link) == 0 else {
-            throw directory.failure("\(path)/\(Self.link) cannot be switched")
+            throw directory.failure("\(path)/\(Self.link) cannot be replaced")
         }
     }
 

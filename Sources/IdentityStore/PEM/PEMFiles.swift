@@ -1,7 +1,7 @@
 package import CertificateProviding
 import SwiftASN1
 
-/// An identity as the PEM files (RFC 7468) that other programs read.
+/// The PEM files (RFC 7468) of an identity, for other programs.
 package struct PEMFiles: Sendable {
     struct File {
         let name: String
@@ -11,8 +11,10 @@ package struct PEMFiles: Sendable {
 
     let files: [File]
 
-    /// - Parameter exportingKey: Whether the private key is among them, unencrypted.
-    /// - Throws: `unsupportedAlgorithm` when the key is wanted and cannot leave its home.
+    /// Creates the files of an identity.
+    ///
+    /// - Parameter exportingKey: Whether to include the private key, unencrypted.
+    /// - Throws: `unsupportedAlgorithm` if the key is requested and cannot be exported.
     package init(_ identity: Identity, exportingKey: Bool) throws(CertificateProviderError) {
         let chain = identity.certificateChain.map(\.pemRepresentation).joined()
         var files = [

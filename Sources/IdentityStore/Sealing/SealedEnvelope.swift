@@ -2,17 +2,17 @@ import CertificateProviding
 import Crypto
 import FoundationEssentials
 
-/// A sealed file: a header in the clear and AES-256-GCM over the content.
+/// The format of a sealed file: a plain header, and the content encrypted with AES-256-GCM.
 ///
 ///     offset  size
 ///     0       8     "certprov"
 ///     8       1     format version, 1
-///     9       8     which key sealed it
+///     9       8     identifier of the key
 ///     17      12    nonce
 ///     29      n     ciphertext
 ///     29+n    16    tag
 ///
-/// The header and the entry's full name are authenticated, so that a file cannot pass for another entry.
+/// The header and the entry's full name are authenticated, so that a file is not accepted as another entry.
 enum SealedEnvelope {
     static let magic = Array("certprov".utf8)
     static let version: UInt8 = 1
@@ -26,7 +26,7 @@ enum SealedEnvelope {
         case damaged
     }
 
-    /// Returns the format version of a sealed file, or `nil` when it is none.
+    /// Returns the format version of a sealed file; `nil` for another file.
     static func version(of bytes: [UInt8]) -> UInt8? {
         bytes.count > magic.count && bytes.starts(with: magic) ? bytes[magic.count] : nil
     }
@@ -56,7 +56,7 @@ enum SealedEnvelope {
     }
 }
 
-/// The AES key that a source's key material gives, and a name for it that says nothing about it.
+/// The AES key derived from the key material, and an identifier that reveals nothing about it.
 struct SealingKey: Sendable {
     let key: SymmetricKey
     let identifier: [UInt8]

@@ -3,24 +3,25 @@ import Crypto
 import FoundationEssentials
 import Glibc
 
-/// Where the key comes from that seals the store. A passcode can stand here as well.
+/// The source of the key that seals the store: a file, a credential, or a passcode.
 public protocol SealingKeySource: Sendable {
-    /// Returns the key material, at least 32 bytes, or `nil` when there is none yet.
+    /// Returns the key material, at least 32 bytes; `nil` if there is none yet.
     func existingKey() throws(CertificateProviderError) -> SecretBytes?
 
-    /// Returns the key material, making it first where there is none. Called under the store's lock, and where
-    /// ``existingKey()`` was `nil` only for a store in which nothing else is sealed.
+    /// Returns the key material, and creates it if there is none. Called with the store's lock held. If
+    /// ``existingKey()`` returned `nil`, it is called only for a store that contains no other sealed entry.
     func keyForSealing() throws(CertificateProviderError) -> SecretBytes
 }
 
-/// A key in a systemd credential: `LoadCredential=` or `LoadCredentialEncrypted=certprov-store-key:…` in the unit.
+/// A sealing key in a systemd credential: `LoadCredential=` or `LoadCredentialEncrypted=certprov-store-key:…`.
 public struct SystemdCredentialKey: SealingKeySource {
+    /// The name of the credential.
     public static let credentialName = "certprov-store-key"
     private let key: SecretBytes
 
-    /// Returns `nil` when the process was not given the credential, and only then: what fails in any other way must
-    /// not be taken for a store that is sealed with a key file.
-    /// - Throws: `configurationInvalid` for one that cannot be read or is shorter than 32 bytes.
+    /// Reads the credential; `nil` only if the process was not given it. Any other failure is an error: it must not
+    /// select the key file instead.
+    /// - Throws: `configurationInvalid` for a credential that cannot be read or is shorter than 32 bytes.
     public init?(secrets: SecretReader) throws(CertificateProviderError) {
         guard secrets.credentialsDirectory != nil else { return nil }
         do throws(CertificateProviderError) {
@@ -32,19 +33,21 @@ public struct SystemdCredentialKey: SealingKeySource {
         guard key.count >= 32 else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The credential \(Self.credentialName) has \(key.count) bytes; a sealing key needs at least 32: "
-                    + "head -c 32 /dev/urandom | base64.")
+                "The credential \(Self.credentialName) has \(key.count) bytes; a sealing key needs at least 32. Create "
+                    + "one with: head -c 32 /dev/urandom | base64")
         }
     }
 
+    /// Returns the credential.
     public func existingKey() throws(CertificateProviderError) -> SecretBytes? { key }
+    /// Returns the credential.
     public func keyForSealing() throws(CertificateProviderError) -> SecretBytes { key }
 }
 
-/// A key in a file of mode 0600 beside what it seals, made from 32 random bytes at first use.
+/// A sealing key in a file of mode 0600 beside the sealed entries: 32 random bytes, created at first use.
 ///
-/// It keeps identities apart from backups, copies and diagnostics of single files; it is no protection against someone
-/// who can read this user's files. For that, give the key as a credential.
+/// Protects identities in backups, copies and diagnostics that contain single files only, and not against a process
+/// that can read this user's files. For that, pass the key as a credential.
 struct KeyFile: SealingKeySource {
     static let name = "store.key"
     static let size = 32
@@ -59,12 +62,12 @@ struct KeyFile: SealingKeySource {
             guard bytes.count == Self.size else {
                 throw SafeDirectory.Refusal(
                     reason:
-                        "\(path)/\(Self.name) has \(bytes.count) bytes instead of \(Self.size): restore it, or remove "
-                        + "\(path) and fetch the identities anew")
+                        "\(path)/\(Self.name) has \(bytes.count) bytes instead of \(Self.size); restore it, or remove "
+                        + "\(path) and fetch the identities again")
             }
             return SecretBytes(copying: bytes)
         } catch {
-            throw CertificateProviderError(.storeReadFailed, "The store's key: \(error.reason).")
+            throw CertificateProviderError(.storeReadFailed, "The store's key cannot be read: \(error.reason).")
         }
     }
 
@@ -77,17 +80,18 @@ struct KeyFile: SealingKeySource {
             defer { bytes.wipe() }
             try directory.write(bytes, to: Self.name, replacing: false, files)
         } catch {
-            throw CertificateProviderError(.storeWriteFailed, "The store's key: \(error.reason).")
+            throw CertificateProviderError(.storeWriteFailed, "The store's key cannot be created: \(error.reason).")
         }
         guard let key = try existingKey() else {
-            throw CertificateProviderError(.storeWriteFailed, "The store's key has just vanished from \(path).")
+            throw CertificateProviderError(
+                .storeWriteFailed, "Another process removed the store's key from \(path); try again.")
         }
         return key
     }
 }
 
 extension [UInt8] {
-    /// Overwrites the bytes. Only reaches every copy when the array is the buffer's one owner.
+    /// Overwrites the bytes with zeros. Complete only if the array is the only owner of its buffer.
     mutating func wipe() {
         withUnsafeMutableBytes { buffer in
             guard let base = buffer.baseAddress else { return }

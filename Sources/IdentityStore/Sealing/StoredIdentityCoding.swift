@@ -1,24 +1,24 @@
 import CertificateProviding
 
-/// The plain form of a stored identity: a run of fields, each a tag (one byte), a length (four bytes, big-endian) and
-/// that many bytes. Read in place, so that the private key is copied only from one wiped buffer into another.
+/// The plain encoding of a stored identity: a sequence of fields, each a tag (one byte), a length (four bytes,
+/// big-endian) and the content. Decoded in place, so that the private key is copied only between wiped buffers.
 enum StoredIdentityCoding {
     private enum Tag: UInt8 {
         /// A certificate, DER; the leaf first.
         case certificate = 1
         /// The private key, PKCS#8; at most one.
         case privateKey = 2
-        /// A name, a NUL and a value, UTF-8.
+        /// A name, a NUL and a value, in UTF-8.
         case attribute = 3
     }
 
     struct Malformed: Error { var what: String }
 
-    /// Why `identity` could not be decoded again, or `nil`.
+    /// Returns the reason why `identity` cannot be encoded; `nil` if it can.
     static func flaw(of identity: StoredIdentity) -> String? {
         if identity.certificateChain.isEmpty { return "it has no certificate" }
         // The value may have one: the first NUL ends the name.
-        return identity.attributes.keys.contains { $0.utf8.contains(0) } ? "the name of an attribute has a NUL" : nil
+        return identity.attributes.keys.contains { $0.utf8.contains(0) } ? "an attribute's name contains a NUL" : nil
     }
 
     static func encode(_ identity: StoredIdentity) -> SecretBytes {

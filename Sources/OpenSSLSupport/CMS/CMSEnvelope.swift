@@ -2,20 +2,22 @@ internal import COpenSSL
 public import CertificateProviding
 internal import SwiftASN1
 
-/// An EnvelopedData (RFC 5652, section 6) for one RSA key that decrypts elsewhere: what OpenSSL does with a key that it
-/// holds, in two steps.
+/// An EnvelopedData (RFC 5652, section 6) for an RSA key that OpenSSL does not hold, such as one in a token.
+///
+/// The caller decrypts ``encryptedKey`` with that key and passes the result to ``content(key:with:)``.
 public struct CMSEnvelope: Sendable {
-    /// The content's key, encrypted by RSAES-PKCS1-v1_5.
+    /// The content-encryption key, encrypted by RSAES-PKCS1-v1_5.
     public let encryptedKey: [UInt8]
+    /// The cipher of the content.
     public let cipher: CMSCipher
     private let initializationVector: [UInt8]
     private let encryptedContent: [UInt8]
 
-    /// Reads a message.
+    /// Reads a message, BER or DER.
     ///
     /// - Parameters:
-    ///   - certificate: Names the recipient, DER.
-    ///   - ciphers: Those that are accepted.
+    ///   - certificate: The recipient's certificate, DER.
+    ///   - ciphers: The accepted ciphers; any other is an error.
     public init(
         _ message: [UInt8], for certificate: [UInt8], accepting ciphers: Set<CMSCipher>, with library: OpenSSLLibrary
     ) throws(OpenSSLError) {
@@ -42,7 +44,8 @@ public struct CMSEnvelope: Sendable {
             cipher = CMSCipher(rawValue: "\(try ASN1ObjectIdentifier(derEncoded: algorithm.element(0)))")
             initializationVector = Array(try ASN1OctetString(derEncoded: algorithm.element(1)).bytes)
             guard case .primitive(let bytes) = try content.elements.element(2).content else {
-                throw ASN1Error.invalidASN1Object(reason: "the constructed encoding of encryptedContent is not supported")
+                throw ASN1Error.invalidASN1Object(
+                    reason: "the constructed encoding of encryptedContent is not supported")
             }
             encryptedContent = Array(bytes)
         } catch let error as OpenSSLError {
@@ -56,7 +59,7 @@ public struct CMSEnvelope: Sendable {
     }
 
     /// Whether a RecipientInfo is a KeyTransRecipientInfo with the issuer and the serial number of a certificate, or
-    /// with its subject key identifier, which is taken at its word: the key will not fit where it is wrong.
+    /// with a subject key identifier. The identifier is not compared: decryption fails if it is of another key.
     private static func isFor(_ certificate: [UInt8], _ recipient: ASN1Node) throws -> Bool {
         guard recipient.identifier == .sequence else { return false }
         let name = try recipient.elements.element(1)
@@ -68,6 +71,8 @@ public struct CMSEnvelope: Sendable {
     }
 
     /// Decrypts the content.
+    ///
+    /// - Parameter key: The content-encryption key, decrypted from ``encryptedKey``.
     public func content(key: SecretBytes, with library: OpenSSLLibrary) throws(OpenSSLError) -> [UInt8] {
         guard cipher != .desCBC || library.loadLegacyProvider() else {
             throw OpenSSLError(

@@ -3,21 +3,31 @@ internal import SwiftASN1
 
 /// A cipher for the content of an EnvelopedData, by its object identifier.
 public struct CMSCipher: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
+    /// The object identifier in dotted form.
     public let rawValue: String
+    /// Makes a cipher of an object identifier in dotted form.
     public init(rawValue: String) { self.rawValue = rawValue }
 
+    /// AES-128 in CBC mode (RFC 3565).
     public static let aes128CBC = Self(rawValue: "2.16.840.1.101.3.4.1.2")
+    /// AES-192 in CBC mode (RFC 3565).
     public static let aes192CBC = Self(rawValue: "2.16.840.1.101.3.4.1.22")
+    /// AES-256 in CBC mode (RFC 3565).
     public static let aes256CBC = Self(rawValue: "2.16.840.1.101.3.4.1.42")
+    /// Triple DES in CBC mode (RFC 3370).
     public static let tripleDESCBC = Self(rawValue: "1.2.840.113549.3.7")
-    /// Single DES. Can be read, where the host has OpenSSL's legacy provider, and not be written.
+    /// Single DES in CBC mode. For decryption only, on hosts with OpenSSL's legacy provider.
     public static let desCBC = Self(rawValue: "1.3.14.3.2.7")
 
+    /// OpenSSL's name of the cipher.
     public var description: String { OpenSSLLibrary.name(ofOID: rawValue) }
 }
 
 extension OpenSSLLibrary {
-    /// Returns `content` in an EnvelopedData (RFC 5652, section 6) for the RSA key of one certificate.
+    /// Encrypts `content` in an EnvelopedData (RFC 5652, section 6) for the RSA key of one certificate.
+    ///
+    /// - Parameter recipient: The certificate, DER.
+    /// - Returns: The message, DER.
     public func envelopedData(
         _ content: [UInt8], recipient: [UInt8], cipher: CMSCipher
     ) throws(OpenSSLError) -> [UInt8] {
@@ -38,8 +48,8 @@ extension OpenSSLLibrary {
 
     /// Decrypts an EnvelopedData.
     ///
-    /// - Parameter ciphers: Those that are accepted.
-    /// - Returns: The content and what it was encrypted with.
+    /// - Parameter ciphers: The accepted ciphers; any other is an error.
+    /// - Returns: The content, and the cipher that it was encrypted with.
     public func decryptEnvelopedData(
         _ message: [UInt8], recipient: CMSIdentity, accepting ciphers: Set<CMSCipher>
     ) throws(OpenSSLError) -> (content: [UInt8], cipher: CMSCipher) {
@@ -64,7 +74,7 @@ extension OpenSSLLibrary {
         return (output.content, cipher)
     }
 
-    /// OpenSSL has no function that tells it before it decrypts.
+    /// Reads the cipher from the DER, since OpenSSL has no function that returns it before decryption.
     private static func contentCipher(ofEnvelopedData der: [UInt8]) throws(OpenSSLError) -> CMSCipher {
         do {
             let enveloped = try children(children(DER.parse(der)).last)

@@ -1,18 +1,20 @@
 public import CertificateProviding
 
-/// A certificate and its private key as OpenSSL has them, for all messages of an exchange.
+/// A certificate and its private key as OpenSSL objects, to be reused for all messages of an exchange.
 ///
-/// Reading them takes OpenSSL as long as signing: it asks each of its decoders, and makes the key's blinding anew. The
-/// key is in OpenSSL's memory until this goes, and is wiped then.
+/// Parsing them takes as long as a signature: OpenSSL tries each of its decoders, and computes the key's blinding
+/// again. OpenSSL holds the key in memory until this object is released, and wipes it then.
 ///
-/// `@unchecked`: OpenSSL counts references to both and locks what it computes of them; nothing is changed here.
+/// `@unchecked`: OpenSSL counts the references to both objects and locks their cached values. Nothing is changed here.
 public final class CMSIdentity: @unchecked Sendable {
     let certificate: CertificateHandle
     let key: PrivateKeyHandle
 
+    /// Parses a certificate and a private key. Does not check that they belong together.
+    ///
     /// - Parameters:
     ///   - certificate: DER.
-    ///   - key: PKCS#8. Whether it is the certificate's is not looked at.
+    ///   - key: PKCS#8.
     public init(certificate: [UInt8], key: SecretBytes, in library: OpenSSLLibrary) throws(OpenSSLError) {
         self.certificate = try CertificateHandle(certificate, in: library)
         self.key = try PrivateKeyHandle(pkcs8: key, in: library)

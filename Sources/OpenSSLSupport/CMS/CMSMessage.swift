@@ -4,7 +4,7 @@ internal import COpenSSL
 final class CMSMessage {
     let pointer: OpaquePointer
 
-    /// Reads a message as it came, BER or DER, and nothing behind it.
+    /// Reads a message, BER or DER. Trailing data is an error.
     init(_ message: [UInt8], in library: OpenSSLLibrary) throws(OpenSSLError) {
         OpenSSLError.clear()
         var content = CMS_ContentInfo_new_ex(library.context, nil)
@@ -27,10 +27,11 @@ final class CMSMessage {
         try OpenSSLLibrary.encode("i2d_CMS_ContentInfo") { i2d_CMS_ContentInfo(pointer, $0) }
     }
 
-    /// Refuses a message of another kind, on which functions for this one must not be called.
+    /// Throws unless the message has this content type. The functions for one type must not be called for another.
     func require(_ type: Int32) throws(OpenSSLError) {
         guard OBJ_obj2nid(CMS_get0_type(pointer)) == type else {
-            throw OpenSSLError("CMS_get0_type", refusing: "the message type is not \(String(cString: OBJ_nid2ln(type)))")
+            throw OpenSSLError(
+                "CMS_get0_type", refusing: "the message type is not \(String(cString: OBJ_nid2ln(type)))")
         }
     }
 }

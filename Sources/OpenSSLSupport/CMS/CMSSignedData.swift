@@ -2,6 +2,7 @@ internal import COpenSSL
 
 /// An attribute of a signer (RFC 5652, section 5.3) with one value.
 public struct CMSAttribute: Sendable, Hashable {
+    /// A value and its ASN.1 type.
     public enum Value: Sendable, Hashable {
         case printableString(String)
         case utf8String(String)
@@ -10,32 +11,35 @@ public struct CMSAttribute: Sendable, Hashable {
 
     /// An object identifier, such as `1.2.840.113549.1.9.4`.
     public var type: String
+    /// The one value of the attribute.
     public var value: Value
 
+    /// Makes an attribute of an object identifier and a value.
     public init(_ type: String, _ value: Value) {
         self.type = type
         self.value = value
     }
 }
 
-/// What a SignedData (RFC 5652, section 5) holds, after its signature was found to be good.
+/// The content and signed attributes of a SignedData (RFC 5652, section 5) whose signature has been verified.
 public struct CMSSignedContent: Sendable {
-    /// Empty where there is none.
+    /// The content; empty if the message has none.
     public let content: [UInt8]
-    /// The signed attributes that are strings, each with one value; a type may occur more than once.
+    /// The signed attributes that have one value, a string. A type may occur more than once.
     public let attributes: [CMSAttribute]
-    /// What OpenSSL calls the digest, such as `SHA256`.
+    /// OpenSSL's name of the digest, such as `SHA256`.
     public let digest: String
 }
 
 extension OpenSSLLibrary {
     private static let flags = UInt32(CMS_PARTIAL | CMS_BINARY | CMS_NOSMIMECAP)
 
-    /// Returns `content` in a SignedData with one signer, whose certificate goes along.
+    /// Signs `content` in a SignedData with one signer. The message includes the signer's certificate.
     ///
     /// - Parameters:
-    ///   - content: nil is a message about its attributes only.
-    ///   - digest: As OpenSSL calls it.
+    ///   - content: `nil` for a message without content, which has only attributes.
+    ///   - digest: OpenSSL's name of the digest.
+    /// - Returns: The message, DER.
     public func signedData(
         _ content: [UInt8]?, attributes: [CMSAttribute], signer identity: CMSIdentity, digest: String
     ) throws(OpenSSLError) -> [UInt8] {
@@ -73,8 +77,8 @@ extension OpenSSLLibrary {
 
     /// Verifies the signature of a SignedData with one signer.
     ///
-    /// - Parameter signers: Certificates, DER, one of which must have signed. Nothing else is asked of them: whoever
-    ///   calls knows them already. Certificates within the message are not used.
+    /// - Parameter signers: Certificates, DER, one of which must have signed. They are not validated: the caller
+    ///   already trusts them. Certificates in the message are not used.
     public func verifySignedData(
         _ message: [UInt8], signers: [[UInt8]]
     ) throws(OpenSSLError) -> CMSSignedContent {
@@ -132,7 +136,7 @@ extension OpenSSLLibrary {
         }
     }
 
-    /// The numbers of an object identifier; nil for one that is longer than any in use.
+    /// The dotted form of an object identifier; `nil` if it is longer than 127 characters.
     private static func text(of object: OpaquePointer?) -> String? {
         var text = [CChar](repeating: 0, count: 128)
         let length = Int(OBJ_obj2txt(&text, Int32(text.count), object, 1))

@@ -6,7 +6,7 @@ import NIOPosix
 import NIOSSL
 import TestSupport
 
-@testable import CertificateTLSCore
+@testable import CertificateTLS
 
 /// Runs `body` with an HTTPS server that demands a client certificate and answers with its fingerprint.
 func withHTTPServer<T>(

@@ -5,7 +5,7 @@ import NIOSSL
 import NIOTLS
 import TestSupport
 
-@testable import CertificateTLSCore
+@testable import CertificateTLS
 
 /// An authority for everybody in the tests that trust each other.
 let authority = Result { try TestAuthority() }

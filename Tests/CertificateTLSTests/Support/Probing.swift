@@ -5,7 +5,7 @@ import NIOSSL
 import TestSupport
 import Testing
 
-@testable import CertificateTLSCore
+@testable import CertificateTLS
 
 /// A probe of a server on this machine that calls itself localhost. Long enough for a busy machine: no test waits for
 /// the times it sets, unless it says so.

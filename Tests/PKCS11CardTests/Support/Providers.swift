@@ -11,11 +11,11 @@ extension Card {
         _ uri: String, hasPIN: Bool = true, storage: any IdentityStorage = InMemoryStorage(),
         _ settings: [String: String] = [:]
     ) throws -> PKCS11TokenProvider {
-        let provider = PKCS11TokenProvider(environment: .testing(storage: storage))
         var parameters = ["module-path": try #require(Self.module), "uri": uri, "timeout": "60"]
         if hasPIN { parameters["pin-source"] = "file:" + file("pin") }
         parameters.merge(settings) { $1 }
-        try provider.setParameters(ProviderParameters(parameters.mapValues { .init($0) }))
+        let provider = try PKCS11TokenProvider(
+            environment: .testing(storage: storage), parameters: ProviderParameters(parameters.mapValues { .init($0) }))
         return provider
     }
 

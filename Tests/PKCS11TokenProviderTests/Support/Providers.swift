@@ -42,10 +42,10 @@ struct TokenSetup: Sendable {
     func provider() throws -> PKCS11TokenProvider {
         var environment = ProviderEnvironment.testing(storage: storage)
         environment.logger = log.logger
-        let provider = PKCS11TokenProvider(environment: environment)
         var values = parameters
         values["uri"] = uri
-        try provider.setParameters(ProviderParameters(values.mapValues { .init($0) }))
+        let provider = try PKCS11TokenProvider(
+            environment: environment, parameters: ProviderParameters(values.mapValues { .init($0) }))
         return provider
     }
 

@@ -1,5 +1,6 @@
 import ArgumentParser
 import AsyncHTTPClient
+import CertificateTLSAsyncHTTPClient
 import CertificateProviding
 import CertificateTLS
 import Logging

@@ -1,23 +1,25 @@
-/// Runs calls that block (tokens, key derivation, disk flushes) away from the cooperative pool and from event loops.
+/// Runs calls that block (tokens, key derivation, disk flushes) outside the cooperative pool and event loops.
 public struct BlockingExecutor: Sendable {
-    /// Runs a job once, at any time, on a thread that may block.
+    /// Runs a job once, now or later, on a thread that may block.
     public let submit: @Sendable (@escaping @Sendable () -> Void) -> Void
 
-    /// - Parameter submit: Runs the given job once, at any time, on a thread that may block.
+    /// Creates an executor.
+    ///
+    /// - Parameter submit: Runs the given job once, now or later, on a thread that may block.
     public init(submit: @escaping @Sendable (@escaping @Sendable () -> Void) -> Void) {
         self.submit = submit
     }
 
-    /// An executor on threads of its own, which come and go with the work.
+    /// Creates an executor with threads of its own, which are started on demand and end when idle.
     ///
-    /// - Parameter maximum: How many calls run at the same time; further ones wait for their turn.
+    /// - Parameter maximum: The maximum number of concurrent calls; further calls wait.
     public static func threads(maximum: Int = 16) -> BlockingExecutor {
         let threads = WorkerThreads(maximum: max(1, maximum))
         return BlockingExecutor { job in threads.submit(job) }
     }
 
-    /// Runs `work` and returns what it returns. The calling task is suspended meanwhile, and not cancellable: a C call
-    /// cannot be interrupted.
+    /// Runs `work` and returns its result. The calling task is suspended and cannot be cancelled until it ends, since a
+    /// C call cannot be interrupted.
     public func run<T: Sendable>(
         _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
     ) async throws(CertificateProviderError) -> T {

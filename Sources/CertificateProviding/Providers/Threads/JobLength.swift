@@ -1,8 +1,9 @@
-/// How long jobs take when nothing is in their way, in nanoseconds.
+/// The recent minimum of the jobs' run times, in nanoseconds.
 ///
-/// Not an average: that counts what jobs wait for each other, and so lets the more of them wait the more there are.
+/// The average is not used: it contains the time that jobs wait for each other, so that many waiting jobs would make
+/// all jobs look long.
 struct JobLength {
-    /// Of 16 to 32 jobs; not known to be short before the first.
+    /// The minimum of the last 16 to 32 jobs; `Int64.max` before the first.
     private(set) var shortest = Int64.max
     private var recent = Int64.max
     private var count = 0

@@ -1,7 +1,7 @@
 /// Jobs that wait for a thread: first in, first out.
 struct JobQueue {
     private var incoming: [WorkerThreads.Job] = []
-    /// The next one last.
+    /// In reverse order: the next job is the last element.
     private var outgoing: [WorkerThreads.Job] = []
 
     var isEmpty: Bool { incoming.isEmpty && outgoing.isEmpty }

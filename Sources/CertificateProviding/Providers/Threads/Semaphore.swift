@@ -1,6 +1,6 @@
 import Glibc
 
-/// A POSIX semaphore. Posting and waiting are the only things done with it, and both are thread-safe by themselves.
+/// A POSIX semaphore. Only posted to and waited for; both are thread-safe.
 final class Semaphore: @unchecked Sendable {
     private let semaphore: UnsafeMutablePointer<sem_t>
 
@@ -16,8 +16,7 @@ final class Semaphore: @unchecked Sendable {
 
     func post() { sem_post(semaphore) }
 
-    /// Waits without sleeping, and lets any thread go first that has something to do. Returns false when nothing was
-    /// posted in time.
+    /// Waits without sleeping, and yields to other threads that have work. Returns false if nothing was posted in time.
     func look(for duration: Duration) -> Bool {
         let end = ContinuousClock.now + duration
         repeat {
@@ -29,7 +28,7 @@ final class Semaphore: @unchecked Sendable {
         return false
     }
 
-    /// Returns false when nothing was posted in time.
+    /// Waits at most `seconds`. Returns false if nothing was posted in time.
     func wait(seconds: Int) -> Bool {
         var deadline = timespec()
         // The wall clock, since there is no other for this call; a step of it only changes when an idle thread ends.

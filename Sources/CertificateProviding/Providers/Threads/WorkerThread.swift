@@ -1,6 +1,6 @@
 import Glibc
 
-/// Whose thread a caller is on.
+/// Marks the threads of a pool, so that a caller can tell whether it runs on one.
 enum WorkerThread {
     private static let key: pthread_key_t? = {
         var key = pthread_key_t()

@@ -1,27 +1,26 @@
 import Glibc
 import Synchronization
 
-/// A bounded number of threads that may block, started when there is work and ended when there has been none for a
-/// while.
+/// A bounded pool of threads that may block. Threads start on demand and end after they were idle for some time.
 ///
-/// Not a dispatch queue: on Linux the concurrent ones draw on the same few threads as Swift's own tasks, so that some
+/// A dispatch queue is not used: on Linux the concurrent queues share their few threads with Swift's tasks, so about
 /// twenty blocked calls would stall every task of the process.
 ///
-/// Jobs that have been short lately are left to as many threads as there are processors: more would only fight over
-/// them. What such a job submits is left to its own thread, which has everything at hand. One thread watches then that
-/// the work goes on, since each job may be the first that hangs.
+/// While jobs are short, no more threads run than there are processors, since more would only compete for them. A job
+/// submitted by a job stays on the same thread, whose caches are warm. One thread then watches that the work goes on,
+/// since any job may hang.
 final class WorkerThreads: Sendable {
     typealias Job = @Sendable () -> Void
 
     private struct State {
-        /// Those that no thread has taken yet.
+        /// The jobs that no thread has taken yet.
         var jobs = JobQueue()
-        /// How many have been taken.
+        /// The number of jobs taken so far.
         var taken = 0
         var threads = 0
-        /// The last one became idle last: it may not have gone to sleep yet, and what it needs is in the caches.
+        /// The idle threads; the last element became idle last. It may still be awake, and its caches are warm.
         var idle: [Semaphore] = []
-        /// Whether one of the idle ones looks out for work instead of sleeping.
+        /// Whether one of the idle threads spins for work instead of sleeping.
         var hasLookout = false
         var watch = Watch.none
         var jobLength = JobLength()
@@ -38,14 +37,14 @@ final class WorkerThreads: Sendable {
     }
 
     private let maximum: Int
-    /// Lets a thread of its own run ``work()``; false where there is no thread to be had.
+    /// Starts a thread that runs ``work()``; returns false if no thread can be created.
     private let start: @Sendable (WorkerThreads) -> Bool
     private let state = Mutex(State())
     private static let processors = max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
-    /// How long a thread that has just worked looks out for the next job before it sleeps. Work often comes one call
-    /// after the other, and waking a thread takes as long as a token's software needs for a signature.
+    /// How long a thread spins for the next job before it sleeps. Calls often come in sequence, and waking a thread
+    /// takes as long as a token's software needs for a signature.
     private static let lookout = Duration.microseconds(20)
-    /// Up to this a job is short. After this time the watch looks whether any has been taken.
+    /// The maximum run time of a short job, in nanoseconds. After this time the watch checks whether any job was taken.
     private static let shortJob: Int64 = 1_000_000
 
     init(maximum: Int, start: @escaping @Sendable (WorkerThreads) -> Bool = WorkerThreads.startThread) {
@@ -74,7 +73,7 @@ final class WorkerThreads: Sendable {
         case idle(Semaphore)
     }
 
-    /// One more thread, where there may be one.
+    /// Returns one more thread, if the limit permits.
     private func help(_ state: inout State) -> Help {
         if let idle = state.idle.popLast() { return .idle(idle) }
         guard state.threads < maximum else { return .none }
@@ -82,7 +81,7 @@ final class WorkerThreads: Sendable {
         return .newThread
     }
 
-    /// A thread for the watch, where there is none.
+    /// Returns a thread for the watch, if there is none yet.
     private func watch(_ state: inout State) -> Help {
         guard state.watch == .none else { return .none }
         let watch = help(&state)
@@ -131,7 +130,7 @@ final class WorkerThreads: Sendable {
         case look, sleep, watch, end
     }
 
-    /// What a thread has done last.
+    /// The last activity of a thread.
     private enum Past {
         case begun, worked(nanoseconds: Int64), lookedOut, slept(isOverdue: Bool), watched
     }
@@ -161,7 +160,9 @@ final class WorkerThreads: Sendable {
         }
     }
 
-    /// - Parameter taken: How many jobs had been taken when the thread began to watch.
+    /// Chooses the next activity of a thread.
+    ///
+    /// - Parameter taken: The number of jobs that had been taken when the thread began to watch.
     private func next(_ state: inout State, after past: Past, _ wakeUp: Semaphore, _ taken: inout Int) -> Turn {
         // Whoever wakes it takes it out. It is still in after a wait in vain, and after one that a late wake-up has cut
         // short.
@@ -205,7 +206,7 @@ final class WorkerThreads: Sendable {
     }
 }
 
-/// Since the host was started; a division less than with `ContinuousClock`.
+/// Returns the time since boot in nanoseconds. Cheaper by one division than `ContinuousClock`.
 private func nanoseconds() -> Int64 {
     var time = timespec()
     clock_gettime(CLOCK_MONOTONIC, &time)

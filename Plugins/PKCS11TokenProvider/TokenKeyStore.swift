@@ -1,0 +1,324 @@
+import CP11Kit
+public import CertificateProviding
+
+/// The key store `pkcs11:`: the one token that a URI (RFC 7512) names.
+///
+/// Keys are made in the token, sensitive and not extractable, and never leave it. Object attributes of the URI name a key
+/// for ``identity(_:)``; for the other calls they do not matter.
+public final class TokenKeyStore: KeyStore {
+    public static let scheme = "pkcs11"
+    public var scheme: String { Self.scheme }
+    public var location: KeyLocation { .token }
+
+    private let provider: PKCS11TokenProvider
+    private var id: ProviderID { PKCS11TokenProvider.id }
+
+    init(_ provider: PKCS11TokenProvider) { self.provider = provider }
+
+    /// For a registry.
+    public static var descriptor: KeyStoreDescriptor {
+        KeyStoreDescriptor(
+            scheme: scheme, storageID: PKCS11TokenProvider.id, displayName: "PKCS#11 token",
+            summary: "Private keys in a PKCS#11 token.",
+            parameters: [TokenSettings.Parameter.modulePath.descriptor, TokenSettings.Parameter.timeout.descriptor]
+        ) { environment, location, parameters throws(CertificateProviderError) in
+            TokenKeyStore(PKCS11TokenProvider(environment, try TokenSettings(location, parameters)))
+        }
+    }
+
+    public var makes: [KeyType: KeyUse] {
+        Dictionary(uniqueKeysWithValues: KeyType.allCases.map { ($0, $0.isRSA ? [.signing, .decryption] : .signing) })
+    }
+
+    public func holds(keyURI: String) -> Bool { provider.settings.uri.meansToken(of: keyURI) }
+
+    /// With the module that the store's own URI names.
+    public func reference(to key: any IdentityKey) -> KeyReference {
+        KeyReference(publicKey: key.publicKey, uri: (key.uri ?? "") + provider.settings.uri.query)
+    }
+
+    /// Makes a key pair under a fresh random `CKA_ID`. A key that is ready only after the deadline is destroyed then.
+    public func make(
+        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        try await attributed { () async throws(CertificateProviderError) in
+            let token = try await loggedInToken(interaction)
+            // A card takes a minute for a large RSA key.
+            let made = try await token.calls.run(
+                "making a key pair", atLeast: .seconds(120), undo: { try? $0.takeBack() }
+            ) {
+                () throws(CertificateProviderError) in
+                try token.generate(type, label: label, for: use)
+            }
+            do throws(CertificateProviderError) {
+                if use.contains(.decryption), made.key.decrypter == nil {
+                    throw CertificateProviderError(
+                        .unsupportedAlgorithm, "The token '\(token.displayName)' makes no key that can decrypt.")
+                }
+                try await remember(made.key)
+                try await provider.environment.executor.run { () throws(CertificateProviderError) in
+                    try made.handOver()
+                }
+            } catch {
+                // Otherwise it would be destroyed later, when it may be in use.
+                let reason = error
+                do throws(CertificateProviderError) {
+                    try await token.calls.run("destroying the key") { () throws(CertificateProviderError) in
+                        try made.takeBack()
+                    }
+                } catch { throw made.left(by: error, after: reason) }
+                throw reason
+            }
+            return made.key
+        }
+    }
+
+    /// Finds a key by its public key object, for RSA also by its modulus. The key signs a probe.
+    public func key(
+        for reference: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
+        try await attributed { () async throws(CertificateProviderError) in
+            try await tokenKey(for: reference, interaction)
+        }
+    }
+
+    public func storedKey(for reference: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+        try waiting("looking for the key") { token, id throws(CertificateProviderError) in
+            try token.key(for: reference.publicKey, id: id)
+        } at: { reference }
+    }
+
+    public func list() async throws(CertificateProviderError) -> [KeyDescription] {
+        await provider.listIdentities().identities.compactMap { identity in
+            guard let uri = identity.keyURI, let leaf = identity.certificateChain.first else { return nil }
+            return KeyDescription(
+                KeyReference(publicKey: leaf.publicKey, uri: uri + provider.settings.uri.query),
+                label: identity.alias, location: .token)
+        }
+    }
+
+    public func identity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        try await attributed { () async throws(CertificateProviderError) in
+            try await provider.identity(on: provider.tokens(), interaction)
+        }
+    }
+
+    /// Writes the leaf under the key's `CKA_ID` and label, and the intermediates that are not on the token. The key signs
+    /// a probe.
+    public func storeChain(
+        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        try await attributed { () async throws(CertificateProviderError) in
+            let key = try await tokenKey(of: key, interaction)
+            let identity = try Identity(
+                certificateChain: chain, key: key, provenance: .init(provider: id, alias: key.label, source: key.uri))
+            let token = key.token
+            let written = try await token.calls.run(
+                "writing the certificate", undo: { try? token.remove($0, for: key) },
+                { () throws(CertificateProviderError) in
+                    guard let written = try token.store(chain, for: key) else { throw token.noLongerThere() }
+                    return written
+                })
+            do throws(CertificateProviderError) { try await identity.verifyPossession() } catch {
+                // The reason for the removal says more than a failure of the removal.
+                let removal: Void? = try? await token.calls.run("removing the certificate") {
+                    () throws(CertificateProviderError) in try token.remove(written, for: key)
+                }
+                var error = error
+                if removal == nil { error.message += " The certificate that was written is still on the token." }
+                throw error
+            }
+        }
+    }
+
+    public func removeOtherCertificates(
+        than leaf: X509Certificate, of reference: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        try await attributed { () async throws(CertificateProviderError) in
+            guard let key = try await tokenKey(for: reference, interaction) else { return }
+            try await key.token.calls.run("removing certificates") { () throws(CertificateProviderError) in
+                try key.token.removeCertificates(for: key, except: leaf)
+            }
+        }
+    }
+
+    /// Destroys the private key, the public key and the certificates for it, and nothing else with their id or label.
+    public func destroy(
+        _ reference: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        try await attributed { () async throws(CertificateProviderError) in
+            let token = try await loggedInToken(interaction, reference)
+            let id = objectID(of: reference)
+            try await token.calls.run("destroying the key") { () throws(CertificateProviderError) in
+                try token.destroy(reference.publicKey, id: id)
+            }
+        }
+    }
+
+    public func destroyStored(_ reference: KeyReference) throws(CertificateProviderError) {
+        try waiting("destroying the key") { token, id throws(CertificateProviderError) in
+            try token.destroy(reference.publicKey, id: id)
+        } at: { reference }
+    }
+
+    public func announceDestruction(
+        of reference: KeyReference
+    ) async throws(CertificateProviderError) -> [String] {
+        try await attributed { () async throws(CertificateProviderError) in
+            let tokens = try provider.tokens()
+            let (uri, id) = (try? TokenURI(reference.uri), objectID(of: reference))
+            return try await tokens.calls.run("looking for the key") { () throws(CertificateProviderError) in
+                let token = try tokens.unattended(uri)
+                guard let key = try token.key(for: reference.publicKey, id: id) else {
+                    guard let id, try token.publicKeysLeft(id: id).contains(where: reference.publicKey.isSameKey) else {
+                        return []
+                    }
+                    return [token.announcement(ofRemains: reference.publicKey, id: id)]
+                }
+                return try token.announcement(of: key)
+            }
+        }
+    }
+
+    public func shutdown() async { await provider.shutdown() }
+
+    // MARK: -
+
+    private func objectID(of reference: KeyReference) -> [UInt8]? {
+        (try? TokenURI(reference.uri))?.objectID ?? provider.settings.uri.objectID
+    }
+
+    private func attributed<T>(
+        _ body: () async throws(CertificateProviderError) -> T
+    ) async throws(CertificateProviderError) -> T {
+        do throws(CertificateProviderError) { return try await body() } catch { throw error.attributed(to: id) }
+    }
+
+    /// Calls `body` with the token of a key, logged in without a prompt. Blocks.
+    private func waiting<T: Sendable>(
+        _ purpose: String, _ body: @escaping @Sendable (Token, [UInt8]?) throws(CertificateProviderError) -> T,
+        at reference: () -> KeyReference
+    ) throws(CertificateProviderError) -> T {
+        do throws(CertificateProviderError) {
+            let tokens = try provider.tokens()
+            let (uri, id) = (try? TokenURI(reference().uri), objectID(of: reference()))
+            return try tokens.calls.wait(purpose) { () throws(CertificateProviderError) in
+                try body(try tokens.unattended(uri), id)
+            }
+        } catch {
+            throw error.attributed(to: self.id)
+        }
+    }
+
+    private func tokenKey(
+        for reference: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> TokenKey? {
+        let token = try await loggedInToken(interaction, reference)
+        let id = objectID(of: reference)
+        return try await token.calls.run("looking for the key") { () throws(CertificateProviderError) in
+            let key = try token.key(for: reference.publicKey, id: id)
+            if let key { try token.pending.keep(key.id, on: token.identity) }
+            return key
+        }
+    }
+
+    /// The key as this room knows it; one that is wrapped is looked for by its public key.
+    private func tokenKey(
+        of key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> TokenKey {
+        if let key = key as? TokenKey { return key }
+        let reference = KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
+        if let found = try await tokenKey(for: reference, interaction) { return found }
+        throw CertificateProviderError(
+            .notFound, "No token that 'uri' matches has the private key (\(key.publicKey.displayName)).")
+    }
+
+    /// The one token that the URI names, with its user logged in.
+    ///
+    /// - Parameter reference: A key whose token it must be.
+    private func loggedInToken(
+        _ interaction: any UserInteraction, _ reference: KeyReference? = nil
+    ) async throws(CertificateProviderError) -> Token {
+        let tokens = try provider.tokens()
+        let uri = reference.flatMap { try? TokenURI($0.uri) }
+        let (token, login) = try await tokens.calls.run("looking for the token") {
+            () throws(CertificateProviderError) in try tokens.single(uri)
+        }
+        guard let login else { return token }
+        let pin = try await login.ask(interaction)
+        try await tokens.calls.run("logging in") { () throws(CertificateProviderError) in try tokens.logIn(login, pin) }
+        return token
+    }
+}
+
+extension TokenLocator {
+    /// - Parameter keyURI: Of a key whose token it must be.
+    /// - Throws: `tokenNotPresent`, and `configurationInvalid` where more than one token matches, or no login is
+    ///   wanted.
+    fileprivate func single(_ keyURI: TokenURI?) throws(CertificateProviderError) -> (Token, Login?) {
+        var failures: [CertificateProviderError] = []
+        var present = try present(&failures)
+        if let keyURI { present = present.filter { keyURI.matches($0.1) } }
+        guard let (token, _) = present.first else {
+            throw noToken(failures)
+        }
+        guard present.count == 1 else {
+            let candidates = present.map { "'\(TokenURI.text(of: $0.1.token, class: nil, id: [], label: []) ?? "")'" }
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "\(present.count) tokens match '\(settings.uri.text.withVisibleControls)'; set 'uri' to one of: "
+                    + "\(candidates.joined(separator: ", ")).")
+        }
+        try requireLogin(to: present)
+        let login = try tokenToOpen(of: present)
+        // The key's own URI names the token as well as the configured one does.
+        return (
+            token,
+            login.map { Login(token: $0.token, slot: $0.slot, isMeant: $0.isMeant || keyURI?.namesToken == true) }
+        )
+    }
+
+    /// The one token that the URI names, logged in without a prompt.
+    fileprivate func unattended(_ keyURI: TokenURI?) throws(CertificateProviderError) -> Token {
+        let (token, login) = try single(keyURI)
+        guard let login else { return token }
+        guard login.isUnattended else {
+            throw CertificateProviderError(
+                .interactionRequired,
+                "The PIN of the token '\(token.displayName)' is needed, and no source of it is configured; set one.")
+        }
+        try logIn(login, nil)
+        return token
+    }
+
+    /// Objects that only a login shows may be the ones in question.
+    func requireLogin(to present: [(Token, Slot)]) throws(CertificateProviderError) {
+        guard settings.login != .never || !present.contains(where: { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) }) else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "Keys cannot be made, found or destroyed without a login, but 'login' is 'never'; set it to 'auto'.")
+        }
+    }
+}
+
+extension Token {
+    /// Destroys a key pair and the certificates for it, or what an interrupted destruction has left of them.
+    fileprivate func destroy(_ publicKey: PublicKeyInfo, id: [UInt8]?) throws(CertificateProviderError) {
+        if let key = try key(for: publicKey, id: id) {
+            try discard(key)
+        } else {
+            try removeRemains(of: publicKey, id: id)
+        }
+    }
+
+    func announcement(ofRemains publicKey: PublicKeyInfo, id: [UInt8]) -> String {
+        "the leftover objects of a key pair (\(publicKey.displayName), id \(id.hexEncoded)) on the token '\(displayName)'"
+    }
+
+    func announcement(of key: TokenKey) throws(CertificateProviderError) -> [String] {
+        let name = "(\(key.publicKey.displayName), id \(key.id.hexEncoded))"
+        return ["the private and the public key \(name) on the token '\(displayName)'"]
+            + (try certificates(for: key).map { "its certificate '\($0.subject)'" })
+    }
+}

@@ -1,0 +1,147 @@
+import CertificateProviding
+import Synchronization
+
+/// The private keys of the provider's identities, in whatever key store.
+final class EnrolmentKeys: Sendable {
+    /// Where new keys are made.
+    let store: any KeyStore
+    private let parameters: Parameters
+    /// For keys in other places: those where keys were made under another configuration.
+    private let stores: KeyStores
+    /// Those that were made for them: each has connections and logins of its own.
+    private let others = Mutex<[any KeyStore]>([])
+    private static let maximum = 8
+
+    init(_ parameters: Parameters, _ environment: ProviderEnvironment) {
+        store = parameters[EnrolmentParameter.key]
+        stores = environment.keyStores
+        self.parameters = parameters
+    }
+
+    /// Makes a key, which exists for others only after `remember` has written it down.
+    func make(
+        _ type: KeyType, for names: CertificateRequest.Names, use: KeyUse, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (OwnedKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        do throws(CertificateProviderError) {
+            return try await store.make(type, label: Self.label(names), use: use, interaction) {
+                [store] key throws(CertificateProviderError) in
+                try await remember(.stored(store.reference(to: key)))
+            }
+        } catch {
+            guard error.code == .unsupportedAlgorithm, use.contains(.decryption) else { throw error }
+            var error = error
+            error.message += " SCEP needs a key that can decrypt; leave 'key' out, or use EST."
+            throw error
+        }
+    }
+
+    /// Takes in a key that the server has made.
+    func importKey(
+        _ pkcs8: SecretBytes, for names: CertificateRequest.Names,
+        remember: @escaping @Sendable (OwnedKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        guard let importer = store.importer else {
+            throw CertificateProviderError(.internal, "The key store takes in no key that was made elsewhere.")
+        }
+        return try await importer.importKey(pkcs8: pkcs8, label: Self.label(names)) {
+            [store] key throws(CertificateProviderError) in
+            try await remember(.stored(store.reference(to: key)))
+        }
+    }
+
+    private static func label(_ names: CertificateRequest.Names) -> String { names.commonName ?? names.subjectText }
+
+    /// Returns the key; `nil` if it is gone.
+    func find(
+        _ key: OwnedKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
+        switch key {
+        case .sealed(let privateKey): try SoftwareKey(pkcs8: privateKey, location: .store)
+        case .stored(let key): try await store(of: key).key(for: key, interaction)
+        }
+    }
+
+    /// Returns the key without a prompt. Blocks for its key store.
+    ///
+    /// - Throws: `notFound` if it is gone; `interactionRequired`, with the parameter to set, if a person would have to be
+    ///   asked.
+    func storedKey(_ key: OwnedKey) throws(CertificateProviderError) -> any IdentityKey {
+        switch key {
+        case .sealed(let privateKey): return try SoftwareKey(pkcs8: privateKey, location: .store)
+        case .stored(let key):
+            do throws(CertificateProviderError) {
+                if let key = try store(of: key).storedKey(for: key) { return key }
+            } catch {
+                guard error.code == .interactionRequired else { throw error }
+                throw missingPIN(of: key)
+            }
+            throw CertificateProviderError(
+                .notFound,
+                "The private key of the stored identity is gone from its key store (\(key.uri.withVisibleControls)); have a "
+                    + "new identity made: certprov fetch --force.")
+        }
+    }
+
+    private func missingPIN(of key: KeyReference) -> CertificateProviderError {
+        let uri = key.uri.prefix { $0 != "?" }
+        return CertificateProviderError(
+            .interactionRequired,
+            isConfigured(key)
+                ? "The key is in a key store whose PIN is not configured (\(uri)); set 'key-pin-source', or a "
+                    + "'pin-source' in the URI of 'key'."
+                : "The key is in a key store (\(uri)) that 'key' does not name any more, and whose PIN is not configured; "
+                    + "name it again, or have a new identity made where 'key' is now: certprov fetch --force.")
+    }
+
+    /// Stores an issued chain beside its key, and lets the key sign a probe.
+    func storeChain(
+        _ owned: OwnedKey, _ key: any IdentityKey, with chain: [X509Certificate], source: String,
+        _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        if let reference = owned.reference {
+            try await store(of: reference).storeChain(chain, for: key, interaction)
+        }
+        let identity = try Identity(
+            certificateChain: chain, key: key,
+            provenance: .init(provider: RemoteMDMProvider.id, source: source))
+        try await identity.verifyPossession()
+        return identity
+    }
+
+    /// Destroys a key in a key store, and the certificates beside it. A key that rests with its identity goes with that.
+    func destroy(_ key: OwnedKey, _ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        guard let key = key.reference else { return }
+        try await store(of: key).destroy(key, interaction)
+    }
+
+    /// Destroys the certificates beside an identity's key that are not the identity's: one may have been issued to a
+    /// process that ended before it stored it.
+    func removeOthers(
+        than identity: Identity, _ key: OwnedKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        guard let key = key.reference else { return }
+        try await store(of: key).removeOtherCertificates(than: identity.certificate, of: key, interaction)
+    }
+
+    /// Whether a key is in the key store that is configured now.
+    func isConfigured(_ key: KeyReference) -> Bool { store.holds(keyURI: key.uri) }
+
+    /// The key store of a key.
+    func store(of key: KeyReference) throws(CertificateProviderError) -> any KeyStore {
+        if isConfigured(key) { return store }
+        if let known = others.withLock({ $0.first { $0.holds(keyURI: key.uri) } }) { return known }
+        let new = try parameters.reading(EnrolmentParameter.key) { () throws(CertificateProviderError) in
+            try stores.store(key.uri)
+        }
+        return others.withLock { others in
+            if others.count >= Self.maximum { others = [] }
+            others.append(new)
+            return new
+        }
+    }
+
+    func shutdown() async {
+        for store in [store] + others.withLock(\.self) { await store.shutdown() }
+    }
+}

@@ -1,0 +1,96 @@
+/// The key stores of a program, by the scheme of their URIs. Providers get it as ``ProviderEnvironment/keyStores``.
+public struct KeyStores: Sendable {
+    /// Makes a store for a place; nil for a scheme that is not installed.
+    private let make: @Sendable (KeyStoreLocation) throws(CertificateProviderError) -> (any KeyStore)?
+    private let schemes: [String]
+
+    /// - Parameters:
+    ///   - schemes: The installed ones, for errors.
+    ///   - make: Makes a store for a place; nil for a scheme that is not installed. Does no I/O.
+    public init(
+        schemes: [String],
+        _ make: @escaping @Sendable (KeyStoreLocation) throws(CertificateProviderError) -> (any KeyStore)?
+    ) {
+        self.schemes = schemes
+        self.make = make
+    }
+
+    /// For an environment without key stores.
+    public static let none = KeyStores(schemes: []) { _ in nil }
+
+    /// Returns a store for the place, or the place of the key, that a URI names. Does no I/O.
+    ///
+    /// - Parameters:
+    ///   - uri: Such as `store:`, `pkcs11:token=hsm`, or the URI of a key.
+    ///   - pinSource: The source of the store's PIN.
+    /// - Throws: `configurationInvalid` for a URI that no installed store knows, or that its store cannot read.
+    public func store(
+        _ uri: String, pinSource: SecretSource? = nil
+    ) throws(CertificateProviderError) -> any KeyStore {
+        // The former name of the store of this host.
+        let uri = uri == "store" ? "store:" : uri
+        guard let location = KeyStoreLocation(uri: uri, pinSource: pinSource), let store = try make(location) else {
+            let known = schemes.isEmpty ? "none is installed" : schemes.map { "\($0):" }.alternatives
+            throw CertificateProviderError(
+                .configurationInvalid, "The URI of the key store does not begin with an installed scheme: \(known).")
+        }
+        return store
+    }
+
+    /// Whether a text is the URI of an installed key store.
+    public func knows(_ uri: String) -> Bool {
+        KeyStoreLocation(uri: uri, pinSource: nil).map { schemes.contains($0.scheme) } ?? false
+    }
+}
+
+/// The place of a key store.
+public struct KeyStoreLocation: Sendable {
+    /// Such as `pkcs11:token=hsm`.
+    public let uri: String
+    /// In lower case, without the colon.
+    public let scheme: String
+    /// The source of the PIN, where the configuration names one.
+    public let pinSource: SecretSource?
+
+    /// Returns nil for a text without a scheme (RFC 3986, section 3.1).
+    public init?(uri: String, pinSource: SecretSource?) {
+        guard let colon = uri.firstIndex(of: ":") else { return nil }
+        let scheme = uri[..<colon].lowercased()
+        guard let first = scheme.utf8.first, (0x61...0x7a).contains(first),
+            scheme.utf8.allSatisfy({ (0x61...0x7a).contains($0) || (0x30...0x39).contains($0) || [0x2b, 0x2d, 0x2e].contains($0) })
+        else { return nil }
+        self.uri = uri
+        self.scheme = scheme
+        self.pinSource = pinSource
+    }
+}
+
+/// What a program knows of an installed key store before one is made.
+public struct KeyStoreDescriptor: Sendable {
+    /// The scheme of its URIs, in lower case and without the colon.
+    public let scheme: String
+    /// The store's part of this host's identity store.
+    public let storageID: ProviderID
+    /// For people, such as `PKCS#11 token`.
+    public let displayName: String
+    /// One sentence.
+    public let summary: String
+    /// `KeyStore.<scheme>.<name>` in the property file.
+    public let parameters: [ParameterDescriptor]
+    /// Makes a store for a place. Does no I/O and asks nobody; the parameters are parsed and checked.
+    public let make:
+        @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(CertificateProviderError) -> any KeyStore
+
+    public init(
+        scheme: String, storageID: ProviderID, displayName: String, summary: String, parameters: [ParameterDescriptor],
+        make: @escaping @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(CertificateProviderError) ->
+            any KeyStore
+    ) {
+        self.scheme = scheme
+        self.storageID = storageID
+        self.displayName = displayName
+        self.summary = summary
+        self.parameters = parameters
+        self.make = make
+    }
+}

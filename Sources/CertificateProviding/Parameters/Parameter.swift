@@ -1,0 +1,295 @@
+/// A documented, typed parameter of a provider or key store.
+///
+/// Declared once; parsing, checking, `certprov providers`, `certprov check`, the manual page and the documentation come
+/// from the declaration:
+///
+///     static let timeout = Parameter.seconds("timeout", default: 60, in: 1...3600, summary: "How long …")
+///
+/// A parameter that may be left out has an optional type, or a default.
+public struct Parameter<Value: Sendable>: Sendable {
+    public let descriptor: ParameterDescriptor
+    /// The value where the parameter is not given; nil for a parameter that must be.
+    let absent: Value?
+
+    public var name: String { descriptor.name }
+
+    /// Declares a parameter of any type.
+    ///
+    /// - Parameters:
+    ///   - absent: The value where the parameter is not given; nil for a parameter that must be.
+    ///   - defaultValue: The same in words, for the documentation.
+    ///   - isBlankRefused: Whether a blank value is an error. Otherwise it counts as not given.
+    ///   - needs: What else must be configured for the parameter to make sense.
+    ///   - excludes: Names of parameters that must not be given beside it.
+    ///   - parse: Makes the value of the text, which is trimmed and not blank. Does no I/O.
+    public init(
+        _ name: String, _ kind: ParameterDescriptor.Kind, absent: Value?, defaultValue: String? = nil,
+        isBlankRefused: Bool = false, needs: [ParameterCondition] = [], excludes: [String] = [], summary: String,
+        parse: @escaping @Sendable (String, ParameterContext) throws(ParameterProblem) -> Value
+    ) {
+        self.absent = absent
+        self.descriptor = ParameterDescriptor(
+            name, kind, isRequired: absent == nil, defaultValue: defaultValue, isBlankRefused: isBlankRefused,
+            needs: needs, excludes: excludes, summary: summary, absent: absent
+        ) { text, context throws(ParameterProblem) in try parse(text, context) }
+    }
+}
+
+/// What must hold for a parameter to make sense.
+public struct ParameterCondition: Sendable, Hashable {
+    /// The other parameter.
+    public let name: String
+    /// The value that it must have; nil where it must only be given.
+    public let value: String?
+
+    /// The parameter `name` is given.
+    public static func given(_ name: String) -> Self { Self(name: name, value: nil) }
+    /// The parameter `name` has this value.
+    public static func value(_ name: String, _ value: String) -> Self { Self(name: name, value: value) }
+
+    var text: String { value.map { "belongs to \(name)=\($0)" } ?? "needs a '\(name)'" }
+}
+
+/// Why the text of a parameter is not a value: a phrase that follows the parameter's name, or an error of a reader.
+public enum ParameterProblem: Error {
+    /// Such as `must be true or false`. Never the value itself, which may be a misplaced secret.
+    case expected(String)
+    case error(CertificateProviderError)
+}
+
+/// What parsing may look at besides the parameter's own text.
+public struct ParameterContext: Sendable {
+    /// Makes the key stores that URIs name.
+    public let keyStores: KeyStores
+    let parameters: ProviderParameters
+
+    /// Returns the text of another parameter; nil where it is not given.
+    public func text(_ name: String) -> String? { parameters.string(name) }
+}
+
+/// A documented parameter, without its type.
+public struct ParameterDescriptor: Sendable {
+    public let name: String
+    public let kind: Kind
+    public let isRequired: Bool
+    /// The value where the parameter is not given, in words; nil where there is none.
+    public let defaultValue: String?
+    /// Whether a blank value is an error. Otherwise it counts as not given.
+    public let isBlankRefused: Bool
+    public let needs: [ParameterCondition]
+    /// Names of parameters that must not be given beside this one.
+    public let excludes: [String]
+    /// One sentence.
+    public let summary: String
+    let absent: (any Sendable)?
+    let parse: @Sendable (String, ParameterContext) throws(ParameterProblem) -> any Sendable
+
+    init(
+        _ name: String, _ kind: Kind, isRequired: Bool, defaultValue: String?, isBlankRefused: Bool,
+        needs: [ParameterCondition], excludes: [String], summary: String, absent: (any Sendable)?,
+        parse: @escaping @Sendable (String, ParameterContext) throws(ParameterProblem) -> any Sendable
+    ) {
+        self.name = name
+        self.kind = kind
+        self.isRequired = isRequired
+        self.defaultValue = defaultValue
+        self.isBlankRefused = isBlankRefused
+        self.needs = needs
+        self.excludes = excludes
+        self.summary = summary
+        self.absent = absent
+        self.parse = parse
+    }
+
+    /// The form of a value. Open: providers by other people have kinds of their own.
+    public struct Kind: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
+        public let rawValue: String
+        public init(rawValue: String) { self.rawValue = rawValue }
+        public var description: String { rawValue }
+
+        public static let string = Self(rawValue: "string")
+        public static let path = Self(rawValue: "path")
+        /// A file of certificates, readable by every user.
+        public static let certificateFile = Self(rawValue: "certificate-file")
+        /// A file of certificates, or the URI of an identity in a key store.
+        public static let certificate = Self(rawValue: "certificate")
+        /// What ``CertificatePin`` reads, with commas in between.
+        public static let pins = Self(rawValue: "pins")
+        /// A shared library, readable by every user.
+        public static let library = Self(rawValue: "library")
+        public static let boolean = Self(rawValue: "boolean")
+        public static let secretSource = Self(rawValue: "secret-source")
+        /// The URL of a server, with the scheme https or http.
+        public static let serverURL = Self(rawValue: "server-url")
+        /// The URL of an HTTP proxy, or a word that means none.
+        public static let proxyURL = Self(rawValue: "proxy-url")
+        /// The URI of a key store.
+        public static let keyStore = Self(rawValue: "key-store")
+    }
+}
+
+// MARK: - Common types
+
+extension Parameter where Value == String? {
+    /// A text that may be left out.
+    public static func string(
+        _ name: String, _ kind: ParameterDescriptor.Kind = .string, defaultValue: String? = nil,
+        isBlankRefused: Bool = false, needs: [ParameterCondition] = [], excludes: [String] = [], summary: String
+    ) -> Self {
+        Self(
+            name, kind, absent: .some(nil), defaultValue: defaultValue, isBlankRefused: isBlankRefused, needs: needs,
+            excludes: excludes, summary: summary
+        ) { text, _ in text }
+    }
+}
+
+extension Parameter where Value == String {
+    /// A text that must be given.
+    public static func required(
+        _ name: String, _ kind: ParameterDescriptor.Kind = .string, summary: String
+    ) -> Self {
+        Self(name, kind, absent: nil, summary: summary) { text, _ in text }
+    }
+}
+
+extension Parameter where Value == Bool {
+    /// `true` or `false`; false where it is not given.
+    public static func flag(
+        _ name: String, needs: [ParameterCondition] = [], excludes: [String] = [], summary: String
+    ) -> Self {
+        Self(
+            name, .boolean, absent: false, defaultValue: "false", needs: needs, excludes: excludes, summary: summary
+        ) { text, _ throws(ParameterProblem) in
+            switch text.lowercased() {
+            case "true": return true
+            case "false": return false
+            default: throw .expected("must be true or false")
+            }
+        }
+    }
+}
+
+extension Parameter where Value == Duration {
+    /// A whole number of seconds.
+    public static func seconds(
+        _ name: String, default defaultValue: Int, in range: ClosedRange<Int>, summary: String
+    ) -> Self {
+        Self(
+            name, .string, absent: .seconds(defaultValue), defaultValue: String(defaultValue), summary: summary
+        ) { text, _ throws(ParameterProblem) in
+            guard let seconds = Int(text), range.contains(seconds) else {
+                throw .expected(
+                    "must be a number of seconds from \(range.lowerBound) to \(range.upperBound)")
+            }
+            return .seconds(seconds)
+        }
+    }
+}
+
+extension Parameter where Value == SecretSource? {
+    /// The source of a secret: `file:PATH`, `env:NAME`, `fd:N`, `systemd:NAME` or `prompt`.
+    public static func secretSource(
+        _ name: String, defaultValue: String? = nil, needs: [ParameterCondition] = [], excludes: [String] = [],
+        summary: String
+    ) -> Self {
+        Self(
+            name, .secretSource, absent: .some(nil), defaultValue: defaultValue, needs: needs, excludes: excludes,
+            summary: summary
+        ) { text, _ throws(ParameterProblem) in
+            guard let source = SecretSource(text) else { throw .expected(SecretSource.expectation) }
+            return source
+        }
+    }
+}
+
+extension Parameter where Value == SecretSource {
+    /// The source of a secret, which must be given.
+    public static func requiredSecretSource(_ name: String, summary: String) -> Self {
+        Self(name, .secretSource, absent: nil, summary: summary) { text, _ throws(ParameterProblem) in
+            guard let source = SecretSource(text) else { throw .expected(SecretSource.expectation) }
+            return source
+        }
+    }
+}
+
+extension SecretSource {
+    static let expectation = "must be file:PATH, env:NAME, fd:N, systemd:NAME or prompt"
+}
+
+extension Parameter where Value: RawRepresentable & CaseIterable, Value.RawValue == String {
+    /// One of the raw values of an enumeration.
+    ///
+    /// - Parameter defaultValue: nil for a parameter that must be given.
+    public static func choice(
+        _ name: String, default defaultValue: Value?, needs: [ParameterCondition] = [], excludes: [String] = [],
+        summary: String
+    ) -> Self {
+        Self(
+            name, .string, absent: defaultValue, defaultValue: defaultValue?.rawValue, needs: needs,
+            excludes: excludes, summary: summary
+        ) { text, _ throws(ParameterProblem) in
+            guard let value = Value(rawValue: text) else {
+                throw .expected("must be \(Value.allCases.map(\.rawValue).alternatives)")
+            }
+            return value
+        }
+    }
+}
+
+extension [String] {
+    /// `a, b or c`.
+    var alternatives: String {
+        guard let last, count > 1 else { return first ?? "" }
+        return dropLast().joined(separator: ", ") + " or " + last
+    }
+}
+
+extension Parameter where Value == any KeyStore {
+    /// The URI of a key store. Beside it stands the parameter `<name>-pin-source`, which goes to the store.
+    public static func keyStore(
+        _ name: String, default uri: String, needs: [ParameterCondition] = [], excludes: [String] = [],
+        summary: String
+    ) -> Self {
+        Self(
+            name, .keyStore, parsedDefault: uri, needs: needs, excludes: excludes, summary: summary
+        ) { text, context throws(ParameterProblem) in try context.keyStore(text, for: name) }
+    }
+
+    private init(
+        _ name: String, _ kind: ParameterDescriptor.Kind, parsedDefault: String, needs: [ParameterCondition],
+        excludes: [String], summary: String,
+        parse: @escaping @Sendable (String, ParameterContext) throws(ParameterProblem) -> any KeyStore
+    ) {
+        absent = nil
+        descriptor = ParameterDescriptor(
+            name, kind, isRequired: false, defaultValue: parsedDefault, isBlankRefused: false, needs: needs,
+            excludes: excludes, summary: summary, absent: nil
+        ) { text, context throws(ParameterProblem) in try parse(text, context) }
+    }
+}
+
+extension ParameterContext {
+    fileprivate func keyStore(_ uri: String, for name: String) throws(ParameterProblem) -> any KeyStore {
+        var source: SecretSource?
+        if let text = text(name + ParameterDescriptor.pinSourceSuffix) {
+            source = SecretSource(text)
+            // The parameter's own parser says what is wrong with it.
+        }
+        do throws(CertificateProviderError) { return try keyStores.store(uri, pinSource: source) } catch {
+            throw .error(error)
+        }
+    }
+}
+
+extension ParameterDescriptor {
+    static let pinSourceSuffix = "-pin-source"
+
+    /// The parameter with the one that comes with it.
+    var withCompanion: [ParameterDescriptor] {
+        guard kind == .keyStore else { return [self] }
+        let companion = Parameter<SecretSource?>.secretSource(
+            name + Self.pinSourceSuffix, defaultValue: "the URI's pin-source; else a person is asked",
+            needs: [.given(name)], summary: "The source of the PIN of the key store; a service needs it.")
+        return [self, companion.descriptor]
+    }
+}

@@ -1,0 +1,110 @@
+/// The parameters of one provider or key store, parsed and checked.
+public struct Parameters: Sendable {
+    private let values: [String: any Sendable]
+    private let texts: ProviderParameters
+    private let owner: ProviderID
+
+    /// Parses and checks what a configuration says.
+    ///
+    /// - Parameters:
+    ///   - texts: Names and texts, from the property file or the command line.
+    ///   - declared: The parameters that there are.
+    ///   - owner: Whose they are, for errors.
+    ///   - keyStores: Makes the stores of parameters of the kind `keyStore`.
+    /// - Throws: `unsupportedParameter` for a name that is not declared; `configurationInvalid`, with the place, for a
+    ///   parameter that is missing, cannot be parsed, or does not fit another one.
+    public init(
+        _ texts: ProviderParameters, of declared: [ParameterDescriptor], owner: ProviderID, keyStores: KeyStores
+    ) throws(CertificateProviderError) {
+        try texts.refuseUnknown(knowing: declared, provider: owner)
+        self.texts = texts
+        self.owner = owner
+        let context = ParameterContext(keyStores: keyStores, parameters: texts)
+        var values: [String: any Sendable] = [:]
+        for parameter in declared {
+            values[parameter.name] = try Self.value(of: parameter, texts, owner, context)
+        }
+        self.values = values
+        for parameter in declared where texts.string(parameter.name) != nil { try checkFit(parameter, declared) }
+    }
+
+    /// Returns the value of a parameter, or its default.
+    ///
+    /// - Precondition: The parameter is among those that the descriptor declares.
+    public subscript<Value>(parameter: Parameter<Value>) -> Value {
+        if let value = values[parameter.name] as? Value { return value }
+        guard let absent = parameter.absent else {
+            preconditionFailure("'\(parameter.name)' is not declared by '\(owner)'")
+        }
+        return absent
+    }
+
+    /// Returns the text of a parameter, as it is configured; nil where it is not given.
+    public func text(_ parameter: Parameter<some Sendable>) -> String? { texts.string(parameter.name) }
+
+    /// Whether the configuration says anything for a parameter, other than a blank.
+    public func isGiven(_ parameter: Parameter<some Sendable>) -> Bool { texts.string(parameter.name) != nil }
+
+    /// Returns the error for a value that cannot be used. The value itself is not shown.
+    ///
+    /// - Parameter reason: A phrase that follows the name, such as `must be absolute`.
+    public func invalid(_ parameter: Parameter<some Sendable>, _ reason: String) -> CertificateProviderError {
+        texts.invalid(parameter.name, reason, provider: owner)
+    }
+
+    /// Returns the error with the parameter that it is about, and where that is written.
+    public func error(
+        _ error: CertificateProviderError, about parameter: Parameter<some Sendable>
+    ) -> CertificateProviderError {
+        texts.error(error, about: parameter.name, provider: owner)
+    }
+
+    /// Calls `body`, which reads what a parameter names, and adds the parameter to what it throws.
+    ///
+    /// - Throws: What `body` does, with the same code; `malformedData` becomes `configurationInvalid`.
+    public func reading<T>(
+        _ parameter: Parameter<some Sendable>, _ body: () throws(CertificateProviderError) -> T
+    ) throws(CertificateProviderError) -> T {
+        try texts.reading(parameter.name, provider: owner, body)
+    }
+
+    private static func value(
+        of parameter: ParameterDescriptor, _ texts: ProviderParameters, _ owner: ProviderID,
+        _ context: ParameterContext
+    ) throws(CertificateProviderError) -> any Sendable {
+        var text = texts.string(parameter.name)
+        if text == nil, parameter.isBlankRefused, texts[parameter.name] != nil {
+            throw texts.invalid(parameter.name, "must not be empty", provider: owner)
+        }
+        // A key store's default is opened like any other.
+        if text == nil, parameter.kind == .keyStore { text = parameter.defaultValue }
+        guard let text else {
+            if let absent = parameter.absent { return absent }
+            // Says what to set.
+            return try texts.requiredString(parameter.name, provider: owner)
+        }
+        do throws(ParameterProblem) { return try parameter.parse(text, context) } catch {
+            switch error {
+            case .expected(let reason): throw texts.invalid(parameter.name, reason, provider: owner)
+            case .error(let error):
+                throw try texts.reading(parameter.name, provider: owner) {
+                    () throws(CertificateProviderError) -> CertificateProviderError in throw error
+                }
+            }
+        }
+    }
+
+    private func checkFit(
+        _ parameter: ParameterDescriptor, _ declared: [ParameterDescriptor]
+    ) throws(CertificateProviderError) {
+        for condition in parameter.needs {
+            let text =
+                texts.string(condition.name) ?? declared.first { $0.name == condition.name }?.defaultValue
+            let holds = condition.value.map { $0 == text } ?? (texts.string(condition.name) != nil)
+            guard holds else { throw texts.invalid(parameter.name, condition.text, provider: owner) }
+        }
+        for name in parameter.excludes where texts.string(name) != nil {
+            throw texts.invalid(parameter.name, "and '\(name)' exclude each other", provider: owner)
+        }
+    }
+}

@@ -1,0 +1,112 @@
+public import CertificateProviding
+
+/// How the server learns about the application's user.
+public enum UserCreationPolicy: String, Sendable, CaseIterable {
+    /// By a client certificate, which a certificate provider supplies.
+    case certificate
+    /// The server creates the user at the first password logon. Certificate providers are not used.
+    case automatic
+    /// The user exists already, or has an activation code. Certificate providers are not used.
+    case manual
+}
+
+/// A provider in a configuration, with its parameters.
+public struct ConfiguredProvider: Sendable {
+    /// The name of the provider.
+    public var id: ProviderID
+    /// The parameters of the provider.
+    public var parameters: ProviderParameters
+
+    /// Creates a configured provider.
+    public init(id: ProviderID, parameters: ProviderParameters = ProviderParameters()) {
+        self.id = id
+        self.parameters = parameters
+    }
+}
+
+extension ConfiguredProvider: Equatable {
+    /// Whether id and parameters are equal. Their positions in the file are ignored.
+    public static func == (left: Self, right: Self) -> Bool {
+        left.id == right.id && left.parameters.texts == right.parameters.texts
+    }
+}
+
+extension ProviderParameters {
+    /// Without their positions in the file.
+    fileprivate var texts: [String: String?] { Dictionary(uniqueKeysWithValues: names.map { ($0, self[$0]?.text) }) }
+}
+
+/// The settings of the Logon manager: the values of a property file, with defaults.
+public struct LogonConfiguration: Sendable {
+    /// The file that it was read from; `nil` for a configuration made in memory.
+    public var path: String?
+
+    /// The host of the server; used for registration only, like ``port`` and ``securityConfiguration``.
+    public var host: String?
+    /// The port of the server.
+    public var port: UInt16?
+    /// The name of the security configuration on the server.
+    public var securityConfiguration: String?
+    /// How the server learns about the user.
+    public var userCreationPolicy: UserCreationPolicy
+    /// The key `FarmID`.
+    public var farmID: String
+    /// The key `URLSuffix`.
+    public var urlSuffix: String
+    /// The key `Domain`.
+    public var domain: String
+    /// Whether the server is reached by HTTPS.
+    public var usesHTTPS: Bool
+    /// The key `ShareCredentials`.
+    public var sharesCredentials: Bool
+
+    /// The providers to ask, most preferred first. Empty if the file lists none, and with a policy other than
+    /// `certificate`; then every request to the ``LogonManager`` throws `noCertificateProvider`.
+    public var providers: [ConfiguredProvider]
+
+    /// The parameters of key stores, by the scheme of their URIs: `KeyStore.<scheme>.<name>`.
+    public var keyStores: [String: ProviderParameters] = [:]
+
+    /// Warnings about keys without effect, such as unknown ones. Each begins with `FILE:LINE:`.
+    public var warnings: [String]
+
+    /// Creates a configuration without a file, such as for a provider on the command line.
+    public init(providers: [ConfiguredProvider] = []) {
+        self.userCreationPolicy = .certificate
+        self.farmID = "0"
+        self.urlSuffix = ""
+        self.domain = ""
+        self.usesHTTPS = true
+        self.sharesCredentials = true
+        self.providers = providers
+        self.warnings = []
+    }
+
+    /// Reads a property file or property list. Blocks on the file system, for at most 1 MiB; does not use the network.
+    ///
+    /// - Parameter registry: The installed providers. A file that names another provider, or a parameter that a
+    ///   provider does not document, is refused with any policy.
+    /// - Throws: `configurationMissing` if the file does not exist; `configurationInvalid` for all other errors, with
+    ///   the file, and the line and key if there is one. Messages never show a value.
+    public static func load(
+        path: String, registry: ProviderRegistry
+    ) throws(CertificateProviderError) -> LogonConfiguration {
+        var configuration = try SettingsReader(ConfigurationFile(path: path).settings(), registry: registry)
+            .configuration()
+        configuration.path = path
+        return configuration
+    }
+}
+
+extension LogonConfiguration: Equatable {
+    /// Whether all settings are equal. File, positions and warnings are ignored.
+    public static func == (left: Self, right: Self) -> Bool {
+        left.host == right.host && left.port == right.port
+            && left.securityConfiguration == right.securityConfiguration
+            && left.userCreationPolicy == right.userCreationPolicy
+            && left.farmID == right.farmID && left.urlSuffix == right.urlSuffix && left.domain == right.domain
+            && left.usesHTTPS == right.usesHTTPS && left.sharesCredentials == right.sharesCredentials
+            && left.providers == right.providers
+            && left.keyStores.mapValues(\.texts) == right.keyStores.mapValues(\.texts)
+    }
+}

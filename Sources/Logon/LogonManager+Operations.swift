@@ -1,0 +1,100 @@
+public import CertificateProviding
+import Synchronization
+
+extension LogonManager {
+    /// Returns the first stored identity; `nil` if no provider has one.
+    ///
+    /// Does not use the network and does not prompt. Blocks as long as the providers do: most read a small file; the
+    /// provider for tokens calls into the token's module, for at most its `timeout`.
+    ///
+    /// - Throws: The first error of a provider that cannot tell whether it has one.
+    public func storedIdentity() throws(CertificateProviderError) -> Identity? {
+        try requireProviders()
+        var log = DecisionLog(uptime: uptime)
+        defer { state.withLock { $0.decisions = log.decisions } }
+        for (index, provider) in providers.enumerated() {
+            let start = uptime()
+            let result = Result { () throws(CertificateProviderError) in try provider.getStoredCertificate() }
+            if let identity = try log.take(result, of: provider, before: providers[(index + 1)...], since: start) {
+                return identity
+            }
+        }
+        return nil
+    }
+
+    /// Returns the first stored identity, and obtains one if there is none.
+    ///
+    /// - Throws: As ``storedIdentity()`` and ``obtainIdentity(_:)``.
+    public func identity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        try await exclusively { log throws(CertificateProviderError) in
+            if let identity = try await self.stored(&log) { return identity }
+            return try await self.obtain(interaction, &log)
+        }
+    }
+
+    /// Asks the providers for a new identity, even if one is stored. The provider that returns one replaces its stored
+    /// identity; if none does, the stored identities are unchanged.
+    ///
+    /// - Throws: The error that ended the operation, unchanged. If every provider was tried: the error of the only one,
+    ///   or an error with the code of the most preferred one that lists all messages. `userCancelled` if the task is
+    ///   cancelled between two providers.
+    public func obtainIdentity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        try await exclusively { log throws(CertificateProviderError) in try await self.obtain(interaction, &log) }
+    }
+
+    /// Deletes the stored identities, then obtains a new one.
+    ///
+    /// If a deletion fails, the operation ends without asking for a new identity. The most preferred provider is the
+    /// last to delete its identity, so that it is still stored then. If no new identity is obtained, none is stored.
+    ///
+    /// - Throws: Errors of the deletion; as ``obtainIdentity(_:)``.
+    public func updateCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity
+    {
+        try await exclusively { log throws(CertificateProviderError) in
+            for (index, provider) in self.providers.enumerated().reversed() {
+                if let error = await self.delete(provider, &log) {
+                    log.appendNotAsked(
+                        self.providers[..<index].reversed(), .delete, because: "'\(provider.id)' failed to delete")
+                    throw error
+                }
+            }
+            return try await self.obtain(interaction, &log)
+        }
+    }
+
+    /// Deletes every stored identity. Continues after a provider that fails.
+    ///
+    /// - Throws: The first error.
+    public func deleteStoredCertificates() async throws(CertificateProviderError) {
+        try await exclusively { log throws(CertificateProviderError) in
+            var first: CertificateProviderError?
+            for provider in self.providers {
+                let error = await self.delete(provider, &log)
+                first = first ?? error
+            }
+            if let first { throw first }
+        }
+    }
+
+    /// Returns which provider would be chosen now, and why. Does not ask a provider for an identity: looks at the
+    /// stored ones, then at the listings of providers with ``/CertificateProviding/IdentityListing``. Never prompts.
+    /// Changes nothing, except that a token whose PIN is configured is logged in to.
+    ///
+    /// - Throws: `noCertificateProvider`, `operationNotAllowed`. Errors of providers are in the decisions.
+    public func explain() async throws(CertificateProviderError) -> Explanation {
+        try requireProviders()
+        try begin()
+        defer { state.withLock { $0.isBusy = false } }
+        var log = DecisionLog(uptime: uptime)
+        do throws(CertificateProviderError) {
+            guard try await stored(&log) == nil else {
+                let chosen = log.decisions.first { $0.outcome == .identity }?.provider
+                return Explanation(chosen: chosen, decisions: log.decisions)
+            }
+        } catch {
+            return Explanation(chosen: nil, decisions: log.decisions)
+        }
+        let chosen = await forecast(&log)
+        return Explanation(chosen: chosen, decisions: log.decisions)
+    }
+}

@@ -1,0 +1,66 @@
+public import CertificateProviding
+public import FoundationEssentials
+
+extension LogonManager {
+    /// Returns when to renew an identity of this manager, by the parameter `renew-at` of its provider.
+    public func renewalSchedule(for identity: Identity) -> RenewalSchedule {
+        RenewalSchedule(for: identity.certificate, policy: renewalPolicies[identity.provenance.provider] ?? .init())
+    }
+
+    /// Returns the stored identity, renewed if it is due. The stored one stays until the new one is available.
+    ///
+    /// Only the provider of the stored identity is asked. An identity of another provider would change the identity of
+    /// this host whenever a server is down at the wrong time. If no identity is stored, one is obtained as in
+    /// ``obtainIdentity(_:)``.
+    ///
+    /// Reads the store each time, so that only the first of several processes that share it renews.
+    ///
+    /// - Parameter now: The wall clock.
+    /// - Throws: Errors of the provider about its stored or new identity; `pending` also if it returns the same
+    ///   certificate again.
+    public func renewIdentityIfDue(
+        at now: Date, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        try await exclusively { log throws(CertificateProviderError) in
+            guard let current = try await self.stored(&log) else { return try await self.obtain(interaction, &log) }
+            guard self.renewalSchedule(for: current).isDue(at: now),
+                let id = log.decisions.first(where: { $0.outcome == .identity })?.provider,
+                let provider = self.providers.first(where: { $0.id == id })
+            else { return current }
+            let start = self.uptime()
+            do throws(CertificateProviderError) {
+                let identity = try await provider.getCertificate(interaction)
+                try identity.requireSuccession(to: current)
+                log.append(id, .get, .identity, reason: "the stored identity was due for renewal", since: start)
+                return identity
+            } catch {
+                let error = error.attributed(to: id)
+                log.append(id, .get, .stopped, error: error, since: start)
+                throw error
+            }
+        }
+    }
+
+    /// Asks the provider of an identity that is now in use to destroy the replaced one
+    /// (``/CertificateProviding/ReplacedIdentityDiscarding``). ``RenewingIdentity`` does this by itself.
+    ///
+    /// - Throws: Errors of the provider. The identity in use is not affected.
+    public func discardReplaced(
+        by identity: Identity, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        let provider = providers.first { $0.id == identity.provenance.provider }
+        try await provider?.replacement?.discardReplaced(by: identity, interaction)
+    }
+}
+
+extension ProviderDescriptor {
+    /// Returns the parameters that the provider gets: without those that only the manager reads, unless the provider
+    /// documents them too.
+    func ownParameters(of parameters: ProviderParameters) -> ProviderParameters {
+        let name = Parameter<RenewalPoint>.renewAt.name
+        guard !self.parameters.contains(where: { $0.name == name }) else { return parameters }
+        var own = parameters
+        own[name] = nil
+        return own
+    }
+}

@@ -1,0 +1,32 @@
+import CertificateProviding
+
+extension ProviderRegistry {
+    typealias Surroundings = @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
+
+    /// Creates a provider and sets its parameters. The provider can create others through its environment.
+    ///
+    /// - Parameter environment: Returns the environment of the provider with this id.
+    /// - Throws: `configurationInvalid` for a provider that is not installed, errors of `environment`, and errors of
+    ///   the provider about its parameters.
+    func provider(
+        _ id: ProviderID, _ parameters: ProviderParameters, _ keyStores: KeyStores,
+        in environment: @escaping Surroundings
+    ) throws(CertificateProviderError) -> (any CertificateProvider, executor: BlockingExecutor) {
+        guard let descriptor = self[id] else {
+            let installed = descriptors.map(\.id.rawValue).joined(separator: ", ")
+            throw CertificateProviderError(
+                .configurationInvalid, "The provider '\(id)' is not installed; installed: \(installed).", provider: id)
+        }
+        do throws(CertificateProviderError) {
+            var surroundings = try environment(id)
+            surroundings.keyStores = keyStores
+            let provider = try descriptor.makeProvider(surroundings, descriptor.ownParameters(of: parameters))
+            guard provider.id == id else {
+                throw CertificateProviderError(.internal, "The provider '\(id)' calls itself '\(provider.id)'.")
+            }
+            return (provider, surroundings.executor)
+        } catch {
+            throw error.attributed(to: id)
+        }
+    }
+}

@@ -1,0 +1,189 @@
+import CertificateProviding
+import FoundationEssentials
+import Glibc
+import Logon
+
+/// The result of one check.
+struct Finding: Sendable {
+    enum Severity: String, Sendable {
+        case ok
+        /// A problem that does not prevent operation.
+        case warning
+        /// A problem that needs manual action.
+        case error
+    }
+
+    var severity: Severity
+    var what: String
+    var detail: String
+    /// The code of the error, if the check failed with one.
+    var code: CertificateProviderError.Code?
+
+    static func ok(_ what: String, _ detail: String) -> Finding { Finding(severity: .ok, what: what, detail: detail) }
+
+    static func warning(_ what: String, _ detail: String) -> Finding {
+        Finding(severity: .warning, what: what, detail: detail)
+    }
+
+    static func error(_ what: String, _ error: CertificateProviderError) -> Finding {
+        Finding(severity: .error, what: what, detail: error.message, code: error.code)
+    }
+
+    /// The finding with an error lowered to a warning.
+    var asWarning: Finding {
+        var copy = self
+        if severity == .error { copy.severity = .warning }
+        return copy
+    }
+}
+
+/// Checks the host, from the property file to the server's port. Does not prompt and does not change anything, but logs
+/// in to a token whose PIN is configured.
+struct HostCheck {
+    /// The time before expiry at which to warn of a certificate without planned renewal, in seconds.
+    private static let notice: TimeInterval = 14 * 86400
+    private let context: CommandContext
+
+    init(_ context: CommandContext) { self.context = context }
+
+    func run() async -> [Finding] {
+        let configuration: LogonConfiguration
+        let manager: LogonManager
+        do throws(CertificateProviderError) {
+            configuration = try context.configurationWithoutRemarks()
+            manager = try context.manager(configuration)
+        } catch {
+            return [.error("configuration", error)]
+        }
+        var findings = [origin(of: configuration)]
+        findings += configuration.warnings.map { .warning("configuration", $0) }
+        do throws(CertificateProviderError) { try manager.requireProviders() } catch {
+            findings.append(.error("configuration", error))
+        }
+        for configured in configuration.providers { findings += ParameterCheck(context, configured).run() }
+        // What needs a person is an error where 'fetch' would come to it.
+        var isSettled = false
+        var failure: CertificateProviderError?
+        if !manager.providers.isEmpty {
+            do throws(CertificateProviderError) { isSettled = try manager.storedIdentity() != nil } catch {
+                failure = error
+            }
+        }
+        for provider in manager.providers {
+            let parameters = configuration.providers.first { $0.id == provider.id }?.parameters
+            let plan = parameters?.plannedRenewal(provider: provider.id)
+            findings += await check(provider, plan, isSettled: &isSettled)
+        }
+        if let failure, !findings.contains(where: { $0.severity == .error && $0.code == failure.code }) {
+            findings.append(.error(failure.provider.map { "\($0)" } ?? "stored", failure))
+        }
+        if let host = configuration.host, let port = configuration.port {
+            findings.append(PortCheck(host: host, port: port).run())
+        }
+        return findings
+    }
+
+    /// Checks that only its owner can change the property file, which names libraries to load and servers to trust.
+    private func origin(of configuration: LogonConfiguration) -> Finding {
+        guard let path = configuration.path else { return .ok("configuration", "from the command line") }
+        let shown = path.withVisibleControls
+        var status = stat()
+        guard stat(path, &status) == 0, status.st_mode & 0o022 != 0 else { return .ok("configuration", shown) }
+        return .error(
+            "configuration",
+            CertificateProviderError(
+                .configurationInvalid, "\(shown) can be changed by others; run: chmod go-w \(path.shellQuoted)"))
+    }
+
+    /// - Parameter isSettled: Whether 'fetch' uses a stored identity, or one of an earlier provider.
+    private func check(
+        _ provider: any CertificateProvider, _ plan: RenewalPolicy?, isSettled: inout Bool
+    ) async -> [Finding] {
+        guard let listing = provider.listing else {
+            do throws(CertificateProviderError) {
+                guard let identity = try provider.getStoredCertificate() else {
+                    return [.warning("\(provider.id)", "No identity is stored.")]
+                }
+                return [expiry(ListedIdentity(identity, isStored: true), plan, "\(provider.id)")]
+            } catch {
+                return [.error("\(provider.id)", error)]
+            }
+        }
+        let list = await listing.listIdentities()
+        defer { if case .success? = list.choice { isSettled = true } }
+        return findings(list, plan, of: provider.id, isSettled: isSettled)
+    }
+
+    private func findings(
+        _ list: IdentityList, _ plan: RenewalPolicy?, of id: ProviderID, isSettled: Bool
+    ) -> [Finding] {
+        let chosen = try? list.choice?.get()
+        var findings = list.identities.map { identity in
+            let finding = expiry(identity, plan, "\(id) \(identity.isStored ? "stored" : "available")")
+            // Where another one would be taken, this one may be as it is.
+            let isInUse =
+                identity.isStored || chosen == nil || identity.certificateChain == chosen?.certificateChain
+            return isInUse ? finding : finding.asWarning
+        }
+        findings += list.failures.map { failure($0, id, isSettled) }
+        // What a person could do is no news where something has failed before.
+        if case .failure(let error)? = list.choice,
+            error.code != .interactionRequired || list.failures.isEmpty,
+            !list.failures.contains(where: { $0.code == error.code && $0.message == error.message }),
+            !findings.contains(where: { $0.severity == .error && $0.detail == error.message })
+        {
+            // A stored identity is used until another one is asked for.
+            let finding = failure(error, id, isSettled)
+            findings.append(isSettled ? finding.asWarning : finding)
+        }
+        if findings.isEmpty, list.remarks.isEmpty {
+            findings.append(.warning("\(id)", "No identity is available yet."))
+        }
+        let remarks = list.remarks.filter { remark in !findings.contains { $0.detail == remark } }
+        return findings + remarks.map { .warning("\(id)", $0) }
+    }
+
+    private func failure(_ error: CertificateProviderError, _ id: ProviderID, _ isSettled: Bool) -> Finding {
+        let finding = Finding.error("\(id)", error)
+        return error.code == .interactionRequired && isSettled ? finding.asWarning : finding
+    }
+
+    private func expiry(_ identity: ListedIdentity, _ plan: RenewalPolicy?, _ what: String) -> Finding {
+        guard let leaf = identity.certificateChain.first else {
+            return .warning(what, "The identity has no certificate.")
+        }
+        let now = Date()
+        let text = "\(leaf.subject): \(leaf.status(at: now).rawValue), until \(leaf.notValidAfter.rfc3339)"
+        do throws(CertificateProviderError) {
+            try Identity.checkStrength(of: leaf.publicKey, subject: leaf.subject, provider: identity.provider)
+        } catch {
+            return .error(what, error)
+        }
+        switch leaf.status(at: now) {
+        case .expired:
+            return .error(
+                what,
+                CertificateProviderError(.notFound, text + ". Obtain a new certificate, then: certprov fetch --force"))
+        case .notYetValid:
+            return .error(what, CertificateProviderError(.notFound, text + ". Check this host's clock."))
+        case .valid:
+            if let plan {
+                let due = RenewalSchedule(for: leaf, policy: plan).due
+                return due <= now
+                    ? .warning(what, text + ". Its renewal has been due since \(due.rfc3339).") : .ok(what, text)
+            }
+            // Of a certificate that lives for a day, the last third.
+            let notice = min(Self.notice, leaf.notValidAfter.timeIntervalSince(leaf.notValidBefore) / 3)
+            let isClose = leaf.notValidAfter < now.addingTimeInterval(notice)
+            return isClose ? .warning(what, text + ". It expires soon.") : .ok(what, text)
+        }
+    }
+}
+
+extension ProviderParameters {
+    /// The renewal policy of the parameter `renew-at`; `nil` if it is not set. Its value has been checked before.
+    fileprivate func plannedRenewal(provider: ProviderID) -> RenewalPolicy? {
+        guard string(Parameter<RenewalPoint>.renewAt.name) != nil else { return nil }
+        return (try? renewalPoint(provider: provider)).map { RenewalPolicy(point: $0) }
+    }
+}

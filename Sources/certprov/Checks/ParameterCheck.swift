@@ -1,0 +1,127 @@
+import CertificateProviding
+import FoundationEssentials
+import Glibc
+import IdentityStore
+import Logon
+
+/// Checks the files and servers that a provider's parameters name: permissions, content and reachability.
+struct ParameterCheck {
+    private let context: CommandContext
+    private let configured: ConfiguredProvider
+
+    init(_ context: CommandContext, _ configured: ConfiguredProvider) {
+        self.context = context
+        self.configured = configured
+    }
+
+    func run() -> [Finding] {
+        let parameters = context.registry[configured.id]?.parameters ?? []
+        return parameters.compactMap { parameter in
+            guard let text = configured.parameters.string(parameter.name) else { return nil }
+            let what = "\(configured.id) \(parameter.name)"
+            switch parameter.kind {
+            case .secretSource: return SecretSource(text).flatMap { secret($0, what) }
+            case .path: return path(text, what)
+            // A key store's certificates are for the store to look at.
+            case .certificate where isKeyStoreURI(text): return nil
+            case .certificate: return certificates(text, what, mustBeValid: true)
+            case .certificateFile: return certificates(text, what)
+            case .pins: return pins(text, what)
+            case .serverURL where !isBehindProxy(parameters): return server(text, what)
+            case .proxyURL: return server(text, what)
+            default: return nil
+            }
+        }
+    }
+
+    private func isKeyStoreURI(_ text: String) -> Bool {
+        KeyStoreLocation(uri: text, pinSource: nil).map { location in
+            context.registry.keyStores.contains { $0.scheme == location.scheme }
+        } ?? false
+    }
+
+    /// - Parameter mustBeValid: Whether the first certificate must be valid now, as for client authentication.
+    private func certificates(_ path: String, _ what: String, mustBeValid: Bool = false) -> Finding {
+        attempt(what) { () throws(CertificateProviderError) in
+            let certificates = try CertificateFile.read(path)
+            if mustBeValid, let leaf = certificates.first, leaf.status(at: Date()) != .valid {
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "'\(leaf.subject)' is not valid now, but from \(leaf.notValidBefore.rfc3339) to "
+                        + "\(leaf.notValidAfter.rfc3339); obtain another one.")
+            }
+            return certificates.count == 1 ? "one certificate" : "\(certificates.count) certificates"
+        }
+    }
+
+    private func pins(_ list: String, _ what: String) -> Finding {
+        attempt(what) { () throws(CertificateProviderError) in
+            let pins = try list.split(separator: ",").map { text throws(CertificateProviderError) in
+                try CertificatePin.read(String(text).trimmed)
+            }.flatMap { $0 }
+            return pins.count == 1 ? "one pin" : "\(pins.count) pins"
+        }
+    }
+
+    /// Runs `body`, and reports its error with the code that the provider would use for the value.
+    private func attempt(_ what: String, _ body: () throws(CertificateProviderError) -> String) -> Finding {
+        do throws(CertificateProviderError) { return .ok(what, try body()) } catch {
+            var error = error
+            if error.code == .malformedData { error.code = .configurationInvalid }
+            return .error(what, error)
+        }
+    }
+
+    /// Whether a proxy is configured. Then a server may not be reachable directly, and is not checked.
+    private func isBehindProxy(_ parameters: [ParameterDescriptor]) -> Bool {
+        let proxies = parameters.filter { $0.kind == .proxyURL }.compactMap { configured.parameters.string($0.name) }
+        if let proxy = proxies.first { return URLComponents(string: proxy)?.host != nil }
+        return ["https_proxy", "HTTPS_PROXY", "http_proxy"].contains { (name: String) in
+            (getenv(name)?.pointee ?? 0) != 0
+        }
+    }
+
+    /// Checks the port of a server; `nil` for an invalid URL, which the provider itself reports.
+    private func server(_ text: String, _ what: String) -> Finding? {
+        guard let url = URLComponents(string: text), let host = url.host?.filter({ !"[]".contains($0) }), !host.isEmpty,
+            let port = UInt16(exactly: url.port ?? (url.scheme?.lowercased() == "http" ? 80 : 443))
+        else { return nil }
+        var finding = PortCheck(host: host, port: port).run()
+        finding.what = "\(what) \(hostAndPort(host, port))"
+        return finding
+    }
+
+    /// Checks that the secret can be read; `nil` for a prompt or a descriptor, which are not read.
+    private func secret(_ source: SecretSource, _ what: String) -> Finding? {
+        switch source {
+        case .prompt, .fileDescriptor: return nil
+        default: break
+        }
+        do throws(CertificateProviderError) {
+            _ = try context.secrets.read(source)
+            return .ok(what, "\(source) can be read")
+        } catch {
+            return .error(what, error)
+        }
+    }
+
+    private func path(_ path: String, _ what: String) -> Finding? {
+        // What is missing or unreadable the provider itself reports.
+        let open = keyFiles(at: path).filter(isReadableByEverybody)
+        guard let first = open.first else { return nil }
+        let others = open.count > 1 ? " (and \(open.count - 1) more)" : ""
+        return .warning(
+            what,
+            "\(first.withVisibleControls)\(others) can be read by all users of this host; run: chmod o-r "
+                + "\(first.shellQuoted)"
+        )
+    }
+
+    /// The file itself, or the first 4096 files of a directory whose names have an extension of key files.
+    private func keyFiles(at path: String) -> [String] {
+        guard let names = try? FileManager.default.contentsOfDirectory(atPath: path) else { return [path] }
+        let endings = [".p12", ".pfx", ".key", ".pem"]
+        return names.filter { name in endings.contains { name.lowercased().hasSuffix($0) } }.sorted().prefix(4096)
+            .map { "\(path)/\($0)" }
+    }
+}

@@ -1,0 +1,150 @@
+import ArgumentParser
+import CLinux
+import CertificateProviding
+import FoundationEssentials
+import Glibc
+import IdentityStore
+import Logging
+import Logon
+import PKCS12FileProvider
+import RemoteMDMProvider
+
+#if PKCS11
+    import PKCS11TokenProvider
+#endif
+
+/// The context of a subcommand: its options, the installed providers and the output streams.
+struct CommandContext: Sendable {
+    /// The options that every subcommand has.
+    let options: GlobalOptions
+    /// The providers of this build.
+    let registry: ProviderRegistry
+    /// Reads the secrets that options and parameters name.
+    let secrets = SecretReader()
+    /// Logs to stderr; from `trace` with `--verbose`, else from `warning`.
+    let logger: Logger
+    private let warnings: Warnings
+
+    /// The providers of this build.
+    private static var installed: [ProviderDescriptor] {
+        #if PKCS11
+            return [PKCS12FileProvider.descriptor, PKCS11TokenProvider.descriptor, RemoteMDMProvider.descriptor]
+        #else
+            return [PKCS12FileProvider.descriptor, RemoteMDMProvider.descriptor]
+        #endif
+    }
+
+    /// The key stores of this build.
+    private static var keyStores: [KeyStoreDescriptor] {
+        #if PKCS11
+            return [SealedKeyStore.descriptor, TokenKeyStore.descriptor]
+        #else
+            return [SealedKeyStore.descriptor]
+        #endif
+    }
+
+    init(_ options: GlobalOptions) throws(CertificateProviderError) {
+        self.options = options
+        self.registry = try ProviderRegistry(Self.installed, keyStores: Self.keyStores)
+        let level: Logger.Level = options.verbose == 0 ? .warning : .trace
+        let warnings = Warnings(collecting: options.json)
+        self.warnings = warnings
+        var logger = Logger(label: "certprov") { _ in ConsoleLogHandler(warnings: warnings) }
+        logger.logLevel = level
+        self.logger = logger
+    }
+
+    /// Runs a subcommand without core dumps, reports its error on stderr, and exits with the status of the error.
+    static func run(
+        _ options: GlobalOptions, _ body: (CommandContext) async throws(CertificateProviderError) -> ExitStatus
+    ) async throws {
+        // Passwords and keys live in pages that are left out of core dumps; what libraries copied does not. A program
+        // that the kernel pipes dumps to gets them whatever the limit is, but none of a process like this.
+        _ = certprov_set_dumpable(0)
+        var none = rlimit(rlim_cur: 0, rlim_max: 0)
+        setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
+        // A reader that has gone away is an error to report, not a silent death.
+        signal(SIGPIPE, SIG_IGN)
+
+        let status: ExitStatus
+        do throws(CertificateProviderError) {
+            status = try await body(try CommandContext(options))
+        } catch {
+            report(error, json: options.json)
+            status = ExitStatus(error.code)
+        }
+        if status != .done { throw ExitCode(status.rawValue) }
+    }
+
+    /// Shows an error on stderr.
+    func report(_ error: CertificateProviderError) { Self.report(error, json: options.json) }
+
+    /// Shows an error on stderr, also before the options have been parsed.
+    static func report(_ error: CertificateProviderError, json: Bool) {
+        if json, let text = try? ErrorDocument(error).json() {
+            Console.note(text)
+        } else {
+            Console.note("certprov: \(error)")
+        }
+    }
+
+    /// Adds a warning: on stderr, or with `--json` in the document that is shown next.
+    func remark(_ text: String) { warnings.append(text) }
+
+    /// Lets the provider destroy the replaced identity. A failure is only a warning.
+    func discardReplaced(
+        by identity: Identity, of manager: LogonManager, _ interaction: any UserInteraction
+    ) async {
+        do throws(CertificateProviderError) { try await manager.discardReplaced(by: identity, interaction) } catch {
+            remark(
+                "the replaced identity could not be destroyed; the next renewal tries again: "
+                    + error.message)
+        }
+    }
+
+    /// Logs the manager's decisions at level `debug`.
+    func log(_ decisions: [Decision]) { for decision in decisions { logger.debug("\(decision)") } }
+
+    /// Writes the result to stdout: `document` with `--json`, else `text`.
+    func show(
+        _ document: some Document, text: () -> String
+    ) throws(CertificateProviderError) {
+        guard options.json else { return try Console.print(text()) }
+        let json: String
+        do { json = try document.json(warnings: warnings.texts) } catch {
+            throw CertificateProviderError(.internal, "The result cannot be written as JSON.", underlying: error)
+        }
+        try Console.print(json + "\n")
+    }
+
+    /// Loads the configuration, and shows its warnings.
+    func configuration() throws(CertificateProviderError) -> LogonConfiguration {
+        let configuration = try configurationWithoutRemarks()
+        configuration.warnings.forEach(remark)
+        return configuration
+    }
+
+    /// Loads the configuration, for a command that shows its warnings itself.
+    func configurationWithoutRemarks() throws(CertificateProviderError) -> LogonConfiguration {
+        try ConfigurationLookup(options: options, registry: registry).configuration()
+    }
+
+    /// Returns a manager for the configuration and this host's identity store.
+    func manager(_ configuration: LogonConfiguration) throws(CertificateProviderError) -> LogonManager {
+        #if PKCS11
+            // Before the first of its modules is loaded.
+            if configuration.providers.contains(where: {
+                $0.id == PKCS11TokenProvider.id || $0.parameters.string("key")?.hasPrefix("pkcs11:") == true
+            }) {
+                Console.setLibrariesApart(showing: options.verbose > 0)
+            }
+        #endif
+        let store = try IdentityStore.standard(secrets: secrets)
+        // The command has one thing to do, on a thread of its own: what blocks may block it.
+        let executor = BlockingExecutor { job in job() }
+        return try LogonManager(configuration: configuration, registry: registry) { id in
+            ProviderEnvironment(
+                storage: store.storage(for: id), secrets: secrets, logger: logger, executor: executor)
+        }
+    }
+}

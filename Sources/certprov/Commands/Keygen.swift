@@ -1,0 +1,129 @@
+public import ArgumentParser
+public import CertificateProviding
+import Logon
+import Synchronization
+
+struct Keygen: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "keygen",
+        abstract: "Make a key pair on a token, and a certificate request for it.",
+        discussion: """
+            The private key never leaves the token. The request (PKCS#10, PEM) goes to stdout or to a file. When the \
+            certificate authority has issued the certificate, store it with 'certprov store-certificate'.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+
+    @Option(
+        help: ArgumentHelp(
+            "The kind of key: \(KeyType.allCases.map(\.rawValue).joined(separator: ", ")).", valueName: "type"))
+    var keyType = KeyType.p256
+
+    @Option(help: ArgumentHelp("The label of the key. Default: the request's subject.", valueName: "text"))
+    var label: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "The subject of the request, as in RFC 4514: CN=client,O=Example. Default: the label as CN.",
+            valueName: "name"))
+    var subject: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "A subject alternative name: dns:host.example, ip:192.0.2.1, email:… or uri:…; may be repeated.",
+            valueName: "name"))
+    var san: [String] = []
+
+    @Option(
+        help: ArgumentHelp("Write the request to this file instead of stdout.", valueName: "file"),
+        completion: .file())
+    var out: String?
+
+    @Flag(help: "Replace the file of --out if it exists.")
+    var force = false
+
+    func validate() throws {
+        if subject == nil && label == nil { throw ValidationError("Name the key with --subject or --label.") }
+        if subject?.isEmpty == true && san.isEmpty { throw ValidationError("An empty --subject needs a --san.") }
+        if label?.isEmpty == true { throw ValidationError("--label must not be empty.") }
+        if out?.isEmpty == true { throw ValidationError("--out needs the name of a file.") }
+        if force && out == nil { throw ValidationError("--force needs --out.") }
+    }
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let (store, provider) = try context.keyStore()
+            // Whatever is wrong with these is found before there is a key.
+            let names =
+                if let subject {
+                    try CertificateRequest.Names(subject: subject, subjectAlternativeNames: san)
+                } else {
+                    try CertificateRequest.Names(commonName: label ?? "", subjectAlternativeNames: san)
+                }
+            let file = out.map { OutputFile(path: $0, replacing: force) }
+            try file?.check()
+            let interaction = TerminalInteraction()
+            let label = label ?? names.commonName ?? subject ?? ""
+            let written = Mutex<CertificateRequest?>(nil)
+            // A key whose request nobody has got is destroyed, now or, where this process is killed, later.
+            let key = try await store.make(keyType, label: label, use: .signing, interaction) {
+                key throws(CertificateProviderError) in
+                let request = try await CertificateRequest(names, key: key)
+                if let file {
+                    try file.write(request.pemRepresentation)
+                    written.withLock { $0 = request }
+                } else {
+                    if !context.options.json { context.remark("the private key is \(key.uri ?? "in the key store")") }
+                    try context.show(KeyPairDocument(key, provider, request, file: nil)) {
+                        request.pemRepresentation
+                    }
+                }
+            }
+            if let request = written.withLock({ $0 }) {
+                try context.show(KeyPairDocument(key, provider, request, file: out)) {
+                    (key.uri ?? "the key has no URI") + "\n"
+                }
+            }
+            return .done
+        }
+    }
+}
+
+extension KeyType: ExpressibleByArgument {}
+
+extension CommandContext {
+    /// The key store of `--key`; otherwise that of the one configured provider that has one.
+    ///
+    /// - Returns: Also the name under which results show it.
+    func keyStore() throws(CertificateProviderError) -> (any KeyStore, ProviderID) {
+        let stores = try manager(try configuration()).providers.compactMap { provider in
+            provider.keyStore.map { ($0, provider.id) }
+        }
+        guard let store = stores.first, stores.count == 1 else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                stores.isEmpty
+                    ? "No configured provider can make keys; name a token with --uri pkcs11:…."
+                    : "Several configured providers make keys; choose one with --provider.")
+        }
+        return store
+    }
+}
+
+/// The result of `keygen`.
+private struct KeyPairDocument: Document {
+    static let kind = "KeyPair"
+
+    let provider: String
+    let key: IdentityDocument.Key
+    let certificateRequest: String
+    let file: Nullable<String>
+
+    init(_ key: any IdentityKey, _ provider: ProviderID, _ request: CertificateRequest, file: String?) {
+        self.provider = provider.rawValue
+        self.key = IdentityDocument.Key(
+            key.publicKey, in: key.location, isExportable: key.exporter != nil, uri: key.uri)
+        self.certificateRequest = request.pemRepresentation
+        self.file = Nullable(file)
+    }
+}

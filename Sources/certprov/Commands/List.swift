@@ -1,0 +1,74 @@
+import ArgumentParser
+import CertificateProviding
+import FoundationEssentials
+import Logon
+
+struct List: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "list",
+        abstract: "Show the identities that the providers can see, stored or available, without prompting.")
+
+    @OptionGroup var options: GlobalOptions
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let manager = try context.manager(try context.configuration())
+            try manager.requireProviders()
+            var all = IdentityList()
+            for provider in manager.providers {
+                guard let list = await provider.listing?.listIdentities() else { continue }
+                all.identities += list.identities
+                all.failures += list.failures
+                all.remarks += list.remarks
+                all.otherObjects += list.otherObjects
+            }
+            all.remarks.forEach(context.remark)
+            all.failures.forEach(context.report)
+            let now = Date()
+            try context.show(IdentityListDocument(all, now: now)) {
+                Self.table(all.identities, now: now) + Self.others(all)
+            }
+            return all.failures.first.map { ExitStatus($0.code) } ?? .done
+        }
+    }
+
+    static func table(_ identities: [ListedIdentity], now: Date) -> String {
+        guard !identities.isEmpty else { return "" }
+        // Last, since it is long; a name of a token is there only where there is a token.
+        let hasURIs = identities.contains { $0.keyURI != nil }
+        var table = TextTable(
+            header: ["PROVIDER", "ALIAS", "SUBJECT", "KEY", "IN", "EXPIRES", "STATUS"] + (hasURIs ? ["URI"] : []))
+        for identity in identities {
+            guard let leaf = identity.certificateChain.first else { continue }
+            table.append([
+                identity.provider.rawValue, identity.alias?.withVisibleControls ?? "-", leaf.subject,
+                leaf.publicKey.displayName, identity.keyLocation.rawValue, leaf.notValidAfter.rfc3339,
+                leaf.status(at: now).rawValue, identity.keyURI ?? "",
+            ])
+        }
+        return table.text
+    }
+
+    /// The text below the table: objects that are not identities.
+    private static func others(_ list: IdentityList) -> String {
+        guard !list.otherObjects.isEmpty else { return "" }
+        let lines = ["OTHER OBJECTS"] + list.otherObjects.map(\.withVisibleControls)
+        return (list.identities.isEmpty ? "" : "\n") + lines.map { $0 + "\n" }.joined()
+    }
+}
+
+/// The result of `list`.
+struct IdentityListDocument: Document {
+    static let kind = "IdentityList"
+
+    let items: [IdentityDocument]
+    /// `nil`, and not in the document, if no provider has any.
+    let otherObjects: [String]?
+    let errors: [Enveloped<ErrorDocument>]
+
+    init(_ list: IdentityList, now: Date) {
+        items = list.identities.compactMap { IdentityDocument($0, now: now) }
+        otherObjects = list.otherObjects.isEmpty ? nil : list.otherObjects
+        errors = list.failures.map { Enveloped(ErrorDocument($0)) }
+    }
+}

@@ -1,0 +1,86 @@
+import ArgumentParser
+import CertificateProviding
+import FoundationEssentials
+import Logon
+
+struct Renew: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "renew",
+        abstract: "Renew the stored identity if it is due. Meant to be run by a timer.",
+        discussion: """
+            The provider's parameter renew-at sets when a renewal is due: by default after two thirds of the \
+            certificate's lifetime, less a part that spreads the load of many hosts. Only the provider of the stored \
+            identity is asked. The stored identity stays until the new one is available. Exits with 0 also when \
+            nothing is due, and with 75 while the new certificate is pending. 'certprov fetch --force' renews at any \
+            time.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+
+    @Flag(help: "Show when the renewal is due, and do not contact the provider.")
+    var dryRun = false
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let manager = try context.manager(try context.configuration())
+            defer { context.log(manager.decisions) }
+            guard let stored = try manager.storedIdentity() else {
+                throw CertificateProviderError(
+                    .notFound, "No identity is stored, so none can be renewed; get one with: certprov fetch")
+            }
+            var now = Date()
+            var identity = stored
+            var result: RenewalDocument.Result =
+                manager.renewalSchedule(for: stored).isDue(at: now) ? .due : .notDue
+            if result == .due && !dryRun {
+                let interaction = TerminalInteraction()
+                identity = try await manager.renewIdentityIfDue(at: now, interaction)
+                await context.discardReplaced(by: identity, of: manager, interaction)
+                now = Date()  // a server may have taken its time
+                result = .renewed
+            }
+            let status = identity.certificate.status(at: now)
+            if status != .valid {
+                context.remark("the certificate is \(status == .expired ? "expired" : "not yet valid").")
+            }
+            let document = try RenewalDocument(
+                result, identity, due: manager.renewalSchedule(for: identity).due, now: now)
+            try context.show(document) {
+                var table = TextTable(header: ["PROVIDER", "SUBJECT", "EXPIRES", "RENEWAL", "RESULT"])
+                table.append([
+                    identity.provenance.provider.rawValue, identity.certificate.subject,
+                    identity.certificate.notValidAfter.rfc3339, document.renewAt, result.words,
+                ])
+                return table.text
+            }
+            return .done
+        }
+    }
+}
+
+/// The result of `renew`.
+private struct RenewalDocument: Document {
+    static let kind = "Renewal"
+
+    enum Result: String, Encodable {
+        case renewed, notDue
+        /// Due, but not renewed: the result of a dry run.
+        case due
+
+        var words: String { self == .notDue ? "not due" : rawValue }
+    }
+
+    let result: Result
+    /// The time at which the renewal of ``identity`` is due; in the past if it is due now.
+    let renewAt: String
+    let identity: IdentityDocument
+
+    init(_ result: Result, _ identity: Identity, due: Date, now: Date) throws(CertificateProviderError) {
+        guard let document = IdentityDocument(ListedIdentity(identity, isStored: true), now: now) else {
+            throw CertificateProviderError(.internal, "The identity has no certificate.")
+        }
+        self.result = result
+        self.renewAt = due.rfc3339
+        self.identity = document
+    }
+}

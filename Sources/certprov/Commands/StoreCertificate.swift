@@ -1,0 +1,67 @@
+import ArgumentParser
+import CertificateProviding
+import FoundationEssentials
+
+struct StoreCertificate: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "store-certificate",
+        abstract: "Store an issued certificate with its private key on a token.",
+        discussion: """
+            The file has the certificate and its intermediates, in any order, as PEM, or one certificate as DER. The \
+            private key is found by the certificate's public key, and tested by signing a probe.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+
+    @Argument(help: ArgumentHelp("The issued certificate.", valueName: "file"), completion: .file())
+    var file: String
+
+    @Flag(help: "Once the new certificate works, destroy the other certificates of its key on the token.")
+    var replace = false
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let (store, provider) = try context.keyStore()
+            let certificates = try CertificateFile.read(file)
+            let interaction = TerminalInteraction()
+            let (leaf, key) = try await Self.leaf(of: certificates, store, provider, interaction)
+            let chain = CertificateChain.build(from: leaf, among: certificates)
+            try await store.storeChain(chain, for: key, interaction)
+            let identity = try Identity(
+                certificateChain: chain, key: key, provenance: .init(provider: provider, source: key.uri))
+            if replace {
+                try await store.removeOtherCertificates(than: leaf, of: store.reference(to: key), interaction)
+            }
+            let now = Date()
+            let listed = ListedIdentity(identity, isStored: false)
+            guard let document = IdentityDocument(listed, now: now) else {
+                throw CertificateProviderError(.internal, "The identity has no certificate.")
+            }
+            try context.show(StoredCertificateDocument(identity: document)) { List.table([listed], now: now) }
+            return .done
+        }
+    }
+
+    /// The certificate whose private key is on the token. It is not always the first: CAs often put their own first.
+    private static func leaf(
+        of certificates: [X509Certificate], _ store: any KeyStore, _ provider: ProviderID,
+        _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (X509Certificate, any IdentityKey) {
+        for certificate in certificates.filter({ !$0.isAuthority }) + certificates.filter(\.isAuthority) {
+            let reference = KeyReference(publicKey: certificate.publicKey, uri: "")
+            if let key = try await store.key(for: reference, interaction) { return (certificate, key) }
+        }
+        throw CertificateProviderError(
+            .notFound,
+            "The token has no private key for '\(certificates.first?.subject ?? "")'; use the token that the request "
+                + "is from.",
+            provider: provider)
+    }
+}
+
+/// The result of `store-certificate`.
+private struct StoredCertificateDocument: Document {
+    static let kind = "Identity"
+
+    let identity: IdentityDocument
+}

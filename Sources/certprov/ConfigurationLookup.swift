@@ -1,0 +1,88 @@
+import CertificateProviding
+import Glibc
+import Logon
+
+/// Finds the configuration for a command, from its options, the environment or the standard paths.
+struct ConfigurationLookup {
+    let options: GlobalOptions
+    let registry: ProviderRegistry
+    var environment: (String) -> String? = { name in getenv(name).map { String(cString: $0) } }
+
+    /// - Throws: `configurationMissing` with the paths that were searched, `configurationInvalid`,
+    ///   `noCertificateProvider`.
+    func configuration() throws(CertificateProviderError) -> LogonConfiguration {
+        guard let provider = try requestedProvider() else { return try load() }
+        let overrides = try parameters(of: provider)
+        // The file that the environment names is for those who say nothing; parameters of it must not slip in here.
+        if options.config == nil && !options.drivenParameters.isEmpty {
+            return LogonConfiguration(providers: [ConfiguredProvider(id: provider, parameters: overrides)])
+        }
+        var configuration = try load()
+        // Where the policy uses no provider, the manager says so: whether this one is listed matters no more.
+        guard configuration.userCreationPolicy == .certificate else { return configuration }
+        guard var chosen = configuration.providers.first(where: { $0.id == provider }) else {
+            throw CertificateProviderError(
+                .noCertificateProvider,
+                "\((configuration.path ?? "The property file").withVisibleControls) does not list the provider '\(provider)' in "
+                    + "CertificateProvider.", provider: provider)
+        }
+        for name in overrides.names { chosen.parameters[name] = overrides[name] }
+        configuration.providers = [chosen]
+        return configuration
+    }
+
+    private func load() throws(CertificateProviderError) -> LogonConfiguration {
+        guard let path = Self.path(named: options.config, environment) else {
+            let paths = Self.standardPaths(environment).joined(separator: ", ").withVisibleControls
+            throw CertificateProviderError(
+                .configurationMissing,
+                "No property file was found. Looked for \(paths). Name one with --config, or configure a provider with "
+                    + "--provider and --set.")
+        }
+        return try LogonConfiguration.load(path: path, registry: registry)
+    }
+
+    private func requestedProvider() throws(CertificateProviderError) -> ProviderID? {
+        guard let name = options.drivenProvider else { return nil }
+        guard let id = ProviderID(rawValue: name), registry[id] != nil else {
+            let installed = registry.descriptors.map(\.id.rawValue).joined(separator: ", ")
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The provider '\(name.withVisibleControls)' is not installed; installed: \(installed).")
+        }
+        return id
+    }
+
+    private func parameters(of provider: ProviderID) throws(CertificateProviderError) -> ProviderParameters {
+        var parameters = ProviderParameters()
+        for option in options.drivenParameters {
+            let parts = option.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+            let name = String(parts[0])
+            guard parameters[name] == nil else {
+                throw CertificateProviderError(
+                    .configurationInvalid, "--set gives '\(name.withVisibleControls)' twice.", provider: provider)
+            }
+            parameters[name] = .init(String(parts[1]), origin: "--set")
+        }
+        return parameters
+    }
+
+    /// Returns the path of the property file: `named` (the value of `--config`), else `$CERTPROV_CONFIG`, else the
+    /// first standard path that exists; `nil` if none does.
+    static func path(named: String?, _ environment: (String) -> String?) -> String? {
+        named ?? environment("CERTPROV_CONFIG").flatMap { $0.isEmpty ? nil : $0 }
+            ?? standardPaths(environment).first { access($0, F_OK) == 0 }
+    }
+
+    private static func standardPaths(_ environment: (String) -> String?) -> [String] {
+        var directories: [String] = []
+        if let home = environment("XDG_CONFIG_HOME"), home.hasPrefix("/") {
+            directories.append(home + "/certprov")
+        } else if let home = environment("HOME"), home.hasPrefix("/") {
+            // What the XDG Base Directory Specification gives the variable when it is not set.
+            directories.append(home + "/.config/certprov")
+        }
+        directories.append("/etc/certprov")
+        return directories.flatMap { ["\($0)/clienthub.properties", "\($0)/clienthub.plist"] }
+    }
+}

@@ -1,0 +1,18 @@
+import CertificateProviding
+
+/// An error, on stderr or in a document's `errors`.
+struct ErrorDocument: Document {
+    /// The document's `kind`.
+    static let kind = "Error"
+
+    let code: String
+    let provider: Nullable<String>
+    let message: String
+
+    /// Makes the document of an error.
+    init(_ error: CertificateProviderError) {
+        code = error.code.rawValue
+        provider = Nullable(error.provider?.rawValue)
+        message = error.message
+    }
+}

@@ -1,0 +1,72 @@
+import ArgumentParser
+import CertificateProviding
+
+/// The options that every subcommand has.
+struct GlobalOptions: ParsableArguments, Sendable {
+    @Option(
+        help: ArgumentHelp(
+            "The property file to use.",
+            discussion: """
+                Default: $CERTPROV_CONFIG, then certprov/clienthub.properties (or .plist) in $XDG_CONFIG_HOME, then in \
+                /etc.
+                """, valueName: "file"),
+        completion: .file(extensions: ["properties", "plist"]))
+    var config: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "Use only this provider.",
+            discussion: """
+                With --set and without --config, no property file is read: --set alone configures the provider.
+                """,
+            valueName: "id"))
+    var provider: String?
+
+    @Option(
+        name: .customLong("set"), parsing: .singleValue,
+        help: ArgumentHelp(
+            "Set a parameter of the provider; may be repeated. Never a secret: name its source instead.",
+            valueName: "name=value"))
+    var parameters: [String] = []
+
+    @Option(
+        help: ArgumentHelp(
+            "The PKCS#11 URI of an identity or a token: short for --provider pkcs11 --set uri=URI.", valueName: "uri"))
+    var uri: String?
+
+    @Flag(help: "Write the result as one JSON document, and errors as JSON on stderr.")
+    var json = false
+
+    @Flag(name: .shortAndLong, help: "Log more on stderr, such as each step to the identity.")
+    var verbose: Int
+
+    /// Makes options without values, for ArgumentParser to fill in.
+    init() {}
+
+    /// Refuses a malformed `--set`, a `--set` without provider, and a PIN on the command line.
+    func validate() throws {
+        if parameters.contains(where: { !$0.contains("=") }) {
+            // Not shown: what was written in the wrong form may hold a secret.
+            throw ValidationError("--set takes NAME=VALUE; one has no '='.")
+        }
+        if !parameters.isEmpty && drivenProvider == nil {
+            throw ValidationError("--set needs a provider: name it with --provider.")
+        }
+        let remedies = [
+            "uri=": "--set pin-source=…", "key=": "--set key-pin-source=…",
+            "client-certificate=": "pin-source in the URI",
+        ]
+        for (name, remedy) in remedies
+        where drivenParameters.contains(where: { $0.hasPrefix(name) && $0.lowercased().contains("pin-value") }) {
+            throw ValidationError(
+                "A PIN on the command line is visible to all users of this host: name its source with \(remedy).")
+        }
+    }
+}
+
+extension GlobalOptions {
+    /// The provider that the options name, also through ``uri``.
+    var drivenProvider: String? { provider ?? uri.map { _ in "pkcs11" } }
+    /// The parameters for ``drivenProvider``, with ``uri`` as one of them.
+    var drivenParameters: [String] { parameters + (uri.map { ["uri=\($0)"] } ?? []) }
+}

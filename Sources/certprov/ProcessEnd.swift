@@ -1,0 +1,80 @@
+import Glibc
+import Synchronization
+
+#if PKCS11
+    import PKCS11TokenProvider
+#endif
+
+/// Ends the process after closing the sessions with tokens, at a normal exit and on a signal.
+enum ProcessEnd {
+    /// Ends the process. Call it after all output has been written.
+    static func end(_ status: Int32) -> Never {
+        leaveToSignal()
+        endModules()
+        // Ending the usual way, OpenSSL would first take its tables apart.
+        _exit(status)
+    }
+
+    /// Installs handlers for the signals that end the process, which shut down the PKCS#11 modules first. The shutdown
+    /// takes at most two seconds; a second signal ends the process at once. An ignored signal, such as SIGHUP under
+    /// nohup, stays ignored.
+    static func catchSignals() {
+        // Swift's own handler takes SIGQUIT for a crash: it prints a backtrace and waits for a key, or goes on.
+        if !isIgnored(SIGQUIT) { signal(SIGQUIT, SIG_DFL) }
+        // A semaphore and no pipe: that would get the number of a standard stream that is closed.
+        guard sem_init(SignalWaiting.semaphore, 0, 0) == 0 else { return }
+        var thread = pthread_t()
+        let code = pthread_create(
+            &thread, nil,
+            { _ in
+                while sem_wait(SignalWaiting.semaphore) != 0 {}
+                ProcessEnd.endModules()
+                // The default action by now, so that the parent sees which signal it was.
+                let number = SignalWaiting.number.load(ordering: .acquiring)
+                kill(getpid(), number)
+                // The first process of a container does not die of a signal.
+                _exit(128 + number)
+            }, nil)
+        // Without it, signals end the process at once.
+        guard code == 0 else { return }
+        pthread_detach(thread)
+        // Made before a handler needs it.
+        SignalWaiting.number.store(0, ordering: .releasing)
+        for number in [SIGHUP, SIGINT, SIGTERM] {
+            guard !isIgnored(number) else { continue }
+            var action = sigaction()
+            action.__sigaction_handler.sa_handler = { number in
+                // Only what is safe in a handler.
+                signal(number, SIG_DFL)
+                SignalWaiting.number.store(number, ordering: .releasing)
+                sem_post(SignalWaiting.semaphore)
+            }
+            // A vendor's library may not know that a call can be interrupted.
+            action.sa_flags = SA_RESTART
+            sigaction(number, &action, nil)
+        }
+    }
+
+    /// Blocks forever if a signal is ending the process, so that the signal ends it and there is no more output.
+    static func leaveToSignal() { while SignalWaiting.number.load(ordering: .acquiring) != 0 { pause() } }
+
+    private static func endModules() {
+        #if PKCS11
+            PKCS11TokenProvider.shutDownAllModules()
+        #endif
+    }
+
+    private static func isIgnored(_ number: Int32) -> Bool {
+        var action = sigaction()
+        sigaction(number, nil, &action)
+        return unsafeBitCast(action.__sigaction_handler.sa_handler, to: Int.self)
+            == unsafeBitCast(SIG_IGN, to: Int.self)
+    }
+}
+
+/// Shared by the signal handler and the thread that waits for it. Global, since a handler gets only the signal's
+/// number.
+private enum SignalWaiting {
+    nonisolated(unsafe) static let semaphore = UnsafeMutablePointer<sem_t>.allocate(capacity: 1)
+    static let number = Atomic<Int32>(0)
+}

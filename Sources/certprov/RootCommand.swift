@@ -1,0 +1,59 @@
+import ArgumentParser
+import CertificateProviding
+import Glibc
+import Synchronization
+
+/// The entry point of the program.
+enum RootCommand {
+    /// Parses the command line, runs the command, and ends the process.
+    static func run() -> Never {
+        let root = Certprov.self
+        let arguments = Array(CommandLine.arguments.dropFirst())
+        let isJSON = arguments.contains("--json")
+        if let position = firstArgumentThatIsNotText() {
+            CommandContext.report(
+                CertificateProviderError(
+                    .usage, "Argument \(position) is not UTF-8; rename the file, or use a link to it."),
+                json: isJSON)
+            exit(ExitStatus.usage.rawValue)
+        }
+        ProcessEnd.catchSignals()
+        let failure = Mutex<(any Error)?>(nil)
+        MainThreadExecutor().run {
+            do {
+                var command = try root.parseAsRoot(arguments)
+                if var command = command as? any AsyncParsableCommand {
+                    try await command.run()
+                } else {
+                    try command.run()
+                }
+            } catch {
+                failure.withLock { $0 = error }
+            }
+        }
+        let error = failure.withLock { $0 }
+        if error == nil { ProcessEnd.end(ExitStatus.done.rawValue) }
+        if let status = error as? ExitCode { ProcessEnd.end(status.rawValue) }
+        if isJSON, let error, !(error is ExitCode), root.exitCode(for: error) == .validationFailure {
+            CommandContext.report(CertificateProviderError(.usage, root.message(for: error)), json: true)
+            exit(ExitStatus.usage.rawValue)
+        }
+        // Help, version and completion scripts: ArgumentParser ignores errors of stdout.
+        if let error, root.exitCode(for: error) == .success {
+            do throws(CertificateProviderError) { try Console.print(root.fullMessage(for: error) + "\n") } catch {
+                CommandContext.report(error, json: isJSON)
+                exit(ExitStatus(error.code).rawValue)
+            }
+            exit(ExitStatus.done.rawValue)
+        }
+        root.exit(withError: error)
+    }
+
+    /// Returns the position, counted from 1, of the first argument that is not UTF-8. `CommandLine.arguments` has
+    /// U+FFFD in its place, so that a file name would name another file.
+    private static func firstArgumentThatIsNotText() -> Int? {
+        (1..<max(1, Int(CommandLine.argc))).first { index in
+            CommandLine.unsafeArgv[index].map { String(validatingCString: $0) == nil } ?? false
+        }
+    }
+}

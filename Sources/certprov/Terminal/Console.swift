@@ -1,0 +1,64 @@
+import CertificateProviding
+import Glibc
+import Synchronization
+
+/// The command's two streams: results on stdout, everything else on stderr.
+enum Console {
+    /// The descriptors of the two streams. One pair for the process.
+    private static let streams = Mutex((output: STDOUT_FILENO, notes: STDERR_FILENO))
+
+    /// Writes a result.
+    /// - Throws: `storeWriteFailed` if stdout cannot be written, for example because the disk is full.
+    static func print(_ text: String) throws(CertificateProviderError) {
+        try write(text, to: streams.withLock(\.output))
+    }
+
+    /// Writes a line to stderr. Errors are ignored.
+    static func note(_ text: String) {
+        try? write(text + "\n", to: streams.withLock(\.notes))
+    }
+
+    /// Whether stderr is a terminal.
+    static var areNotesWatched: Bool { isatty(streams.withLock(\.notes)) == 1 }
+
+    /// Replaces the current line of the terminal on stderr.
+    static func rewriteNote(_ text: String) {
+        try? write("\r\(text)\u{1b}[K", to: streams.withLock(\.notes))
+    }
+
+    /// Redirects the output of vendors' libraries: from now on, what they write to descriptors 1 and 2 goes to stderr,
+    /// or is dropped, and cannot mix with a result. The command's own output is not affected.
+    ///
+    /// The redirection is never undone, so it does not matter how the process ends. A program that is started later
+    /// inherits the redirected descriptors.
+    static func setLibrariesApart(showing: Bool) {
+        streams.withLock { streams in
+            guard streams == (STDOUT_FILENO, STDERR_FILENO) else { return }
+            // -1 for one that was closed by whoever started the command: writing to it fails as before. Taken before
+            // anything is opened, which would get the number of a closed one.
+            let own = (
+                output: fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3), notes: fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)
+            )
+            let nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC)
+            guard nowhere >= 0 else { return }
+            streams = own
+            let isShown = showing && streams.notes >= 0
+            dup2(isShown ? streams.notes : nowhere, STDOUT_FILENO)
+            if !isShown { dup2(nowhere, STDERR_FILENO) }
+            if nowhere > STDERR_FILENO { close(nowhere) }
+        }
+    }
+
+    private static func write(_ text: String, to descriptor: Int32) throws(CertificateProviderError) {
+        var bytes = Array(text.utf8)[...]
+        while !bytes.isEmpty {
+            let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+            if count < 0 && errno == EINTR { continue }
+            guard count >= 0 else {
+                throw CertificateProviderError(
+                    .storeWriteFailed, "The output cannot be written: \(String(cString: strerror(errno))).")
+            }
+            bytes = bytes.dropFirst(count)
+        }
+    }
+}

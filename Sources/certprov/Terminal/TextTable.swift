@@ -1,0 +1,23 @@
+/// A table of text. Each column is as wide as its widest cell.
+struct TextTable {
+    private var rows: [[String]]
+
+    /// Makes a table with a header row.
+    init(header: [String]) { rows = [header] }
+
+    /// Adds a row.
+    mutating func append(_ row: [String]) { rows.append(row) }
+
+    /// The table as text, with two spaces between columns and none at the end of a line.
+    var text: String {
+        let columns = rows.map(\.count).max() ?? 0
+        let widths = (0..<columns).map { column in rows.map { $0.count > column ? $0[column].count : 0 }.max() ?? 0 }
+        return rows.map { row in
+            let row = row[..<(row.lastIndex { !$0.isEmpty }.map { $0 + 1 } ?? 0)]
+            let cells = row.enumerated().map { index, cell in
+                index == row.count - 1 ? cell : cell + String(repeating: " ", count: widths[index] - cell.count)
+            }
+            return cells.joined(separator: "  ") + "\n"
+        }.joined()
+    }
+}
