@@ -86,7 +86,9 @@ public final class TokenKeyStore: KeyStore {
     public func storedKey(for reference: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
         try waiting("looking for the key") { token, id throws(CertificateProviderError) in
             try token.key(for: reference.publicKey, id: id)
-        } at: { reference }
+        } at: {
+            reference
+        }
     }
 
     public func list() async throws(CertificateProviderError) -> [KeyDescription] {
@@ -159,7 +161,9 @@ public final class TokenKeyStore: KeyStore {
     public func destroyStored(_ reference: KeyReference) throws(CertificateProviderError) {
         try waiting("destroying the key") { token, id throws(CertificateProviderError) in
             try token.destroy(reference.publicKey, id: id)
-        } at: { reference }
+        } at: {
+            reference
+        }
     }
 
     public func announceDestruction(

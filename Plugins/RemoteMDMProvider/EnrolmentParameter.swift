@@ -50,7 +50,7 @@ enum EnrolmentParameter {
         summary: "Certificate that authenticates this host until the server has issued one, such as a device "
             + "certificate: a PEM file, or a key store's URI with pin-source in it."
     ) { text, context throws(ParameterProblem) in
-        guard context.keyStores.knows(text) else { return .file(text) }
+        guard KeyStoreLocation(uri: text, pinSource: nil) != nil else { return .file(text) }
         do throws(CertificateProviderError) { return .keyStore(try context.keyStores.store(text)) } catch {
             throw .error(error)
         }

@@ -28,12 +28,14 @@ public final class SealedKeyStore: KeyStore {
             summary: "Private keys in this host's identity store, encrypted.", parameters: []
         ) { environment, location, _ throws(CertificateProviderError) in
             guard location.pinSource == nil else {
-                throw CertificateProviderError(.configurationInvalid, "The key store 'store:' has no PIN; remove its source.")
+                throw CertificateProviderError(
+                    .configurationInvalid, "The key store 'store:' has no PIN; remove the source of one.")
             }
             let isPlace = location.uri.utf8.count == scheme.utf8.count + 1
             guard isPlace || SealedKeys.isKeyURI(location.uri) else {
                 throw CertificateProviderError(
-                    .configurationInvalid, "The URI of this host's key store is 'store:', with nothing behind the colon.")
+                    .configurationInvalid,
+                    "The URI of this host's key store is 'store:', with nothing behind the colon.")
             }
             return SealedKeyStore(environment: environment)
         }
@@ -176,7 +178,8 @@ private struct SealedKeys {
         in storage: any IdentityStorage, _ body: (inout SealedKeys) -> Void
     ) throws(CertificateProviderError) {
         try storage.updateRecord(named: record) { record throws(CertificateProviderError) in
-            var keys = try record.map { record throws(CertificateProviderError) in try SealedKeys(record) } ?? SealedKeys()
+            var keys =
+                try record.map { record throws(CertificateProviderError) in try SealedKeys(record) } ?? SealedKeys()
             body(&keys)
             return keys.encoded
         }
@@ -188,7 +191,8 @@ private struct SealedKeys {
         guard !record.isEmpty else { return }
         guard let fields = Self.fields(of: record) else {
             throw CertificateProviderError(
-                .storeReadFailed, "The keys in the store are damaged, or were written by a newer certprov; update certprov.")
+                .storeReadFailed,
+                "The keys in the store are damaged, or were written by a newer certprov; update certprov.")
         }
         for at in stride(from: 0, to: fields.count, by: 3) {
             entries.append(

@@ -65,13 +65,13 @@ public struct LogonConfiguration: Sendable {
     public var providers: [ConfiguredProvider]
 
     /// The parameters of key stores, by the scheme of their URIs: `KeyStore.<scheme>.<name>`.
-    public var keyStores: [String: ProviderParameters] = [:]
+    public var keyStores: [String: ProviderParameters]
 
     /// Warnings about keys without effect, such as unknown ones. Each begins with `FILE:LINE:`.
     public var warnings: [String]
 
     /// Creates a configuration without a file, such as for a provider on the command line.
-    public init(providers: [ConfiguredProvider] = []) {
+    public init(providers: [ConfiguredProvider] = [], keyStores: [String: ProviderParameters] = [:]) {
         self.userCreationPolicy = .certificate
         self.farmID = "0"
         self.urlSuffix = ""
@@ -79,6 +79,7 @@ public struct LogonConfiguration: Sendable {
         self.usesHTTPS = true
         self.sharesCredentials = true
         self.providers = providers
+        self.keyStores = keyStores
         self.warnings = []
     }
 

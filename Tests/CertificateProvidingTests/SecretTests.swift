@@ -178,7 +178,9 @@ import Testing
         let reader = SecretReader { $0 == "SET" ? "geheim\n" : $0 == "EMPTY" ? "" : nil }
         #expect(try reader.read(.environment("SET")) == SecretBytes(utf8: "geheim\n"))
         #expect(try reader.read(.environment("EMPTY")).isEmpty)
-        #expect(try error(.environment("UNSET")).message.contains("env:UNSET is not set"))
+        #expect(
+            try error(.environment("UNSET")).message.contains(
+                "env:UNSET cannot be read: the environment variable is not set"))
     }
 
     @Test func readsACredential() throws {

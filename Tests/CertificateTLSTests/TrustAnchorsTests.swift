@@ -59,7 +59,7 @@ import Testing
     /// BoringSSL does not end a chain in a certificate that somebody else has issued.
     @Test func refusesAnIntermediateWithoutItsRoot() throws {
         let authority = try authority.get()
-        let reason = "no self-signed certificate, in which every chain must end; add that of 'CN=Test Root"
+        let reason = "no self-signed certificate, and every chain must end in one; add the certificate of 'CN=Test Root"
         try expect(.configurationInvalid, reason, from: .certificates([authority.intermediate]))
         try withFile(Data(authority.intermediate.pemRepresentation.utf8)) {
             try expect(.configurationInvalid, reason, from: .pemFile($0))

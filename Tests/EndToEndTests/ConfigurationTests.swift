@@ -138,11 +138,12 @@ import Testing
             testDescription: "link to itself", name: "c.properties", text: "symbolic links", script: "ln -s $FILE $FILE"
         ),
         BadFile(
-            testDescription: "missing", name: "c.properties", code: "configurationMissing", text: "FILE: There is no",
+            testDescription: "missing", name: "c.properties", code: "configurationMissing",
+            text: "FILE: The configuration file does not exist",
             script: ":"),
         BadFile(
             testDescription: "missing property list", name: "c.plist", code: "configurationMissing",
-            text: "FILE: There is no", script: ":"),
+            text: "FILE: The configuration file does not exist", script: ":"),
     ])
     func refusesWhatIsNoConfiguration(bad: BadFile) throws {
         let path = sandbox.path + "/" + bad.name

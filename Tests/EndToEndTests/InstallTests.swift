@@ -18,39 +18,21 @@ import Testing
     private static let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().appending(path: "Scripts/install").path
 
-    @Test func theCommandFindsItsOtherHalf() throws {
+    @Test func theCommandRuns() throws {
         let output = try sandbox.run([prefix + "/bin/certprov", "connect", "--help"])
         #expect(output.status == 0 && output.stdout.contains("--trust-anchors"), "\(output)")
         let help = try sandbox.run([prefix + "/bin/certprov", "help", "connect"])
         #expect(help.status == 0 && help.stdout == output.stdout, "\(help)")
     }
 
-    @Test func withoutItsOtherHalfTheCommandSaysSo() throws {
-        let program = prefix + "/libexec/certprov/certprov-full"
-        unlink(program)
-        let command = [prefix + "/bin/certprov", "connect", "localhost:1"]
-        try sandbox.run(command + ["--json"]).expectFailure("internal", status: 70)
-        let text = try sandbox.run(command)
-        #expect(text.status == 70 && text.stderr.hasPrefix("certprov: certprov-full cannot be run"), "\(text)")
-    }
-
-    /// What is wrong in a file for the other half is that one's to say: it is not parsed here.
-    @Test func theOtherHalfIsForeseen() throws {
-        let program = prefix + "/libexec/certprov/certprov-full"
-        unlink(program)
-        // No script of our own: a file that was just written cannot be executed while another test's child has it open.
-        #expect(symlink("/bin/echo", program) == 0)
-        let twice = "Port = 1\nPort = 2\n"
-        let file = try sandbox.write("CertificateProvider.mdm.protocol = est\n" + twice, to: "mdm.properties")
-        for words in [["--config", file], ["--config=" + file], ["--provider", "mdm"], ["--provider=mdm"]] {
-            let output = try sandbox.run([prefix + "/bin/certprov", "fetch"] + words)
-            #expect(output.stdout == (["fetch"] + words).joined(separator: " ") + "\n", "\(output)")
-        }
-        let named = try sandbox.run([prefix + "/bin/certprov", "renew"], with: ["CERTPROV_CONFIG": file])
-        #expect(named.stdout == "renew\n", "\(named)")
-        let other = try sandbox.write("CertificateProvider = pkcs12\n" + twice, to: "other.properties")
-        try sandbox.run([prefix + "/bin/certprov", "fetch", "--json", "--config", other])
-            .expectFailure("configurationInvalid", status: 78)
+    /// An upgrade leaves nothing of the versions that were two programs.
+    @Test func uninstallRemovesTheFormerSecondProgram() throws {
+        let former = prefix + "/libexec/certprov/certprov-full"
+        try FileManager.default.createDirectory(
+            atPath: prefix + "/libexec/certprov", withIntermediateDirectories: true)
+        try Data().write(to: URL(filePath: former))
+        #expect(try sandbox.run([Self.script, "--remove", prefix]).status == 0)
+        #expect(!FileManager.default.fileExists(atPath: prefix + "/libexec/certprov"))
     }
 
     @Test func theManualDocumentsEverySubcommandAndOption() throws {

@@ -56,8 +56,13 @@ private final class KilledEnrolment {
             [BuiltCommand.path, "fetch", "--provider", "mdm"] + (isRenewal ? ["--force"] : [])
             + settings.flatMap { ["--set", "\($0.key)=\($0.value)"] }
         // Reads what the command has stored, without a process for it.
+        let store = IdentityStore(path: sandbox.store)
+        var environment = ProviderEnvironment.testing(storage: store.storage(for: RemoteMDMProvider.id))
+        environment.keyStores = try ProviderRegistry(keyStores: [SealedKeyStore.descriptor]).keyStores { id in
+            .testing(storage: store.storage(for: id))
+        }
         provider = try RemoteMDMProvider(
-            environment: .testing(storage: IdentityStore(path: sandbox.store).storage(for: RemoteMDMProvider.id)),
+            environment: environment,
             parameters: ProviderParameters(settings.mapValues { .init($0) }))
     }
 

@@ -91,7 +91,7 @@ import Testing
             chown(fixture.directory[name], 65534, 65534)
             // Taking it comes second: it would lock out the service whose store it is.
             try expectRefusal(
-                fixture, "belongs to another user (uid 65534): run certprov as that user, or",
+                fixture, "belongs to another user (uid 65534): run certprov as that user. To take it over",
                 "chown -R 0 \(fixture.directory[name])")
         }
     }

@@ -108,10 +108,10 @@ import Testing
             Mistake([("SecurityConfiguration", " ")]),
             Mistake([("Host", "sEcReT"), ("Port", "1"), ("Host", "2")], "already", line: 2),
             Mistake([("CertificateProvider", "sEcReT")], "installed: bare, mdm, pkcs12"),
-            Mistake([("CertificateProvider", "pkcs12, sEcReT")], "place 2"),
+            Mistake([("CertificateProvider", "pkcs12, sEcReT")], "position 2"),
             Mistake([("CertificateProvider", "PKCS12")], "installed"),
-            Mistake([("CertificateProvider", "pkcs12,")], "place 2"),
-            Mistake([("CertificateProvider", ",")], "place 1"),
+            Mistake([("CertificateProvider", "pkcs12,")], "position 2"),
+            Mistake([("CertificateProvider", ",")], "position 1"),
             Mistake([("CertificateProvider", "pkcs12 mdm")], "installed"),
             Mistake([("CertificateProvider", "pkcs12, mdm ,pkcs12")], "'pkcs12' twice"),
             Mistake([("UserCreationPolicy", "manual"), ("CertificateProvider", "sEcReT")], "installed", line: 1),
@@ -205,6 +205,50 @@ import Testing
         dump(configuration, to: &dumped)
         for text in ["\(configuration)", String(reflecting: configuration), dumped] {
             #expect(!text.contains("sEcReT"))
+        }
+    }
+
+    private func keyStoreRegistry() throws -> ProviderRegistry {
+        try ProviderRegistry(keyStores: [
+            KeyStoreDescriptor(
+                scheme: "vault", storageID: ProviderID("vault"), displayName: "", summary: "",
+                parameters: [Parameter.seconds("timeout", default: 20, in: 1...60, summary: "").descriptor]
+            ) { _, _, _ throws(CertificateProviderError) in
+                throw CertificateProviderError(.internal, "This is not made.")
+            }
+        ])
+    }
+
+    @Test(arguments: FileForm.allCases) func keyStoresHaveParameters(form: FileForm) throws {
+        let path = try directory.write(form.text([("KeyStore.vault.timeout", "30")]).utf8, to: form.fileName)
+        let configuration = try LogonConfiguration.load(path: path, registry: keyStoreRegistry())
+        #expect(configuration.keyStores["vault"]?.string("timeout") == "30" && configuration.warnings.isEmpty)
+        let place = configuration.keyStores["vault"]?["timeout"]?.origin
+        #expect(place == "\(path):\(form.firstLine)")
+        // The manager parses them.
+        let wrong = LogonConfiguration(keyStores: ["vault": ProviderParameters(["timeout": .init("s3cret")])])
+        #expect {
+            _ = try LogonManager(configuration: wrong, registry: keyStoreRegistry()) { _ in environment() }
+        } throws: {
+            guard let error = $0 as? CertificateProviderError else { return false }
+            return error.code == .configurationInvalid && error.message.contains("'timeout' must be a number")
+        }
+    }
+
+    @Test(arguments: [
+        ("KeyStore.vault.colour", "is not a parameter of the key store 'vault'; it takes timeout"),
+        ("KeyStore.tpm.timeout", "names a key store that is not installed; installed: vault"),
+        ("KeyStore.vault", "must have the form KeyStore.<scheme>.<parameter>"),
+        ("keystore.vault.timeout", "must be spelled KeyStore"),
+    ])
+    func aKeyStoresParameterIsSpelledRight(key: String, reason: String) throws {
+        let path = try directory.write("\(key) = sEcReT\n".utf8, to: "file.properties")
+        #expect {
+            _ = try LogonConfiguration.load(path: path, registry: keyStoreRegistry())
+        } throws: {
+            guard let error = $0 as? CertificateProviderError else { return false }
+            return error.code == .configurationInvalid && error.message.contains(reason)
+                && error.message.hasPrefix(path + ":1: ") && !error.message.contains("sEcReT")
         }
     }
 }

@@ -90,4 +90,38 @@ import Testing
             #expect(error?.message.hasPrefix("/etc/clienthub.properties: ") == true)
         }
     }
+
+    /// What a provider can do is asked of the provider that is registered, which may wrap another one.
+    @Test func aWrapperPassesOnWhatAProviderCanDo() async throws {
+        struct Wrapper: CertificateProvider {
+            let wrapped: any CertificateProvider
+            var id: ProviderID { wrapped.id }
+            var listing: (any IdentityListing)? { wrapped.listing }
+            func getCertificate(
+                _ interaction: any UserInteraction
+            ) async throws(CertificateProviderError) -> Identity { try await wrapped.getCertificate(interaction) }
+            func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
+                try wrapped.getStoredCertificate()
+            }
+            func deleteStoredCertificate() throws(CertificateProviderError) { try wrapped.deleteStoredCertificate() }
+        }
+        struct Lister: CertificateProvider, IdentityListing {
+            let id: ProviderID
+            var listing: (any IdentityListing)? { self }
+            func listIdentities() async -> IdentityList { IdentityList(remarks: ["listed"]) }
+            func getCertificate(
+                _ interaction: any UserInteraction
+            ) async throws(CertificateProviderError) -> Identity { throw CertificateProviderError(.notFound, "None.") }
+            func getStoredCertificate() throws(CertificateProviderError) -> Identity? { nil }
+            func deleteStoredCertificate() throws(CertificateProviderError) {}
+        }
+        let registry = try ProviderRegistry([
+            ProviderDescriptor(id: id, displayName: "", summary: "", parameters: []) { [id] _, _ in
+                Wrapper(wrapped: Lister(id: id))
+            }
+        ])
+        let manager = try manager(LogonConfiguration(providers: [ConfiguredProvider(id: id)]), registry)
+        #expect(await manager.providers.first?.listing?.listIdentities().remarks == ["listed"])
+        #expect(manager.providers.first?.deletions == nil && manager.providers.first?.keyStore == nil)
+    }
 }

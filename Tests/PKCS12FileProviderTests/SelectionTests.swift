@@ -134,13 +134,13 @@ import Testing
     @Test func halves() async throws {
         let identity = try Samples.identity("half")
         let cases: [([[UInt8]], String)] = [
-            ([builder.key(try identity.pkcs8)], "no certificate for it"),
+            ([builder.key(try identity.pkcs8)], "a private key but no certificate for it"),
             ([builder.certificate(identity.certificate)], "1 certificate but no private key"),
             (identity.certificateChain.map { builder.certificate($0) }, "2 certificates but no private key"),
             ([], "neither a private key nor a certificate"),
             (
                 [builder.key(try identity.pkcs8), builder.certificate(identity.certificateChain[1])],
-                "none of the 1 in the file"
+                "none of the 1 certificates in the file"
             ),
         ]
         for (bags, text) in cases {

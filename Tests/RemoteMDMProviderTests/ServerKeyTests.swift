@@ -58,16 +58,16 @@ import Testing
         #expect(try provider.getStoredCertificate() == nil)
     }
 
-    /// A kill between two writes must not leave the one without the other.
-    @Test func keyAndCertificateAreStoredInOneWrite() async throws {
+    /// A kill between two writes must not leave a certificate without its key.
+    @Test func theKeyIsStoredBeforeItsCertificate() async throws {
         let server = try await ESTServer.start("--auth", "basic")
         let storage = WatchedStorage()
         for count in 1...2 {
-            let identity = try await server.provider(storage: storage, Self.settings)
-                .getCertificate(NoUserInteraction())
+            let provider = try server.provider(storage: storage, Self.settings)
+            let identity = try await provider.getCertificate(NoUserInteraction())
             #expect(storage.written.count == count)
             let last = try #require(storage.written.last)
-            let key = try SoftwareKey(pkcs8: #require(last.privateKey), location: .store)
+            let key = try provider.keys.storedKey(#require(OwnedKey(last)))
             #expect(try RemoteMDMProvider.identity(last, key).certificate == identity.certificate)
         }
     }

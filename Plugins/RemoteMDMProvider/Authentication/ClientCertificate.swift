@@ -28,7 +28,8 @@ struct ClientCertificate: Sendable {
         case (.keyStore, nil): break
         case (.keyStore, _):
             throw parameters.invalid(
-                EnrolmentParameter.clientKeySource, "is only for a certificate in a file: a key store has the key itself")
+                EnrolmentParameter.clientKeySource,
+                "is only for a certificate in a file: a key store has the key itself")
         case (.file, nil):
             throw parameters.invalid(
                 EnrolmentParameter.clientCertificate,
@@ -59,13 +60,16 @@ struct ClientCertificate: Sendable {
             let pem = try await environment.secret(
                 from: source, prompt: "Private key of \(path.withVisibleControls), PEM", interaction: interaction)
             identity = try await environment.executor.run { () throws(CertificateProviderError) in
-                let chain = try parameters.reading(EnrolmentParameter.clientCertificate) { () throws(CertificateProviderError) in
+                let chain = try parameters.reading(EnrolmentParameter.clientCertificate) {
+                    () throws(CertificateProviderError) in
                     try CertificateFile.read(path)
                 }
-                let key = try parameters.reading(EnrolmentParameter.clientKeySource) { () throws(CertificateProviderError) in
+                let key = try parameters.reading(EnrolmentParameter.clientKeySource) {
+                    () throws(CertificateProviderError) in
                     try Self.key(pem, source)
                 }
-                return try parameters.reading(EnrolmentParameter.clientCertificate) { () throws(CertificateProviderError) in
+                return try parameters.reading(EnrolmentParameter.clientCertificate) {
+                    () throws(CertificateProviderError) in
                     try Identity(
                         certificateChain: chain, key: key,
                         provenance: .init(provider: RemoteMDMProvider.id, source: path))

@@ -90,8 +90,8 @@ final class EnrolmentKeys: Sendable {
             isConfigured(key)
                 ? "The key is in a key store whose PIN is not configured (\(uri)); set 'key-pin-source', or a "
                     + "'pin-source' in the URI of 'key'."
-                : "The key is in a key store (\(uri)) that 'key' does not name any more, and whose PIN is not configured; "
-                    + "name it again, or have a new identity made where 'key' is now: certprov fetch --force.")
+                : "The key is in a key store (\(uri)) that 'key' no longer names, and whose PIN is not configured; set 'key' to "
+                    + "it again, or have a new identity made with the present 'key': certprov fetch --force.")
     }
 
     /// Stores an issued chain beside its key, and lets the key sign a probe.

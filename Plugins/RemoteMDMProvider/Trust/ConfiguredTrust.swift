@@ -31,7 +31,8 @@ struct ConfiguredTrust: Sendable {
     /// - Throws: `fileNotFound`, `configurationInvalid`: an unreadable pin is never ignored.
     func pins() throws(CertificateProviderError) -> [CertificatePin] {
         try parameters.reading(pinsParameter) { () throws(CertificateProviderError) in
-            try parameters[pinsParameter].map { text throws(CertificateProviderError) in try CertificatePin.read(text) }.flatMap { $0 }
+            try parameters[pinsParameter].map { text throws(CertificateProviderError) in try CertificatePin.read(text) }
+                .flatMap { $0 }
         }
     }
 

@@ -30,7 +30,7 @@ public protocol KeyStore: Sendable {
     ///   - use: What the key may do, and nothing else.
     ///   - remember: Writes the key's URI and public key down, durably. The key is ready for use when it returns.
     /// - Throws: `unsupportedAlgorithm` for a type or use that the store does not make, `storeWriteFailed` where it cannot be
-    ///   written to, what a login meets, and what `remember` throws.
+    ///   written to, errors of the login, and what `remember` throws.
     func make(
         _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
@@ -42,7 +42,7 @@ public protocol KeyStore: Sendable {
     /// Returns the private key of a reference; `nil` when there is none. Marks the key as owned, so that it is no
     /// longer destroyed as an orphan.
     ///
-    /// - Throws: What a login meets, and what the store reports.
+    /// - Throws: Errors of the login, and what the store reports.
     func key(
         for key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> (any IdentityKey)?
@@ -75,7 +75,7 @@ public protocol KeyStore: Sendable {
 
     /// Removes every certificate for a key but `leaf`. Succeeds where there is none.
     ///
-    /// - Throws: `deleteFailed`, and what a login meets.
+    /// - Throws: `deleteFailed`, and errors of the login.
     func removeOtherCertificates(
         than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError)
@@ -83,7 +83,7 @@ public protocol KeyStore: Sendable {
     /// Destroys a private key, its public key and the certificates for it, for good. Succeeds when there is nothing, and
     /// completes a destruction that was interrupted.
     ///
-    /// - Throws: `deleteFailed`, naming what is left, and what a login meets.
+    /// - Throws: `deleteFailed`, naming the remaining objects, and errors of the login.
     func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError)
@@ -163,7 +163,8 @@ public struct KeyDescription: Sendable {
     }
 }
 
-/// What a private key may do. A key that does two things can be made to do one by way of the other; ask for one.
+/// The operations that a private key is permitted. Use one per key: a key with several uses can be abused for one of
+/// them through another.
 public struct KeyUse: OptionSet, Hashable, Sendable {
     public let rawValue: Int
     public init(rawValue: Int) { self.rawValue = rawValue }

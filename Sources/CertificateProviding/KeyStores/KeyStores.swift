@@ -57,7 +57,9 @@ public struct KeyStoreLocation: Sendable {
         guard let colon = uri.firstIndex(of: ":") else { return nil }
         let scheme = uri[..<colon].lowercased()
         guard let first = scheme.utf8.first, (0x61...0x7a).contains(first),
-            scheme.utf8.allSatisfy({ (0x61...0x7a).contains($0) || (0x30...0x39).contains($0) || [0x2b, 0x2d, 0x2e].contains($0) })
+            scheme.utf8.allSatisfy({
+                (0x61...0x7a).contains($0) || (0x30...0x39).contains($0) || [0x2b, 0x2d, 0x2e].contains($0)
+            })
         else { return nil }
         self.uri = uri
         self.scheme = scheme
@@ -65,7 +67,7 @@ public struct KeyStoreLocation: Sendable {
     }
 }
 
-/// What a program knows of an installed key store before one is made.
+/// An installed key store: the scheme of its URIs, its parameters, and how to make one.
 public struct KeyStoreDescriptor: Sendable {
     /// The scheme of its URIs, in lower case and without the colon.
     public let scheme: String
@@ -77,13 +79,14 @@ public struct KeyStoreDescriptor: Sendable {
     public let summary: String
     /// `KeyStore.<scheme>.<name>` in the property file.
     public let parameters: [ParameterDescriptor]
-    /// Makes a store for a place. Does no I/O and asks nobody; the parameters are parsed and checked.
+    /// Makes a store for a place. Does no I/O and prompts for nothing; the parameters are parsed and checked.
     public let make:
         @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(CertificateProviderError) -> any KeyStore
 
     public init(
         scheme: String, storageID: ProviderID, displayName: String, summary: String, parameters: [ParameterDescriptor],
-        make: @escaping @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(CertificateProviderError) ->
+        make:
+            @escaping @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(CertificateProviderError) ->
             any KeyStore
     ) {
         self.scheme = scheme

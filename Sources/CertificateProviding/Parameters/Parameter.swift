@@ -19,7 +19,7 @@ public struct Parameter<Value: Sendable>: Sendable {
     ///   - absent: The value where the parameter is not given; nil for a parameter that must be.
     ///   - defaultValue: The same in words, for the documentation.
     ///   - isBlankRefused: Whether a blank value is an error. Otherwise it counts as not given.
-    ///   - needs: What else must be configured for the parameter to make sense.
+    ///   - needs: Conditions that must hold if the parameter is given.
     ///   - excludes: Names of parameters that must not be given beside it.
     ///   - parse: Makes the value of the text, which is trimmed and not blank. Does no I/O.
     public init(
@@ -35,7 +35,7 @@ public struct Parameter<Value: Sendable>: Sendable {
     }
 }
 
-/// What must hold for a parameter to make sense.
+/// A condition on another parameter.
 public struct ParameterCondition: Sendable, Hashable {
     /// The other parameter.
     public let name: String
@@ -57,7 +57,7 @@ public enum ParameterProblem: Error {
     case error(CertificateProviderError)
 }
 
-/// What parsing may look at besides the parameter's own text.
+/// The context in which a parameter is parsed.
 public struct ParameterContext: Sendable {
     /// Makes the key stores that URIs name.
     public let keyStores: KeyStores
@@ -113,7 +113,7 @@ public struct ParameterDescriptor: Sendable {
         public static let certificateFile = Self(rawValue: "certificate-file")
         /// A file of certificates, or the URI of an identity in a key store.
         public static let certificate = Self(rawValue: "certificate")
-        /// What ``CertificatePin`` reads, with commas in between.
+        /// Pins as ``CertificatePin`` reads them, separated by commas.
         public static let pins = Self(rawValue: "pins")
         /// A shared library, readable by every user.
         public static let library = Self(rawValue: "library")

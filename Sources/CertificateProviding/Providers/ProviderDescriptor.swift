@@ -1,4 +1,4 @@
-/// What a program knows of an installed provider before one is made: its name, its parameters and how to make it.
+/// An installed provider: its name, its parameters, and how to make one.
 public struct ProviderDescriptor: Sendable {
     public let id: ProviderID
     /// For people, such as `PKCS#12 file`.
@@ -11,10 +11,11 @@ public struct ProviderDescriptor: Sendable {
         @Sendable (ProviderEnvironment, Parameters) throws(CertificateProviderError) -> any CertificateProvider
 
     /// - Parameter make: Makes the provider of parameters that are parsed and checked. Does no I/O, starts no process and
-    ///   asks nobody.
+    ///   prompts for nothing.
     public init(
         id: ProviderID, displayName: String, summary: String, parameters: [ParameterDescriptor],
-        make: @escaping @Sendable (ProviderEnvironment, Parameters) throws(CertificateProviderError) ->
+        make:
+            @escaping @Sendable (ProviderEnvironment, Parameters) throws(CertificateProviderError) ->
             any CertificateProvider
     ) {
         self.id = id
