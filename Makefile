@@ -30,8 +30,10 @@ STATIC := .build/static
 # at each start.
 RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC) -Xlinker --no-export-dynamic
 
-# The packages that stand on this one are built in its folder: what they have in common is compiled once.
-ONE_FOLDER := --scratch-path "$(CURDIR)/.build"
+# Where the packages that stand on this one are built: in folders of their own, or for the gate in this one's, where what they
+# have in common is compiled already. Without the cached plan, since that would be another package's.
+SCRATCH_PATH ?=
+ONE_FOLDER = $(if $(SCRATCH_PATH),--scratch-path "$(SCRATCH_PATH)" --disable-build-manifest-caching)
 
 .PHONY: help demo smoke example test check soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain
 
@@ -47,7 +49,7 @@ smoke: packages-DEMO build ## The demonstration with the release build
 	@Scripts/demo "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
 example: packages-DEMO toolchain ## Run the example service: two processes, mutual TLS, a renewal
-	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(CURDIR)/.build" Examples/MutualTLSService/run
+	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/MutualTLSService/run
 
 test: packages-TEST toolchain ## Build and run all tests
 	$(SWIFT) build --build-tests
@@ -125,15 +127,16 @@ sanitize: packages-TEST toolchain ## Run the tests of the PKCS#11 room under the
 	SWIFT="$(SWIFT)" Scripts/sanitize address
 
 bench: packages-BENCH build ## Measure against named peers; prints ratios
-	$(SWIFT) build $(RELEASE) --package-path Benchmarks $(ONE_FOLDER)
-	@bin=$$($(SWIFT) build $(RELEASE) --show-bin-path) && Benchmarks/run "$$bin" --in-process "$$bin"
+	$(SWIFT) build --package-path Benchmarks -c release
+	@Benchmarks/run "$$($(SWIFT) build $(RELEASE) --show-bin-path)" \
+	    --in-process "$$($(SWIFT) build --package-path Benchmarks -c release --show-bin-path)"
 
 # Compiled only, for the gate.
 benchmarks:
 	$(SWIFT) build --package-path Benchmarks $(ONE_FOLDER)
 
 without-traits:
-	$(SWIFT) build --disable-default-traits --product certprov
+	$(SWIFT) build --disable-default-traits --product certprov $(ONE_FOLDER)
 
 simulation: packages-BUILD toolchain ## Draw what 100,000 hosts that renew ask of a server, as SVG into SIMULATION
 	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/

@@ -6,6 +6,7 @@ let package = Package(
     name: "certprov",
     products: [
         .library(name: "CertificateProviding", targets: ["CertificateProviding"]),
+        .library(name: "CertprovKit", targets: ["CertprovKit"]),
         .library(name: "IdentityStore", targets: ["IdentityStore"]),
         .library(name: "Logon", targets: ["Logon"]),
         .library(name: "LogonSwiftConfiguration", targets: ["LogonSwiftConfiguration"]),
@@ -162,6 +163,17 @@ let package = Package(
             ],
             path: "Plugins/RemoteMDMProvider"
         ),
+        // The short way in: all of it in one import.
+        .target(
+            name: "CertprovKit",
+            dependencies: [
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PKCS12FileProvider",
+                "RemoteMDMProvider", "Renewal",
+                .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+            ]
+        ),
         .executableTarget(
             name: "certprov",
             dependencies: [
@@ -292,6 +304,15 @@ let package = Package(
                 .product(name: "MetricsTestKit", package: "swift-metrics"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "ServiceLifecycleTestKit", package: "swift-service-lifecycle"),
+            ]
+        ),
+        .testTarget(
+            name: "CertprovKitTests",
+            dependencies: [
+                "CertprovKit", "TestSupport",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]
         ),
         .testTarget(

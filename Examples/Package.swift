@@ -53,6 +53,7 @@ let package = Package(
                 "ServiceIdentity",
                 .product(name: "CertificateProviding", package: "certprov"),
                 .product(name: "CertificateTLS", package: "certprov"),
+                .product(name: "CertificateTLSAsyncHTTPClient", package: "certprov"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "Logging", package: "swift-log"),

@@ -64,6 +64,9 @@ public struct LogonConfiguration: Sendable {
     /// `certificate`; then every request to the ``LogonManager`` throws `noCertificateProvider`.
     public var providers: [ConfiguredProvider]
 
+    /// The PEM file with the trust anchors of the server; `nil` for the system trust store.
+    public var trustAnchors: String?
+
     /// The parameters of key stores, by the scheme of their URIs: `KeyStore.<scheme>.<name>`.
     public var keyStores: [String: ProviderParameters]
 
@@ -108,6 +111,7 @@ extension LogonConfiguration: Equatable {
             && left.farmID == right.farmID && left.urlSuffix == right.urlSuffix && left.domain == right.domain
             && left.usesHTTPS == right.usesHTTPS && left.sharesCredentials == right.sharesCredentials
             && left.providers == right.providers
+            && left.trustAnchors == right.trustAnchors
             && left.keyStores.mapValues(\.texts) == right.keyStores.mapValues(\.texts)
     }
 }

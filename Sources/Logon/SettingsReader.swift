@@ -12,6 +12,7 @@ struct SettingsReader {
         case domain = "Domain"
         case https = "HTTPS"
         case shareCredentials = "ShareCredentials"
+        case trustAnchors = "TrustAnchors"
         case certificateProvider = "CertificateProvider"
     }
 
@@ -39,6 +40,8 @@ struct SettingsReader {
         configuration.domain = try optionalText(.domain) ?? configuration.domain
         configuration.usesHTTPS = try flag(.https) ?? configuration.usesHTTPS
         configuration.sharesCredentials = try flag(.shareCredentials) ?? configuration.sharesCredentials
+
+        configuration.trustAnchors = try optionalText(.trustAnchors)
 
         // Read whatever the policy is, so that a mistake shows now and not when the policy changes.
         var providers = try listedProviders()

@@ -13,14 +13,18 @@ struct EnrolBenchmark {
     let concurrency: Int
     private let environment: ProviderEnvironment
 
-    init(url: String, anchors: String, state: String, count: Int, concurrency: Int) {
+    init(url: String, anchors: String, state: String, count: Int, concurrency: Int) throws {
         self.url = url
         self.anchors = anchors
         self.count = count
         self.concurrency = concurrency
-        environment = ProviderEnvironment(
-            storage: IdentityStore(path: state).storage(for: RemoteMDMProvider.id), logger: Logger(label: "bench"),
-            executor: .threads())
+        let (store, executor) = (IdentityStore(path: state), BlockingExecutor.threads())
+        let make: @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment = { id in
+            ProviderEnvironment(storage: store.storage(for: id), logger: Logger(label: "bench"), executor: executor)
+        }
+        var environment = try make(RemoteMDMProvider.id)
+        environment.keyStores = try ProviderRegistry(keyStores: [SealedKeyStore.descriptor]).keyStores(in: make)
+        self.environment = environment
     }
 
     func run() async throws {

@@ -18,7 +18,7 @@ struct SignBenchmark {
         _ = try await identity.key.signature(for: message, using: identity.key.signatureSchemes[0])
         print("signatures-per-second", try await inTasks())
         if let key = identity.key.callbackSigner {
-            print("signatures-per-second-by-callback", try await withCallbacks(key))
+            print("signatures-per-second-by-callback", try await withCallbacks(key, identity.key.signatureSchemes[0]))
         }
     }
 
@@ -46,13 +46,15 @@ struct SignBenchmark {
     }
 
     /// Each caller asks for the next signature when it gets one, as a TLS stack's event loops do.
-    private func withCallbacks(_ key: any CallbackSigning) async throws -> Double {
+    private func withCallbacks(
+        _ key: any CallbackSigning, _ scheme: SignatureScheme
+    ) async throws -> Double {
         let begin = ContinuousClock.now
         let total = try await withThrowingTaskGroup(of: Int.self) { group in
             for _ in 0..<callers {
                 group.addTask {
                     try await withCheckedThrowingContinuation { continuation in
-                        CallbackCaller(key, message, until: begin + length, continuation).sign()
+                        CallbackCaller(key, scheme, message, until: begin + length, continuation).sign()
                     }
                 }
             }
@@ -71,11 +73,11 @@ private final class CallbackCaller: Sendable {
     private let done = Atomic(0)
 
     init(
-        _ key: any CallbackSigning, _ message: [UInt8], until end: ContinuousClock.Instant,
+        _ key: any CallbackSigning, _ scheme: SignatureScheme, _ message: [UInt8], until end: ContinuousClock.Instant,
         _ continuation: CheckedContinuation<Int, any Error>
     ) {
         self.key = key
-        self.scheme = key.signatureSchemes[0]
+        self.scheme = scheme
         self.message = message
         self.end = end
         self.continuation = continuation

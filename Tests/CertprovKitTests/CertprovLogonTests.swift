@@ -1,0 +1,78 @@
+import CertprovKit
+import Logging
+import NIOSSL
+import ServiceLifecycle
+import TestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(2))) struct CertprovLogonTests {
+    private let directory: TemporaryDirectory
+    private let authority: TestAuthority
+
+    init() throws { (directory, authority) = (try TemporaryDirectory(), try TestAuthority()) }
+
+    /// Writes a PKCS#12 file with a new identity, and the property file that names it.
+    private func configure(_ more: String = "") throws -> String {
+        let identity = try authority.issue("client")
+        let exporter = try #require(identity.key.exporter)
+        let key = try exporter.pkcs8Representation().withUnsafeBytes { Array($0) }
+        try directory.write(key, to: "key.p8")
+        try directory.write(Array(identity.certificateChain.map(\.pemRepresentation).joined().utf8), to: "chain.pem")
+        try directory.write(Array(authority.root.pemRepresentation.utf8), to: "ca.pem")
+        try Subprocess.run(
+            ["openssl", "pkey", "-inform", "DER", "-in", "key.p8", "-out", "key.pem"], in: directory.path)
+        try Subprocess.run(
+            [
+                "openssl", "pkcs12", "-export", "-inkey", "key.pem", "-in", "chain.pem", "-passout", "pass:s3cret",
+                "-out",
+                "client.p12",
+            ], in: directory.path)
+        return try directory.write(
+            Array(
+                """
+                CertificateProvider = pkcs12
+                CertificateProvider.pkcs12.path = \(directory["client.p12"])
+                CertificateProvider.pkcs12.password-source = env:PASSWORD
+                \(more)
+                """.utf8), to: "clienthub.properties")
+    }
+
+    private func logon(_ path: String) throws -> CertprovLogon {
+        try CertprovLogon(
+            configuredBy: path, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+            secrets: SecretReader { $0 == "PASSWORD" ? "s3cret" : nil },
+            store: IdentityStore(path: directory["state"]))
+    }
+
+    @Test func aPropertyFileGivesRotatingCredentialsAndTrustAnchors() async throws {
+        let logon = try logon(try configure("TrustAnchors = \(directory.path)/ca.pem"))
+        let credentials = try await logon.credentials()
+        #expect(credentials.current.identity.certificate.subject.contains("CN=client"))
+        let configuration = try TLSConfiguration.makeClientConfiguration(
+            presenting: credentials, trusting: logon.trustAnchors)
+        #expect(try NIOSSLContext(configuration: configuration) as NIOSSLContext? != nil)
+        #expect(try await logon.credentials() === credentials)
+    }
+
+    /// Without a call of `credentials()` before.
+    @Test func theRenewalIsAService() async throws {
+        let logon = try logon(try configure())
+        let group = ServiceGroup(services: [logon.renewal], logger: Logger(label: "test"))
+        try await withThrowingTaskGroup(of: Void.self) { tasks in
+            tasks.addTask { try await group.run() }
+            _ = try await logon.credentials()
+            await group.triggerGracefulShutdown()
+            try await tasks.waitForAll()
+        }
+    }
+
+    @Test func aMistakeIsNamed() throws {
+        let path = try configure("CertificateProvider.pkcs12.pasword-source = env:X")
+        #expect {
+            _ = try logon(path)
+        } throws: { ($0 as? CertificateProviderError)?.message.hasPrefix(path + ":4: ") == true }
+        #expect {
+            _ = try logon("/nowhere.properties")
+        } throws: { ($0 as? CertificateProviderError)?.code == .configurationMissing }
+    }
+}
