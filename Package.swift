@@ -276,9 +276,10 @@ let package = Package(
         .testTarget(
             name: "ReadmeTests",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "OAuth", "PKCS11TokenProvider",
+                "CertificateProviding", "CertificateTLS", "CertprovKit", "IdentityStore", "Logon", "OAuth", "PKCS11TokenProvider",
                 "PKCS12FileProvider", "RemoteMDMProvider", "Renewal", "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]
         ),

@@ -17,12 +17,7 @@ let package = Package(
         .target(
             name: "ServiceIdentity",
             dependencies: [
-                .product(name: "CertificateProviding", package: "certprov"),
-                .product(name: "CertificateTLS", package: "certprov"),
-                .product(name: "IdentityStore", package: "certprov"),
-                .product(name: "Logon", package: "certprov"),
-                .product(name: "PKCS12FileProvider", package: "certprov"),
-                .product(name: "Renewal", package: "certprov"),
+                .product(name: "CertprovKit", package: "certprov"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),

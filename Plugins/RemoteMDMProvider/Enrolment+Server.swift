@@ -65,7 +65,7 @@ extension Enrolment {
         let credentials = try await credentials(first, access, isRenewal: isRenewal)
         var client = try makeClient(presenting: known, first, credentials, trust)
         do { try await client.connect() } catch {
-            guard error.code == .protocolError, let next = try await trust.trustAfterRollover() else { throw error }
+            guard error.code == .serverNotTrusted, let next = try await trust.trustAfterRollover() else { throw error }
             // The token endpoint may be on this server, and is then trusted like it.
             let renewed =
                 settings.oauth == nil ? credentials : try await self.credentials(next, access, isRenewal: isRenewal)

@@ -4,7 +4,7 @@ import CertificateProviding
 protocol EnrolmentProtocol: Sendable {
     /// Opens the connection for all requests, if the protocol authenticates the server by its connection.
     ///
-    /// - Throws: `protocolError` if the server is not trusted.
+    /// - Throws: `serverNotTrusted`.
     func connect() async throws(CertificateProviderError)
 
     /// Returns the server's CA certificates. No secret has been sent up to then.

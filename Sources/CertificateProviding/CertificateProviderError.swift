@@ -93,8 +93,11 @@ extension CertificateProviderError.Code {
     /// Another operation is in progress, or the object's state does not permit this one.
     public static let operationNotAllowed = Self(rawValue: "operationNotAllowed")
 
-    /// A peer violated its protocol, or its certificate is not trusted.
+    /// A peer violated its protocol.
     public static let protocolError = Self(rawValue: "protocolError")
+    /// The server is not authenticated: its certificate does not lead to a trust anchor, is not valid for its name or now,
+    /// or no pin or CA fingerprint matches.
+    public static let serverNotTrusted = Self(rawValue: "serverNotTrusted")
 
     // Denied
     /// The password is probably wrong: a check that depends on the password failed. Damaged data can fail some of these

@@ -6,7 +6,8 @@ extension CertificateProviderError {
     /// Creates the error for a TLS failure from the error of a channel's pipeline or of an HTTP client.
     ///
     /// - `rejected`: the peer refused our certificate. `nativeCode` is the number of its ``TLSAlert``.
-    /// - `protocolError`: all other failures caused by the peer, such as an untrusted certificate.
+    /// - `serverNotTrusted`: the peer's certificate does not authenticate it.
+    /// - `protocolError`: all other failures caused by the peer.
     /// - An error of our own key, such as a removed token, is returned unchanged.
     ///
     /// - Parameters:
@@ -14,7 +15,9 @@ extension CertificateProviderError {
     ///   - peer: The name of the peer in the message, such as its address.
     /// - Returns: `nil` for an error that does not concern TLS.
     public init?(tlsError error: any Error, from peer: String) {
-        func problem(_ text: String) -> Self { Self(.protocolError, "\(peer) \(text).", underlying: error) }
+        func problem(_ text: String, _ code: Code = .protocolError) -> Self {
+            Self(code, "\(peer) \(text).", underlying: error)
+        }
         if let error = error as? CertificateProviderError {
             self = error
         } else if let alert = TLSAlert(receivedIn: error) {
@@ -31,13 +34,13 @@ extension CertificateProviderError {
             }
             nativeCode = Int(alert.rawValue)
         } else if error as? NIOSSLExtraError == .failedToValidateHostname {
-            self = problem("presented a certificate that is not valid for the requested name")
+            self = problem("presented a certificate that is not valid for the requested name", .serverNotTrusted)
         } else if BoringSSLReason.reasons(in: error).contains(.certificateVerifyFailed) {
             self = problem(
                 """
                 presented a certificate that is not trusted: its chain does not lead to a trust anchor, it is outside \
                 its validity period, or it is not permitted for this use
-                """)
+                """, .serverNotTrusted)
         } else if BoringSSLReason.reasons(in: error).contains(.peerDidNotReturnACertificate) {
             self = problem("presented no certificate, and one is required")
         } else if BoringSSLReason.reasons(in: error).contains(.noCommonSignatureAlgorithms) {

@@ -54,7 +54,7 @@ extension ConnectionProbe {
                 ? "is not valid for this address; connect by its DNS name"
                 : "is not valid for '\(serverName ?? host)'; check the name, or set the server name"
             return CertificateProviderError(
-                .protocolError, "The certificate of \(peer) \(advice).", underlying: error)
+                .serverNotTrusted, "The certificate of \(peer) \(advice).", underlying: error)
         case ChannelError.eof, is IOError:
             return CertificateProviderError(
                 .protocolError, "\(peer) closed the connection during the TLS handshake; check the port.",

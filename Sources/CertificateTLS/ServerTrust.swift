@@ -28,7 +28,7 @@ public struct ServerTrust: Sendable {
     ///   - chain: Leaf first, the others in any order.
     ///   - host: A DNS name or an IP address, without brackets.
     ///   - date: The time at which the certificates must be valid.
-    /// - Throws: `protocolError` with the problem of the chain; `userCancelled`; errors of the trust anchors.
+    /// - Throws: `serverNotTrusted` with the problem of the chain; `userCancelled`; errors of the trust anchors.
     public func verify(
         _ chain: [X509Certificate], for host: String, at date: Date
     ) async throws(CertificateProviderError) {
@@ -71,7 +71,7 @@ public struct ServerTrust: Sendable {
     }
 
     private func refusal(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(.protocolError, "The server's certificate is not trusted: \(reason).")
+        CertificateProviderError(.serverNotTrusted, "The server's certificate is not trusted: \(reason).")
     }
 
     private func pinMismatch(_ leaf: X509Certificate) -> CertificateProviderError {

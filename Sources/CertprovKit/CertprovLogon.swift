@@ -106,6 +106,13 @@ public final class CertprovLogon: Sendable {
     /// that use the credentials: a service group ends its services in reverse order.
     public var renewal: some Service { Renewal(logon: self) }
 
+    /// Returns the object behind ``renewal``: the current identity, its updates, and a renewal on demand.
+    ///
+    /// - Throws: As ``credentials()``.
+    public func renewingIdentity() async throws(CertificateProviderError) -> RenewingIdentity {
+        try await start().renewal
+    }
+
     private struct Renewal: Service {
         let logon: CertprovLogon
         func run() async throws { await (try await logon.start()).renewal.run() }

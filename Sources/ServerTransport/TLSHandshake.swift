@@ -104,7 +104,7 @@ extension ServerConnection.Security {
         let pins = trust.pins
         guard pins.isEmpty || chain.contains(where: { one in pins.contains { $0.matches(one) } }) else {
             throw CertificateProviderError(
-                .protocolError, "The server's certificate is not trusted: no pin matches it.")
+                .serverNotTrusted, "The server's certificate is not trusted: no pin matches it.")
         }
     }
 }

@@ -29,7 +29,7 @@ enum ExitStatus: Int32, Sendable {
         .storeWriteFailed: .cannotCreate, .deleteFailed: .cannotCreate,
         .storeReadFailed: .inputOutput,
         .pending: .tryAgain, .timedOut: .tryAgain, .operationNotAllowed: .tryAgain,
-        .protocolError: .protocol,
+        .protocolError: .protocol, .serverNotTrusted: .protocol,
         .wrongPassword: .denied, .pinIncorrect: .denied, .pinFinalTry: .denied, .pinLocked: .denied,
         .rejected: .denied, .interactionRequired: .denied, .userCancelled: .denied, .vaultLocked: .denied,
         .configurationMissing: .configuration, .configurationInvalid: .configuration,

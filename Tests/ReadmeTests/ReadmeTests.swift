@@ -10,7 +10,7 @@ import Testing
         .deletingLastPathComponent()
 
     @Test(arguments: [
-        ("README.md", "EmbeddingExample"), ("README.md", "RenewalExample"),
+        ("README.md", "ShortExample"), ("README.md", "EmbeddingExample"), ("README.md", "RenewalExample"),
         ("Documentation/WritingAProvider.md", "ProviderExample"),
         ("Documentation/WritingAProvider.md", "EnrolmentExample"), ("Documentation/OAuth.md", "OAuthExample"),
     ])

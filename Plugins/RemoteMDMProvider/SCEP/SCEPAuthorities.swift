@@ -74,7 +74,7 @@ struct SCEPAuthorities: Sendable {
         self.signers = registration.filter { Self.usage($0)?.digitalSignature ?? true } + authorities
         guard !trusted.isEmpty, !signers.isEmpty else {
             throw CertificateProviderError(
-                .protocolError, "The certificates of the SCEP server do not lead to a configured trust anchor.")
+                .serverNotTrusted, "The certificates of the SCEP server do not lead to a configured trust anchor.")
         }
         guard let recipient = recipients.first(where: { $0.publicKey.algorithm == .rsa }) else {
             throw CertificateProviderError(

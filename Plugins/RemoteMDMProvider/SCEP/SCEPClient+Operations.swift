@@ -42,7 +42,7 @@ extension SCEPClient {
     /// to an anchor cannot introduce another one. If trust anchors are configured in addition to the CA fingerprint,
     /// the next CA must lead to them, as the current one does.
     ///
-    /// - Throws: `notFound` if the server announces no next CA, `protocolError` if no trust anchor has signed it.
+    /// - Throws: `notFound` if the server announces no next CA, `serverNotTrusted` if no trust anchor has signed it.
     func nextAuthorities() async throws(CertificateProviderError) -> [X509Certificate] {
         let current = try await currentAuthorities()
         guard try await capabilities().hasNextAuthority else {
@@ -83,7 +83,8 @@ extension SCEPClient {
         }
         guard !leading.isEmpty else {
             throw CertificateProviderError(
-                .protocolError, "The SCEP server's next CA does not lead to a trust anchor; add it to 'trust-anchors'.")
+                .serverNotTrusted,
+                "The SCEP server's next CA does not lead to a trust anchor; add it to 'trust-anchors'.")
         }
         return leading
     }

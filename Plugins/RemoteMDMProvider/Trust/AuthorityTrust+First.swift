@@ -105,7 +105,7 @@ extension AuthorityTrust {
         let seen = authorities.filter(\.isSelfIssued).prefix(Self.maximumShown)
             .map { "'\($0.subject)' (\($0.sha256Fingerprint.hexEncoded))" }
         return CertificateProviderError(
-            .protocolError,
+            .serverNotTrusted,
             """
             \(settings.server.authority) does not have the configured CA: the fingerprint \(fingerprint.hexEncoded) is \
             not among those of its certificates, \(seen.joined(separator: ", ")). Nothing secret was sent.

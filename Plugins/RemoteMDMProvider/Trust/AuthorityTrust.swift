@@ -59,7 +59,7 @@ struct AuthorityTrust: Sendable {
     /// fingerprint, is stored only after the server has authenticated with it.
     ///
     /// - Throws: `configurationInvalid` if nothing is configured and there is no user to ask, `userCancelled` if the
-    ///   user declines, `protocolError` if the server does not have the configured CA.
+    ///   user declines, `serverNotTrusted` if the server does not have the configured CA.
     func serverTrust(presenting identity: Identity?) async throws(CertificateProviderError) -> ServerTrust {
         try await first { () async throws(CertificateProviderError) in try await findTrust(presenting: identity) }
     }
@@ -91,7 +91,7 @@ struct AuthorityTrust: Sendable {
     /// - Parameters:
     ///   - authorities: All that the server has named.
     ///   - lasting: Those to store; `nil` to leave the stored ones unchanged.
-    /// - Throws: `protocolError` if none of them has the configured CA fingerprint.
+    /// - Throws: `serverNotTrusted` if none of them has the configured CA fingerprint.
     func remember(
         _ lasting: [X509Certificate]?, of authorities: [X509Certificate]
     ) async throws(CertificateProviderError) {

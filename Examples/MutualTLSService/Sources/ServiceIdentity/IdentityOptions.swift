@@ -1,5 +1,5 @@
 public import ArgumentParser
-public import CertificateTLS
+public import CertprovKit
 
 /// What every program of this package is told about its identity and its peers.
 public struct IdentityOptions: ParsableArguments {

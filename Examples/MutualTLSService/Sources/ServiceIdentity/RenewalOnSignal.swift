@@ -1,5 +1,4 @@
-import CertificateProviding
-import Renewal
+import CertprovKit
 public import ServiceLifecycle
 import UnixSignals
 
@@ -20,7 +19,7 @@ public struct RenewalOnSignal: Service {
         for await _ in signals.cancelOnGracefulShutdown() {
             serviceManager.notify(.reloading)
             do throws(CertificateProviderError) {
-                try await identity.renewal.renew()
+                try await identity.renew()
             } catch {
                 // Logged already, and tried again when it is due.
                 serviceManager.notify(.ready, status: "Presenting \(identity.certificate.summary); renewal: \(error)")

@@ -1,4 +1,4 @@
-public import CertificateProviding
+public import CertprovKit
 import FoundationEssentials
 public import Logging
 
