@@ -6,7 +6,7 @@ extension CertificateProviderError {
     /// Creates the error for a TLS failure from the error of a channel's pipeline or of an HTTP client.
     ///
     /// - `rejected`: the peer refused our certificate. `nativeCode` is the number of its ``TLSAlert``.
-    /// - `serverNotTrusted`: the peer's certificate does not authenticate it.
+    /// - `serverNotTrusted`: the peer's certificate does not authenticate it; for a server, the client's.
     /// - `protocolError`: all other failures caused by the peer.
     /// - An error of our own key, such as a removed token, is returned unchanged.
     ///

@@ -50,8 +50,8 @@ public struct ConnectionProbe: Sendable {
     /// closed.
     ///
     /// - Throws: `unavailable` if the host has no address or refuses the connection; `timedOut`; `protocolError` for a
-    ///   peer that does not speak TLS or violates it, and for a server certificate that is not trusted or is for
-    ///   another name; `rejected` for a refused client certificate, with the alert's number as `nativeCode`, and
+    ///   peer that does not speak TLS or violates it; `serverNotTrusted` for a server certificate that is not trusted or
+    ///   is for another name; `rejected` for a refused client certificate, with the alert's number as `nativeCode`, and
     ///   without one if the server asked for a certificate and then closed the connection without close_notify;
     ///   `configurationInvalid` for an invalid port, name or protocol; errors of the trust anchors or the key.
     public func run(

@@ -101,11 +101,11 @@ import Testing
         }
     }
 
-    @Test func anUntrustedServerIsAProtocolError() async throws {
+    @Test func anUntrustedServerIsCalledThat() async throws {
         let configuration = try authority.get().serverConfiguration()
         try await withEventLoops { group in
             try await withServer(configuration, on: group) { port in
-                await expect(.protocolError, "is not trusted") {
+                await expect(.serverNotTrusted, "is not trusted") {
                     try await makeProbe(port: port, trusting: TestAuthority().anchors).run(on: group)
                 }
             }

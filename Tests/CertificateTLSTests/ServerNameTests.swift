@@ -37,7 +37,7 @@ import Testing
 
     @Test func aCertificateForTheAddressIsNotForTheName() async throws {
         let server = try authority.get().issue("server", dnsNames: [], addresses: [Self.loopback])
-        await expect(.protocolError, "is not valid for 'bank.example'") {
+        await expect(.serverNotTrusted, "is not valid for 'bank.example'") {
             try await probe(server, asking: "bank.example")
         }
         #expect(try await probe(server, asking: nil).clientAuthentication == .accepted)
@@ -45,7 +45,7 @@ import Testing
 
     @Test func aCommonNameIsNoName() async throws {
         let server = try authority.get().issue("bank.example", dnsNames: [])
-        await expect(.protocolError, "is not valid for 'bank.example'") {
+        await expect(.serverNotTrusted, "is not valid for 'bank.example'") {
             try await probe(server, asking: "bank.example")
         }
     }
@@ -53,14 +53,14 @@ import Testing
     @Test func aWildcardIsForOneLabel() async throws {
         let server = try authority.get().issue("server", dnsNames: ["*.bank.example"])
         #expect(try await probe(server, asking: "www.bank.example").clientAuthentication == .accepted)
-        await expect(.protocolError, "is not valid for 'bank.example'") {
+        await expect(.serverNotTrusted, "is not valid for 'bank.example'") {
             try await probe(server, asking: "bank.example")
         }
     }
 
     @Test func aCertificateForANameIsNotForTheAddress() async throws {
         let server = try authority.get().issue("server", dnsNames: ["localhost"])
-        await expect(.protocolError, "is not valid for this address; connect by its DNS name") {
+        await expect(.serverNotTrusted, "is not valid for this address; connect by its DNS name") {
             try await probe(server, asking: nil)
         }
     }

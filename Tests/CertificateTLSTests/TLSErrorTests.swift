@@ -20,7 +20,7 @@ import Testing
     static let serverSees = [
         Case(testDescription: "no certificate", code: .protocolError, fragment: "presented no certificate"),
         Case(
-            testDescription: "a stranger", client: "Stranger", code: .protocolError,
+            testDescription: "a stranger", client: "Stranger", code: .serverNotTrusted,
             fragment: "presented a certificate that is not trusted"),
         Case(
             testDescription: "a client that refuses the server", client: "Test", isServerTrusted: false,

@@ -132,7 +132,7 @@ import Testing
         let address = sandbox.path + "/address.pem"
         try withServer("-cert", address, "-key", sandbox.path + "/address.key") { port in
             let output = try connect(port, "--json", "--server-name", "bank.example", anchors: address)
-            let message = try output.expectFailure("protocolError", status: 76)
+            let message = try output.expectFailure("serverNotTrusted", status: 76)
             #expect(message.contains("is not valid for 'bank.example'"))
         }
     }
@@ -149,9 +149,9 @@ import Testing
         try output.expectFailure("rejected", status: 77)
     }
 
-    @Test func aServerThatIsNotTrustedIsAProtocolError() throws {
+    @Test func aServerThatIsNotTrustedIsCalledThat() throws {
         let output = try withServer { try connect($0, "--json", anchors: Fixtures.path("ca.pem")) }
-        try output.expectFailure("protocolError", status: 76)
+        try output.expectFailure("serverNotTrusted", status: 76)
     }
 
     @Test func nobodyThere() throws {

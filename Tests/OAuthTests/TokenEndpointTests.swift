@@ -32,7 +32,7 @@ import Testing
             ServerTrust(trustAnchors: anchors, pins: [other]),
         ] {
             let tokens = try AccessTokenSource(server.endpoint(trust: trust), client: client)
-            #expect(await failure { _ = try await tokens.token() }?.code == .protocolError)
+            #expect(await failure { _ = try await tokens.token() }?.code == .serverNotTrusted)
         }
         #expect(try server.grants().count == 1)
     }

@@ -157,7 +157,7 @@ import Testing
         let before = try server.requests().filter { $0["event"] as? String == "request" }.count
         let another = "sha256/" + String(repeating: "A", count: 43) + "="
         let wrong = try server.provider(["pin": another])
-        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         let unreadable = try server.provider(["pin": "sha256/abc"])
         #expect(await code { _ = try await unreadable.getCertificate(NoUserInteraction()) } == .configurationInvalid)
         #expect(try server.requests().filter { $0["event"] as? String == "request" }.count == before)
@@ -167,12 +167,12 @@ import Testing
         let server = try await ESTServer.start("--auth", "basic", "--server-certificate", "self-signed")
         let settings = ["pin": server.directory["server.pem"], "trust-anchors": ""]
         let strict = try server.provider(settings)
-        #expect(await code { _ = try await strict.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await strict.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         let pinned = try server.provider(settings.merging(["pin-mode": "pin-only"]) { $1 })
         _ = try await pinned.getCertificate(NoUserInteraction())
         let wrong = try server.provider(
             settings.merging(["pin-mode": "pin-only", "pin": server.directory["ca.pem"]]) { $1 })
-        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
     }
 
     /// What a server has refused is not sent for the certificate once more, since it may lock accounts.
@@ -199,7 +199,7 @@ import Testing
         let without = try server.provider(["trust-anchors": ""])
         #expect(await code { _ = try await without.getCertificate(NoUserInteraction()) } == .configurationInvalid)
         let stranger = try server.provider(["trust-anchors": server.directory["stranger-ca.pem"]])
-        #expect(await code { _ = try await stranger.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await stranger.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         #expect(try server.requests().allSatisfy { $0["event"] as? String != "request" })
     }
 }

@@ -48,7 +48,7 @@ import Testing
     @Test func anotherFingerprintIsRefusedBeforeAnythingSecretIsSent() async throws {
         let server = try await ESTServer.start("--auth", "bearer")
         for (print, expected) in [
-            (try fingerprint("stranger-ca.pem", of: server), CertificateProviderError.Code.protocolError),
+            (try fingerprint("stranger-ca.pem", of: server), CertificateProviderError.Code.serverNotTrusted),
             (try fingerprint("intermediate.pem", of: server), .configurationInvalid),
         ] {
             let provider = try server.provider(settings(["ca-fingerprint": print]))
@@ -79,7 +79,7 @@ import Testing
         // What is configured comes first.
         let stranger = settings(["trust-anchors": server.directory["stranger-ca.pem"]])
         let other = try server.provider(storage: storage, stranger)
-        #expect(await code { _ = try await other.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await other.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         // Who deletes the identity takes it back.
         try provider.deleteStoredCertificate()
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
@@ -106,7 +106,7 @@ import Testing
         for settings in [settings(["ca-fingerprint": try fingerprint("ca.pem", of: server)]), settings([:])] {
             let provider = try server.provider(storage: storage, settings)
             let person = Administrator(answering: true)
-            #expect(await code { _ = try await provider.getCertificate(person) } == .protocolError)
+            #expect(await code { _ = try await provider.getCertificate(person) } == .serverNotTrusted)
             // And is not remembered.
             #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
         }
@@ -148,7 +148,7 @@ import Testing
         let print = try fingerprint("ca.pem", of: server)
         let another = "sha256/" + String(repeating: "A", count: 43) + "="
         let wrong = try server.provider(settings(["ca-fingerprint": print, "pin": another]))
-        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         #expect(try asked(server).isEmpty)
         let right = settings(["ca-fingerprint": print, "pin": server.directory["server.pem"]])
         _ = try await server.provider(right).getCertificate(NoUserInteraction())
@@ -159,7 +159,7 @@ import Testing
         let server = try await ESTServer.start("--auth", "bearer")
         let anchored = Self.bearer.merging(["ca-fingerprint": try fingerprint("stranger-ca.pem", of: server)]) { $1 }
         let wrong = try server.provider(anchored)
-        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         #expect(server.issued == 0)
         // The token is for the right server.
         #expect(try asked(server).map { $0["authorization"] as? String } == [nil])

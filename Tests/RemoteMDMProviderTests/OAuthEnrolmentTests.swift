@@ -106,12 +106,12 @@ import Testing
             let provider = try server.provider(all)
             return await code { _ = try await provider.getCertificate(NoUserInteraction()) }
         }
-        #expect(try await failure(elsewhere) == .protocolError)
-        #expect(try await failure(elsewhere, anchors, pin) == .protocolError)
-        #expect(try await failure(anchors, pin) == .protocolError)
-        #expect(try await failure(pin) == .protocolError)
+        #expect(try await failure(elsewhere) == .serverNotTrusted)
+        #expect(try await failure(elsewhere, anchors, pin) == .serverNotTrusted)
+        #expect(try await failure(anchors, pin) == .serverNotTrusted)
+        #expect(try await failure(pin) == .serverNotTrusted)
         let stranger = ["token-trust-anchors": server.directory["stranger-ca.pem"]]
-        #expect(try await failure(stranger) == .protocolError)
+        #expect(try await failure(stranger) == .serverNotTrusted)
         #expect(try grants(server).isEmpty)
         #expect(try await failure(elsewhere, anchors) == nil)
         let rightPin = ["token-pin": server.directory["server.pem"]]

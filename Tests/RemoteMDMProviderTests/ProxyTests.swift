@@ -49,7 +49,7 @@ import Testing
         let proxy = try ProxyServer()
         let another = "sha256/" + String(repeating: "A", count: 43) + "="
         for settings in [["pin": another], ["trust-anchors": server.directory["stranger-ca.pem"]]] {
-            #expect(await failure(try provider(server, proxy, settings))?.code == .protocolError)
+            #expect(await failure(try provider(server, proxy, settings))?.code == .serverNotTrusted)
         }
         #expect(try !proxy.requests().isEmpty)
         #expect(try server.requests().allSatisfy { $0["event"] as? String != "request" })
@@ -163,7 +163,7 @@ import Testing
         let url = ["url": "https://est.example:\(server.port)"]
         let error = await failure(try server.provider(url, variables: ["https_proxy": address]))
         // It is the server that is asked for, and not known by that name.
-        #expect(error?.code == .protocolError)
+        #expect(error?.code == .serverNotTrusted)
         let request = try #require(try proxy.requests().first)
         #expect(request.target == "est.example:\(server.port)" && request.granted)
         let unusable = await failure(try server.provider(url, variables: ["https_proxy": "socks5://u:wr0ng@host:1"]))

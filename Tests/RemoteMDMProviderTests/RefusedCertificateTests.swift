@@ -176,7 +176,7 @@ import Testing
         _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
         let anchors = ["trust-anchors": server.directory["ca.pem"]]
         let provider = try stranger.provider(storage: storage, anchors, log: log)
-        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         #expect(try !stranger.requests().contains { $0["event"] as? String == "request" })
         #expect(log.warnings.isEmpty)
     }

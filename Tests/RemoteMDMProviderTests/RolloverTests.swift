@@ -39,7 +39,7 @@ import X509
         let first = try await provider.getCertificate(NoUserInteraction())
         try server.rollOver()
         let before = try server.requests().count
-        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         #expect(try operations(server, after: before) == ["cacerts"])
         #expect(try provider.getStoredCertificate()?.certificate == first.certificate)
     }
@@ -49,7 +49,7 @@ import X509
         let server = try await ESTServer.start("--auth", "basic")
         try server.rollOver()
         let provider = try server.provider()
-        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         #expect(try operations(server, after: 0).isEmpty)
     }
 

@@ -181,7 +181,7 @@ import X509
         for (behaviour, code) in [
             (
                 SCEPResponder.Behaviour(signer: try CertifiedKey.impostor.get()),
-                CertificateProviderError.Code.protocolError
+                CertificateProviderError.Code.serverNotTrusted
             ),
             (.init(digest: "SHA1"), .unsupportedAlgorithm), (.init(capabilities: "SCEPStandard"), .notFound),
             (.init(statuses: ["GetNextCACert": 500]), .unavailable),
@@ -213,7 +213,7 @@ import X509
                 trustAnchors: anchors.map(\.certificate))
             let client = SCEPClient.testing(configuration, transport: responder.transport)
             do { return try await client.nextAuthorities() } catch {
-                #expect(error.code == .protocolError)
+                #expect(error.code == .serverNotTrusted)
                 return nil
             }
         }

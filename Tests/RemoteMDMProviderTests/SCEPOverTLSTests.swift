@@ -55,7 +55,7 @@ import Testing
 
     @Test func anchorsAreForTheCAAsWell() async throws {
         let settings = ["trust-anchors": folder["web.pem"], "ca-fingerprint": fingerprint]
-        #expect(await code { _ = try await provider(settings).getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await provider(settings).getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         #expect(server.operations == ["GetCACert"])
     }
 
@@ -63,7 +63,8 @@ import Testing
     @Test func withAFingerprintAloneTheConnectionIsOneOfTheWeb() async throws {
         for settings in [["ca-fingerprint": fingerprint], ["ca-fingerprint": fingerprint, "pin": folder["leaf.pem"]]] {
             #expect(
-                await code { _ = try await provider(settings).getCertificate(NoUserInteraction()) } == .protocolError)
+                await code { _ = try await provider(settings).getCertificate(NoUserInteraction()) } == .serverNotTrusted
+            )
         }
         #expect(server.requests.isEmpty)
         for more in [
@@ -98,7 +99,7 @@ import Testing
         let provider = try provider([:])
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
         let person = Administrator(answering: true)
-        #expect(await code { _ = try await provider.getCertificate(person) } == .protocolError)
+        #expect(await code { _ = try await provider.getCertificate(person) } == .serverNotTrusted)
         #expect(person.questions.isEmpty && server.requests.isEmpty)
     }
 

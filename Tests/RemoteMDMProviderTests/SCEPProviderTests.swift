@@ -37,7 +37,7 @@ import Testing
         let wrong = try provider(server, ["challenge-source": "env:WRONG"])
         #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .rejected)
         let stranger = try provider(server, ["ca-fingerprint": String(repeating: "ab", count: 32)])
-        #expect(await code { _ = try await stranger.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await stranger.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         #expect(await code { _ = try provider(server, ["key-type": "p256"]) } == .unsupportedAlgorithm)
     }
 }

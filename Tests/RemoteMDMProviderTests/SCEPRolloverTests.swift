@@ -47,14 +47,14 @@ import Testing
         #expect(second.certificate != first.certificate)
         // Whoever has not heard of it before does not believe it.
         let stranger = try provider(server, settings)
-        #expect(await code { _ = try await stranger.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await stranger.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         // The configuration's own authority stays one; another configuration knows nothing of this.
         server.replaceResponder(by: try SCEPResponder())
         _ = try await provider(server, storage: storage, settings).getCertificate(NoUserInteraction())
         server.replaceResponder(by: try SCEPResponder(authority: CertifiedKey.impostor.get()))
         let other = ["ca-fingerprint": String(repeating: "ab", count: 32)]
         let changed = try provider(server, storage: storage, settings.merging(other) { $1 })
-        #expect(await code { _ = try await changed.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await changed.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
     }
 
     /// That there is no next authority, or none to believe, keeps nobody from enrolling.
@@ -65,7 +65,7 @@ import Testing
         _ = try await provider(server, storage: storage).getCertificate(NoUserInteraction())
         server.replaceResponder(by: try SCEPResponder(authority: CertifiedKey.impostor.get()))
         let later = try provider(server, storage: storage)
-        #expect(await code { _ = try await later.getCertificate(NoUserInteraction()) } == .protocolError)
+        #expect(await code { _ = try await later.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
     }
 
     /// A server that cannot say it now has said it before.

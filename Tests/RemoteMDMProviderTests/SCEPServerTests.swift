@@ -55,7 +55,7 @@ import Testing
         let error = await #expect(throws: CertificateProviderError.self) {
             try await client.enrol(.testing(key: TestKeys.rsa.get()))
         }
-        #expect(error?.code == .protocolError)
+        #expect(error?.code == .serverNotTrusted)
         #expect(error?.message.contains(server.authority.sha256Fingerprint.hexEncoded) == true)
         #expect(recorder.operations == ["GET GetCACert"])
         #expect(asked.value == 0)

@@ -28,7 +28,7 @@ struct SCEPAuthorities: Sendable {
     private static let maximumCount = 16
 
     /// - Parameter certificates: As the server has sent them, not trusted yet.
-    /// - Throws: `protocolError` for a CA that is not the configured one, `unsupportedAlgorithm` if no key is RSA.
+    /// - Throws: `serverNotTrusted` for a CA that is not the configured one, `unsupportedAlgorithm` if no key is RSA.
     init(
         _ certificates: [X509Certificate], configuration: SCEPConfiguration, now: Date
     ) async throws(CertificateProviderError) {
@@ -102,7 +102,7 @@ struct SCEPAuthorities: Sendable {
             guard successors.isEmpty else { return successors }
             let seen = certificates.map { "'\($0.subject)' (\($0.sha256Fingerprint.hexEncoded))" }
             throw CertificateProviderError(
-                .protocolError,
+                .serverNotTrusted,
                 """
                 The CA is not the configured one: the fingerprint \(fingerprint.hexEncoded) is not among those of the \
                 server's certificates, \(seen.joined(separator: ", ")). No request was sent.
@@ -112,7 +112,7 @@ struct SCEPAuthorities: Sendable {
         if anchors.isEmpty || anchors.contains(pinned) { return [pinned] }
         guard try await leads(pinned, to: anchors, through: certificates, now) else {
             throw CertificateProviderError(
-                .protocolError,
+                .serverNotTrusted,
                 "The CA '\(pinned.subject)' has the configured fingerprint, but does not lead to a configured trust "
                     + "anchor.")
         }

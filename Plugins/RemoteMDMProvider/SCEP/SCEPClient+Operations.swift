@@ -55,7 +55,7 @@ extension SCEPClient {
             signed = try library.verifySignedData(response.body, signers: current.roots.map(\.derRepresentation))
         } catch {
             throw CertificateProviderError(
-                .protocolError,
+                .serverNotTrusted,
                 "The SCEP server's next CA is not signed by the current CA, or that one is not itself a trust anchor.",
                 underlying: error)
         }
