@@ -276,7 +276,8 @@ let package = Package(
         .testTarget(
             name: "ReadmeTests",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "CertprovKit", "IdentityStore", "Logon", "OAuth", "PKCS11TokenProvider",
+                "CertificateProviding", "CertificateTLS", "CertprovKit", "IdentityStore", "Logon", "OAuth",
+                "PKCS11TokenProvider",
                 "PKCS12FileProvider", "RemoteMDMProvider", "Renewal", "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),

@@ -15,25 +15,36 @@ public final class OpenSSLLibrary: Sendable {
 
     /// Safe to share between threads: OpenSSL locks a library context itself.
     nonisolated(unsafe) let context: OpaquePointer?
-    nonisolated(unsafe) private let standard: OpaquePointer?
+
+    /// Contexts that no library uses now, for the next ones. None is ever freed: OpenSSL keeps state of a context for each
+    /// thread that used it, such as a random number generator, and frees that when the thread ends, through the context
+    /// (openssl/openssl#16778, #29076). A thread of the caller's pool ends at any time.
+    private static let idle = Mutex<[Context]>([])
+    private struct Context: @unchecked Sendable {
+        /// Used by one library at a time, which shares it between threads as above.
+        let pointer: OpaquePointer?
+    }
 
     /// Keeps OpenSSL from cleaning up at exit, while other threads may still use it or free its objects. Has an effect
     /// only if it is evaluated before OpenSSL's first use in the process.
     fileprivate static let staysToTheEnd = OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_ATEXIT), nil) == 1
 
-    /// Makes a library context with the default provider.
+    /// Takes a library context with the default provider: one that is idle, else a new one.
     public init() {
         _ = Self.staysToTheEnd
-        context = OSSL_LIB_CTX_new()
-        // Loading a provider explicitly switches off the implicit loading of the default one.
-        standard = OSSL_PROVIDER_load(context, "default")
+        if let context = Self.idle.withLock({ $0.popLast() }) {
+            self.context = context.pointer
+        } else {
+            context = OSSL_LIB_CTX_new()
+            // Loading a provider explicitly switches off the implicit loading of the default one.
+            _ = OSSL_PROVIDER_load(context, "default")
+        }
     }
 
     deinit {
-        // What is not unloaded outlives the context.
         legacy.withLock { if case .loaded(let provider) = $0 { OSSL_PROVIDER_unload(provider) } }
-        if let standard { OSSL_PROVIDER_unload(standard) }
-        OSSL_LIB_CTX_free(context)
+        let context = Context(pointer: context)
+        Self.idle.withLock { $0.append(context) }
     }
 
     /// Loads the legacy provider. Returns false if this host does not have it.
@@ -46,13 +57,6 @@ public final class OpenSSLLibrary: Sendable {
             return false
         }
     }
-
-    /// Frees the calling thread's state in this context, such as a random number generator.
-    ///
-    /// Call it after each use of random numbers or of a private key, on the same thread. Otherwise OpenSSL frees the
-    /// state when the thread ends, when another thread may already have freed the context
-    /// ([OPENSSL_thread_stop_ex(3)](https://docs.openssl.org/3.0/man3/OPENSSL_init_crypto/)).
-    func releaseThreadState() { OPENSSL_thread_stop_ex(context) }
 
     /// Runs a C call with an empty error queue. If it fails because an algorithm is not supported, runs it once more
     /// with the legacy provider.

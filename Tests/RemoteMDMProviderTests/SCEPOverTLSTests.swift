@@ -55,7 +55,8 @@ import Testing
 
     @Test func anchorsAreForTheCAAsWell() async throws {
         let settings = ["trust-anchors": folder["web.pem"], "ca-fingerprint": fingerprint]
-        #expect(await code { _ = try await provider(settings).getCertificate(NoUserInteraction()) } == .serverNotTrusted)
+        #expect(
+            await code { _ = try await provider(settings).getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         #expect(server.operations == ["GetCACert"])
     }
 

@@ -31,7 +31,6 @@ extension OpenSSLLibrary {
     public func envelopedData(
         _ content: [UInt8], recipient: [UInt8], cipher: CMSCipher
     ) throws(OpenSSLError) -> [UInt8] {
-        defer { releaseThreadState() }
         let recipients = try CertificateStack([CertificateHandle(recipient, in: self)])
         let data = try MemoryBIO(content)
         OpenSSLError.clear()
@@ -53,7 +52,6 @@ extension OpenSSLLibrary {
     public func decryptEnvelopedData(
         _ message: [UInt8], recipient: CMSIdentity, accepting ciphers: Set<CMSCipher>
     ) throws(OpenSSLError) -> (content: [UInt8], cipher: CMSCipher) {
-        defer { releaseThreadState() }
         let message = try CMSMessage(message, in: self)
         try message.require(NID_pkcs7_enveloped)
         let cipher = try Self.contentCipher(ofEnvelopedData: try message.derRepresentation())

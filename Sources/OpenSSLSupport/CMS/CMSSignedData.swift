@@ -43,7 +43,6 @@ extension OpenSSLLibrary {
     public func signedData(
         _ content: [UInt8]?, attributes: [CMSAttribute], signer identity: CMSIdentity, digest: String
     ) throws(OpenSSLError) -> [UInt8] {
-        defer { releaseThreadState() }
         let data = try MemoryBIO(content ?? [])
         let flags = Self.flags | (content == nil ? UInt32(CMS_DETACHED) : 0)
         OpenSSLError.clear()
@@ -82,7 +81,6 @@ extension OpenSSLLibrary {
     public func verifySignedData(
         _ message: [UInt8], signers: [[UInt8]]
     ) throws(OpenSSLError) -> CMSSignedContent {
-        defer { releaseThreadState() }
         let message = try CMSMessage(message, in: self)
         try message.require(NID_pkcs7_signed)
         OpenSSLError.clear()
