@@ -17,6 +17,8 @@ let package = Package(
         .library(name: "PKCS12FileProvider", targets: ["PKCS12FileProvider"]),
         .library(name: "RemoteMDMProvider", targets: ["RemoteMDMProvider"]),
         .library(name: "Renewal", targets: ["Renewal"]),
+        // For the tests, which load it as a token's vendor would have it loaded: only products are dynamic libraries.
+        .library(name: "FaultyModule", type: .dynamic, targets: ["FaultyModule"]),
         .executable(name: "certprov", targets: ["certprov"]),
     ],
     traits: [
