@@ -10,6 +10,7 @@ SIMULATION ?= .build/renewal-simulation.svg
 # What the toolchain itself is linked with, and fetches packages with.
 TOOLCHAIN_PACKAGES := git ca-certificates libcurl4 libncurses6 libsqlite3-0 libxml2
 BUILD_PACKAGES := $(TOOLCHAIN_PACKAGES) libp11-kit-dev libssl-dev pkg-config g++ zlib1g-dev
+LINT_PACKAGES := python3
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 # A smart card in a virtual reader, for the tests that find its tool beside the checkout.
 CARD_PACKAGES := vsmartcard-vpcd pcscd opensc-pkcs11 python3-cryptography iproute2
@@ -104,7 +105,7 @@ test-tokens:
 package-test: packages-PACKAGE build ## Install into an empty root, use what is there, and remove it
 	Scripts/package-test "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
-lint: toolchain ## Check the formatting and the wording of messages
+lint: packages-LINT toolchain ## Check the formatting and the wording of messages
 	$(SWIFT) format lint --strict --recursive Package.swift Sources Plugins Tests Examples Benchmarks
 	Scripts/messages --check
 

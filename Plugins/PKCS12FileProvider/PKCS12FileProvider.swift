@@ -19,14 +19,7 @@ public final class PKCS12FileProvider: CertificateProvider {
 
     let environment: ProviderEnvironment
     private let library = Mutex<OpenSSLLibrary?>(nil)
-    private let state = Mutex(State())
-
     let settings: Settings
-
-    private struct State {
-        /// The stored identity as it was last read, and the entry and its state that it was read from.
-        var cached: (version: EntryVersion, identity: Identity)?
-    }
 
     /// The parameters, checked.
     struct Settings: Sendable {
@@ -121,14 +114,8 @@ public final class PKCS12FileProvider: CertificateProvider {
     /// Returns the stored identity, without the file and its password; `nil` if none is stored.
     public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
         do throws(CertificateProviderError) {
-            let (name, cached) = (settings.entryName, state.withLock(\.cached))
-            guard let version = try environment.storage.version(ofEntryNamed: name) else { return nil }
-            if let cached, cached.version == version { return cached.identity }
-            guard let entry = try environment.storage.entry(named: name) else { return nil }
-            let identity = try Self.identity(of: entry)
-            // The entry may have been replaced since its version was read: then the next call reads it again.
-            state.withLock { $0.cached = (version, identity) }
-            return identity
+            guard let entry = try environment.storage.entry(named: settings.entryName) else { return nil }
+            return try Self.identity(of: entry)
         } catch {
             throw error.attributed(to: id)
         }
@@ -137,9 +124,7 @@ public final class PKCS12FileProvider: CertificateProvider {
     /// Deletes the stored identity. The file is not changed.
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
-            let name = settings.entryName
-            state.withLock { $0.cached = nil }
-            try environment.storage.removeEntry(named: name)
+            try environment.storage.removeEntry(named: settings.entryName)
         } catch {
             throw error.attributed(to: id)
         }

@@ -26,7 +26,7 @@ public protocol CertificateProvider: Sendable {
     /// Deletes the stored identity. Succeeds if none is stored. May block.
     ///
     /// The source of the identity (file, token, server) stays untouched, unless a parameter of the provider says
-    /// otherwise; such a provider conforms to ``DeletionAnnouncing``.
+    /// otherwise; such a provider has ``deletions``.
     ///
     /// - Throws: `deleteFailed`, and errors of the identity's source.
     func deleteStoredCertificate() throws(CertificateProviderError)

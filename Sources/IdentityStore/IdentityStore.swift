@@ -16,7 +16,6 @@ public final class IdentityStore: Sendable {
     let path: String
     let files: FileSystem
     let lockTimeout: Duration
-    let now: @Sendable () -> ContinuousClock.Instant
     private let keySource: any SealingKeySource
     private let openedKey = Mutex<SealingKey?>(nil)
 
@@ -29,13 +28,11 @@ public final class IdentityStore: Sendable {
 
     init(
         path: String, keySource: (any SealingKeySource)?, files: FileSystem,
-        lockTimeout: Duration = StoreLock.timeout,
-        now: @escaping @Sendable () -> ContinuousClock.Instant = { .now }
+        lockTimeout: Duration = StoreLock.timeout
     ) {
         self.path = path.hasPrefix("/") ? path : "\(FileManager.default.currentDirectoryPath)/\(path)"
         self.files = files
         self.lockTimeout = lockTimeout
-        self.now = now
         self.keySource = keySource ?? KeyFile(path: self.path, files: files)
     }
 

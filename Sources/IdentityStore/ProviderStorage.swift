@@ -9,23 +9,11 @@ final class ProviderStorage: IdentityStorage {
     let provider: ProviderID
     /// The path of this provider's directory, with a final slash.
     let path: String
-    private let watch: EntryWatch
 
     init(store: IdentityStore, provider: ProviderID) {
         self.store = store
-        self.watch = EntryWatch(now: store.now)
         self.provider = provider
         self.path = "\(store.path)/\(Self.parent)/\(provider)/"
-    }
-
-    func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
-        if let version = watch.version(ofUnchanged: name) { return version }
-        guard Self.isPermitted(name) else { throw readFailure(Self.nameRule) }
-        if let version = watch.look(at: path + name, name: name) { return version }
-        // There is none, or the way to it is not safe, which is an error. What is there is read with the same care.
-        return try reading { () throws(SafeDirectory.Refusal) in
-            try openDirectory(Self.parent).flatMap { Self.version(of: name, in: $0.descriptor) }
-        }
     }
 
     func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
@@ -47,12 +35,11 @@ final class ProviderStorage: IdentityStorage {
         var isGone = false
         do throws(SafeDirectory.Refusal) {
             guard Self.isPermitted(name) else { throw SafeDirectory.Refusal(reason: Self.nameRule) }
-            watch.end()
             guard let root = try SafeDirectory.open(store.path), let directory = try openDirectory(Self.parent) else {
                 return
             }
             // Nothing there needs no lock, and so no right to write. What a killed writer left may be the identity too.
-            let isThere = Self.version(of: name, in: directory.descriptor) != nil
+            let isThere = Self.isThere(name, in: directory.descriptor)
             let hasRemains = try !directory.abandonedFiles().isEmpty
             guard isThere || hasRemains else { return }
             let lock = try StoreLock(in: root, timeout: store.lockTimeout, store.files)
@@ -159,9 +146,9 @@ extension ProviderStorage {
         try SafeDirectory.open(store.path)?.directory(parent)?.directory(provider.rawValue)
     }
 
-    private static func version(of name: String, in directory: Int32) -> EntryVersion? {
+    private static func isThere(_ name: String, in directory: Int32) -> Bool {
         var raw = CInterop.Stat()
-        return fstatat(directory, name, &raw, AT_SYMLINK_NOFOLLOW) == 0 ? EntryVersion(raw) : nil
+        return fstatat(directory, name, &raw, AT_SYMLINK_NOFOLLOW) == 0
     }
 
     private func open(_ file: [UInt8], _ name: String, in parent: String) throws -> SecretBytes {

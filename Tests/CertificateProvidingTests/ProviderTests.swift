@@ -155,7 +155,7 @@ import Testing
                     ProviderParameters(["key": .init(uri)]), of: descriptor.parameters, owner: ProviderID("test"),
                     keyStores: KeyStores(schemes: ["store", "pkcs11"]) { _ in nil })
             } throws: {
-                ($0 as? CertificateProviderError)?.message.hasSuffix("an installed scheme: store: or pkcs11:.") == true
+                ($0 as? CertificateProviderError)?.message.hasSuffix("it must begin with store: or pkcs11:.") == true
             }
         }
     }

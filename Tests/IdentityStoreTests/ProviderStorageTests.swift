@@ -26,7 +26,6 @@ import Testing
 
     @Test func nothingIsMadeByLooking() throws {
         let fixture = try StoreFixture()
-        #expect(try fixture.storage().version(ofEntryNamed: "entry") == nil)
         #expect(try fixture.storage().entry(named: "entry") == nil)
         try fixture.storage().removeEntry(named: "entry")
         #expect(fixture.directory.contents().isEmpty)
@@ -43,7 +42,6 @@ import Testing
         #expect(try one.entry(named: "entry") == second)
         try one.removeEntry(named: "entry")
         #expect(try other.entry(named: "entry") == nil)
-        #expect(try other.version(ofEntryNamed: "entry") == nil)
     }
 
     @Test func providersAndEntriesAreApart() throws {
@@ -66,25 +64,9 @@ import Testing
         try fixture.storage().setEntry(identity, named: "entry")
         let before = fixture.directory.contents()
         #expect(try error { _ = try fixture.storage().entry(named: name) }.code == .storeReadFailed)
-        #expect(try error { _ = try fixture.storage().version(ofEntryNamed: name) }.code == .storeReadFailed)
         #expect(try error { try fixture.storage().setEntry(identity, named: name) }.code == .storeWriteFailed)
         #expect(try error { try fixture.storage().removeEntry(named: name) }.code == .deleteFailed)
         #expect(fixture.directory.contents() == before)
-    }
-
-    @Test func theVersionChangesWithEveryReplacement() throws {
-        let fixture = try StoreFixture()
-        let (writer, reader) = (fixture.storage(), fixture.storage())
-        let identity = try Samples.stored("the same")
-        var versions: Set<EntryVersion> = []
-        for round in 1...50 {
-            try writer.setEntry(identity, named: "entry")
-            versions.insert(try #require(try reader.version(ofEntryNamed: "entry")))
-            #expect(versions.count == round)
-            #expect(try reader.version(ofEntryNamed: "entry") == writer.version(ofEntryNamed: "entry"))
-        }
-        try writer.removeEntry(named: "entry")
-        #expect(try reader.version(ofEntryNamed: "entry") == nil)
     }
 
     @Test(arguments: ["state", "state/identities", "state/identities/test"])
@@ -93,14 +75,11 @@ import Testing
         let (first, second) = (try Samples.stored("first"), try Samples.stored("second"))
         let (one, other) = (fixture.storage(), fixture.storage())
         try one.setEntry(first, named: "entry")
-        let version = try other.version(ofEntryNamed: "entry")
         #expect(try other.entry(named: "entry") == first)
         try FileManager.default.removeItem(atPath: fixture.directory[folder])
-        #expect(try one.version(ofEntryNamed: "entry") == nil)
         #expect(try other.entry(named: "entry") == nil)
         // Written by a process that still remembers the key of the directory that is gone.
         try one.setEntry(second, named: "entry")
-        #expect(try other.version(ofEntryNamed: "entry") != version)
         #expect(try other.entry(named: "entry") == second)
         #expect(try fixture.storage().entry(named: "entry") == second, "after a restart")
     }

@@ -28,7 +28,7 @@ import Testing
         let digits = Array("0123456789abcdef")
         let written = inverted.map { "%\(digits[Int(~$0 >> 4)])\(digits[Int(~$0 & 15)])" }.joined()
         for _ in 0..<50 {
-            let provider = try PKCS11TokenProvider(
+            _ = try PKCS11TokenProvider(
                 environment: .testing(),
                 parameters: ProviderParameters(["uri": .init("pkcs11:token=alpha?pin-value=\(written)")]))
         }

@@ -256,6 +256,34 @@ import Testing
         withExtendedLifetime(server) {}
     }
 
+    /// The module is a parameter of the key store, and not part of the URI.
+    @Test func theModuleMayBeTheKeyStores() async throws {
+        let host = try await host()
+        let variables = ["PASSWORD": ESTServer.password, "PIN": EmptyTokens.pin]
+        var environment = ProviderEnvironment.testing(storage: host.storage, variables: variables)
+        let stores = try ProviderRegistry(keyStores: [TokenKeyStore.descriptor])
+        environment.keyStores = try stores.keyStores([
+            "pkcs11": ProviderParameters(["module-path": .init(tokens.module)])
+        ]) {
+            [storage = host.tokenStorage] _ in .testing(storage: storage, variables: variables)
+        }
+        let provider = try RemoteMDMProvider(
+            environment: environment,
+            parameters: ProviderParameters(
+                [
+                    "protocol": "est", "url": "https://localhost:\(host.server.port)",
+                    "trust-anchors": host.server.directory["ca.pem"], "username": ESTServer.user,
+                    "password-source": "env:PASSWORD", "subject": "CN=store,O=Example", "timeout": "20",
+                    "key": "pkcs11:token=\(EmptyTokens.Name.estasked.rawValue)", "key-pin-source": "env:PIN",
+                ].mapValues { .init($0) }))
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        #expect(identity.key.location == .token && identity.key.exporter == nil)
+        #expect(try provider.getStoredCertificate()?.certificate == identity.certificate)
+        #expect(try await !provider.announcedDeletions().isEmpty)
+        for _ in 0..<2 { try provider.deleteStoredCertificate() }
+        #expect(try !tokens.listing(.estasked).contains("store"))
+    }
+
     /// Of a key that does not decrypt the server hears nothing.
     @Test func aTokenThatDoesNotDecryptIsNotForSCEP() async throws {
         let host = try await host()

@@ -149,7 +149,6 @@ import Testing
             func entry(named name: String) -> StoredIdentity? {
                 StoredIdentity(certificateChain: chain, privateKey: nil)
             }
-            func version(ofEntryNamed name: String) -> EntryVersion? { EntryVersion(.zero) }
             func setEntry(_ identity: StoredIdentity, named name: String) {}
             func removeEntry(named name: String) {}
             func record(named name: String) -> SecretBytes? { nil }

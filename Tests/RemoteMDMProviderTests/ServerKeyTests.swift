@@ -136,10 +136,6 @@ private final class WatchedStorage: IdentityStorage {
         try storage.entry(named: name)
     }
 
-    func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
-        try storage.version(ofEntryNamed: name)
-    }
-
     func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: name) }
 
     func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {

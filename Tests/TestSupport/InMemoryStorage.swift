@@ -47,12 +47,6 @@ public final class InMemoryStorage: IdentityStorage {
     /// The names of what is stored.
     public var entryNames: [String] { state.withLock { Array($0.entries.keys) } }
 
-    public func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
-        try access(writing: false) { state in
-            state.entries[name] == nil ? nil : EntryVersion(SIMD8(state.generation, 0, 0, 0, 0, 0, 0, 0))
-        }
-    }
-
     public func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
         try access { state in
             state.entries[name] = identity

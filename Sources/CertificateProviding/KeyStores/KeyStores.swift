@@ -30,9 +30,9 @@ public struct KeyStores: Sendable {
         // The former name of the store of this host.
         let uri = uri == "store" ? "store:" : uri
         guard let location = KeyStoreLocation(uri: uri, pinSource: pinSource), let store = try make(location) else {
-            let known = schemes.isEmpty ? "none is installed" : schemes.map { "\($0):" }.alternatives
+            let known = schemes.isEmpty ? "a scheme that is installed" : schemes.map { "\($0):" }.alternatives
             throw CertificateProviderError(
-                .configurationInvalid, "The URI of the key store does not begin with an installed scheme: \(known).")
+                .configurationInvalid, "No key store is installed for the URI; it must begin with \(known).")
         }
         return store
     }

@@ -271,7 +271,8 @@ extension Parameter where Value == any KeyStore {
 extension ParameterContext {
     fileprivate func keyStore(_ uri: String, for name: String) throws(ParameterProblem) -> any KeyStore {
         var source: SecretSource?
-        if let text = text(name + ParameterDescriptor.pinSourceSuffix) {
+        // Beside the default store, its own check refuses it.
+        if self.text(name) != nil, let text = text(name + ParameterDescriptor.pinSourceSuffix) {
             source = SecretSource(text)
             // The parameter's own parser says what is wrong with it.
         }

@@ -9,10 +9,6 @@ public protocol IdentityStorage: Sendable {
     ///   `vaultLocked`.
     func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity?
 
-    /// Returns a value that changes whenever the entry changes, or `nil` if there is none, to validate a cached entry.
-    /// Much cheaper than reading the entry.
-    func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion?
-
     /// Replaces the entry. The chain must not be empty, and an attribute's name must not contain a NUL.
     /// - Throws: `storeWriteFailed`; errors of the source of the sealing key, such as `storeReadFailed` for a lost key.
     ///   The old entry is then unchanged.
@@ -59,11 +55,4 @@ public struct StoredIdentity: Sendable {
         self.privateKey = privateKey
         self.attributes = attributes
     }
-}
-
-/// The state of an entry: see ``IdentityStorage/version(ofEntryNamed:)``. Compare for equality only.
-public struct EntryVersion: Sendable, Hashable {
-    private let words: SIMD8<Int64>
-    /// Creates a version from values that change with the entry.
-    public init(_ words: SIMD8<Int64>) { self.words = words }
 }

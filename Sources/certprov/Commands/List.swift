@@ -34,8 +34,9 @@ struct List: AsyncParsableCommand {
 
     static func table(_ identities: [ListedIdentity], now: Date) -> String {
         guard !identities.isEmpty else { return "" }
-        // Last, since it is long; a name of a token is there only where there is a token.
-        let hasURIs = identities.contains { $0.keyURI != nil }
+        // Last, since it is long. The URI of a key in this host's own store tells a reader nothing.
+        func uri(_ identity: ListedIdentity) -> String? { identity.keyLocation == .store ? nil : identity.keyURI }
+        let hasURIs = identities.contains { uri($0) != nil }
         var table = TextTable(
             header: ["PROVIDER", "ALIAS", "SUBJECT", "KEY", "IN", "EXPIRES", "STATUS"] + (hasURIs ? ["URI"] : []))
         for identity in identities {
@@ -43,7 +44,7 @@ struct List: AsyncParsableCommand {
             table.append([
                 identity.provider.rawValue, identity.alias?.withVisibleControls ?? "-", leaf.subject,
                 leaf.publicKey.displayName, identity.keyLocation.rawValue, leaf.notValidAfter.rfc3339,
-                leaf.status(at: now).rawValue, identity.keyURI ?? "",
+                leaf.status(at: now).rawValue, uri(identity) ?? "",
             ])
         }
         return table.text

@@ -10,10 +10,6 @@ struct OneIdentity: IdentityStorage {
         try storage.entry(named: "one")
     }
 
-    func version(ofEntryNamed name: String) throws(CertificateProviderError) -> EntryVersion? {
-        try storage.version(ofEntryNamed: "one")
-    }
-
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
         try storage.setEntry(identity, named: "one")
     }
