@@ -54,7 +54,7 @@ example: packages-DEMO toolchain ## Run the example service: two processes, mutu
 
 test: packages-TEST toolchain ## Build and run all tests
 	$(SWIFT) build --build-tests
-	@$(MAKE) --no-print-directory --jobs 4 --keep-going --output-sync=target TESTS='$(TESTS)' $(SUITES)
+	@$(MAKE) --no-print-directory --jobs 3 --keep-going --output-sync=target TESTS='$(TESTS)' $(SUITES)
 
 check: packages-TEST toolchain lint ## Lint, build, and run the tests that take milliseconds
 	$(SWIFT) build --build-tests

@@ -180,7 +180,7 @@ struct CardTests {
             while let text = line, !text.hasPrefix("ACCEPT") { line = server.readLine() }
             let port = try #require(line?.split(separator: ":").last)
             let output = try certprov(
-                ["connect", "localhost:\(port)", "--trust-anchors", identity] + options, program: "certprov-full")
+                ["connect", "localhost:\(port)", "--trust-anchors", identity] + options)
             #expect(output.status == 0, "\(output)")
         }
     }

@@ -53,11 +53,11 @@ struct Command: Sendable {
     init() throws { directory = try TemporaryDirectory() }
 
     /// Runs the command to its end.
-    func callAsFunction(_ arguments: [String], program: String = "certprov") throws -> Output {
+    func callAsFunction(_ arguments: [String]) throws -> Output {
         let number = count.next()
         let names = ["in", "out", "err"].map { "\($0)-\(number)" }
         for name in names { try directory.write([], to: name) }
-        let path = URL(filePath: CommandLine.arguments[0]).deletingLastPathComponent().appending(path: program).path
+        let path = URL(filePath: CommandLine.arguments[0]).deletingLastPathComponent().appending(path: "certprov").path
         let process = try SpawnedProcess(
             [
                 "XDG_STATE_HOME=" + directory["state"], "XDG_CONFIG_HOME=" + directory["config"],

@@ -42,7 +42,8 @@ struct TokenSetup: Sendable {
     func provider() throws -> PKCS11TokenProvider {
         var environment = ProviderEnvironment.testing(storage: storage)
         environment.logger = log.logger
-        var values = parameters
+        // A loaded machine is no module that hangs.
+        var values = ["timeout": "120"].merging(parameters) { $1 }
         values["uri"] = uri
         let provider = try PKCS11TokenProvider(
             environment: environment, parameters: ProviderParameters(values.mapValues { .init($0) }))
