@@ -26,7 +26,7 @@ extension Enrolment {
                 if fits(kept.key, key) { return Begun(pending: try await requested(kept, key, content), key: key) }
             } else {
                 environment.logger.warning(
-                    "the key of a pending enrolment is no longer in its token; a new key is made")
+                    "the key of a pending enrolment is no longer in its key store; a new key is made")
             }
             try await keys.destroy(kept.key, interaction)
             // Of an enrolment that ended before its identity was stored. The current key is not it.

@@ -114,7 +114,7 @@ struct Enrolment {
         }
     }
 
-    /// Returns the stored identity. If its key is no longer in the token, the identity is `nil`: it can be replaced,
+    /// Returns the stored identity. If its key is no longer in its key store, the identity is `nil`: it can be replaced,
     /// but not renewed.
     private func currentIdentity() async throws(CertificateProviderError) -> (key: OwnedKey, identity: Identity?)? {
         let entry = try await blocking { () throws(CertificateProviderError) in
@@ -125,9 +125,9 @@ struct Enrolment {
             if let key = try await keys.find(kept, interaction) {
                 return (kept, try RemoteMDMProvider.identity(entry, key))
             }
-            environment.logger.warning("the key of the current identity is no longer in its token")
+            environment.logger.warning("the key of the current identity is no longer in its key store")
         } catch {
-            // A token that is no longer configured may be lost, and is not waited for.
+            // A key store that is no longer configured may be lost, and is not waited for.
             if let key = kept.reference, keys.isConfigured(key) { throw error }
             environment.logger.warning(
                 "the token with the current identity's key cannot be used", metadata: ["reason": "\(error)"])

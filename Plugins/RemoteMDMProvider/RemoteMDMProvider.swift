@@ -120,7 +120,10 @@ public final class RemoteMDMProvider: CertificateProvider {
     }
 
     /// Logs out of the tokens that hold the keys, and closes their sessions.
-    public func shutdown() async { await keys.shutdown() }
+    public func shutdown() async {
+        await keys.shutdown()
+        await settings.clientCertificate?.shutdown()
+    }
 
     /// Returns the keys in key stores that this host has written down.
     private func ownedKeys() -> [KeyReference] {

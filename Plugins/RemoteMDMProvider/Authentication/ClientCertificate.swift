@@ -92,6 +92,11 @@ struct ClientCertificate: Sendable {
         return identity
     }
 
+    /// Closes what the key store holds open.
+    func shutdown() async {
+        if case .keyStore(let store) = place { await store.shutdown() }
+    }
+
     private static func key(
         _ pem: SecretBytes, _ source: SecretSource
     ) throws(CertificateProviderError) -> SoftwareKey {
