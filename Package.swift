@@ -16,6 +16,7 @@ let package = Package(
         .library(name: "PKCS11TokenProvider", targets: ["PKCS11TokenProvider"]),
         .library(name: "PKCS12FileProvider", targets: ["PKCS12FileProvider"]),
         .library(name: "RemoteMDMProvider", targets: ["RemoteMDMProvider"]),
+        .library(name: "ProviderTransport", targets: ["ProviderTransport"]),
         .library(name: "Renewal", targets: ["Renewal"]),
         // For the tests, which load it as a token's vendor would have it loaded: only products are dynamic libraries.
         .library(name: "FaultyModule", type: .dynamic, targets: ["FaultyModule"]),
@@ -37,6 +38,7 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-metrics", from: "2.13.0"),
         .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-nio-extras", from: "1.35.2"),
         .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.6"),
         .package(url: "https://github.com/apple/swift-system", from: "1.8.1"),
         .package(url: "https://github.com/swift-server/async-http-client", from: "1.37.0"),
@@ -131,11 +133,12 @@ let package = Package(
             path: "Plugins/PKCS11TokenProvider"
         ),
         .target(
-            name: "ServerTransport",
+            name: "ProviderTransport",
             dependencies: [
                 "CertificateProviding", "CertificateTLS",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOExtras", package: "swift-nio-extras"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
@@ -145,7 +148,7 @@ let package = Package(
         .target(
             name: "OAuth",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "ServerTransport",
+                "CertificateProviding", "CertificateTLS", "ProviderTransport",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
             ]
@@ -154,7 +157,7 @@ let package = Package(
             name: "RemoteMDMProvider",
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "OAuth", "OpenSSLSupport",
-                "ServerTransport",
+                "ProviderTransport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
@@ -262,7 +265,7 @@ let package = Package(
             name: "RemoteMDMProviderTests",
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "IdentityStore", "OAuth", "OpenSSLSupport",
-                "RemoteMDMProvider", "ServerTransport", "TestSupport",
+                "RemoteMDMProvider", "ProviderTransport", "TestSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),

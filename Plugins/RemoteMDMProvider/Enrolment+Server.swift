@@ -3,14 +3,14 @@ import CertificateTLS
 import Glibc
 import Logging
 import OAuth
-import ServerTransport
+import ProviderTransport
 
 /// Connecting to the server, and authenticating to it.
 extension Enrolment {
     /// Returns how the server is reached and authenticated.
     func trust() async throws(CertificateProviderError) -> AuthorityTrust {
         let proxies = try await settings.proxy.choice(environment, interaction)
-        let access = try ServerAccess(settings, environment, retryPolicy, through: proxies)
+        let access = try ServerAccess(settings, environment, transport, through: proxies)
         return try await blocking { () throws(CertificateProviderError) in
             try AuthorityTrust(settings, environment, interaction, access)
         }
@@ -81,7 +81,7 @@ extension Enrolment {
         presenting known: Identity?, _ trust: ServerTrust, _ credentials: ServerCredentials,
         _ authorities: AuthorityTrust
     ) throws(CertificateProviderError) -> any EnrolmentProtocol {
-        let security = ServerConnection.Security(
+        let security = ServerSecurity(
             trust: trust,
             credentials: try (settings.server.isSecure ? known : nil).map {
                 identity throws(CertificateProviderError) in
@@ -97,7 +97,7 @@ extension Enrolment {
     }
 
     private func makeSCEPClient(
-        _ session: RetryingSession, _ authorities: AuthorityTrust
+        _ session: ServerSession, _ authorities: AuthorityTrust
     ) throws(CertificateProviderError) -> SCEPClient {
         let configuration = try SCEPConfiguration(
             target: settings.server.target, authorityIdentifier: settings.caIdentifier,
@@ -121,13 +121,13 @@ extension Enrolment {
     ) async throws(CertificateProviderError) -> ServerCredentials {
         let authority = settings.server.authority
         if let oauth = settings.oauth {
-            return try await tokens(oauth, trust, access, isRenewal: isRenewal).map { .oauth($0) } ?? .none
+            return try await tokens(oauth, trust, access, isRenewal: isRenewal).map { .tokens($0) } ?? .none
         }
         if let source = settings.bearerSource {
             guard let token = try await secret(from: source, "Token for \(authority)", isRenewal: isRenewal) else {
                 return .none
             }
-            return try .bearer(token: token)
+            return try .bearer(token, from: EnrolmentParameter.bearerSource.name)
         }
         guard let user = settings.username,
             let password = try await password(of: user, at: authority, isRenewal: isRenewal)
@@ -164,9 +164,10 @@ extension Enrolment {
     private func tokens(
         _ oauth: OAuthSettings, _ trust: ServerTrust, _ access: ServerAccess, isRenewal: Bool
     ) async throws(CertificateProviderError) -> AccessTokenSource? {
-        let endpoint = try await blocking { [settings, environment] () throws(CertificateProviderError) in
+        let endpoint = try await blocking { [settings, environment, transport] () throws(CertificateProviderError) in
             try oauth.endpoint(
-                trustLike: trust, through: access.proxies, timeout: settings.timeout, date: environment.now)
+                trustLike: trust, through: access.proxies, over: transport.network, timeout: settings.timeout,
+                date: environment.now)
         }
         var clientSecret: SecretBytes?
         if let source = oauth.secretSource {

@@ -1,7 +1,7 @@
 import CertificateProviding
 import FoundationEssentials
 import Logging
-import ServerTransport
+import ProviderTransport
 
 /// One run of an enrolment, from the key to the sealed identity. It resumes an interrupted run.
 ///
@@ -13,16 +13,16 @@ struct Enrolment {
     let interaction: any UserInteraction
     let storage: any IdentityStorage
     let keys: EnrolmentKeys
-    let retryPolicy: RetryPolicy
+    let transport: Transport
     let secretsInHand = SecretsInHand()
 
     init(
         _ settings: EnrolmentSettings, _ keys: EnrolmentKeys, _ environment: ProviderEnvironment,
-        _ interaction: any UserInteraction, _ retryPolicy: RetryPolicy
+        _ interaction: any UserInteraction, _ transport: Transport
     ) {
         self.settings = settings
         self.keys = keys
-        self.retryPolicy = retryPolicy
+        self.transport = transport
         self.environment = environment
         self.interaction = interaction
         self.storage = environment.storage
@@ -68,7 +68,7 @@ struct Enrolment {
             let begun =
                 if let early { early } else { try await pendingEnrolment(after: current?.key, content) }
             var (pending, key) = (begun.pending, begun.key)
-            let end = retryPolicy.now() + settings.timeout
+            let end = transport.retryPolicy.now() + settings.timeout
             var polls = 0
             while true {
                 stage = .asking(pending, isNew: begun.new != nil)
@@ -99,7 +99,7 @@ struct Enrolment {
                     pending.isUndecided = true
                     try await keep(pending)
                     polls += 1
-                    try await wait(retryPolicy.delay(beforePoll: polls, told: delay), told: delay, until: end)
+                    try await wait(transport.retryPolicy.delay(beforePoll: polls, told: delay), told: delay, until: end)
                     continue
                 }
                 stage = .answered(pending)
@@ -168,7 +168,7 @@ struct Enrolment {
     private func wait(
         _ delay: Duration, told: Duration?, until end: ContinuousClock.Instant
     ) async throws(CertificateProviderError) {
-        guard retryPolicy.now() + delay < end else {
+        guard transport.retryPolicy.now() + delay < end else {
             let date = told.map { "after \((environment.now() + Double($0.components.seconds)).formatted(.iso8601))" }
             throw CertificateProviderError(
                 .pending,
@@ -176,11 +176,11 @@ struct Enrolment {
                     + "next attempt uses the same key.",
                 retryAfter: told)
         }
-        let next = retryPolicy.now() + max(delay, .seconds(1))
+        let next = transport.retryPolicy.now() + max(delay, .seconds(1))
         do {
-            while case let left = retryPolicy.now().duration(to: next), left > .zero {
+            while case let left = transport.retryPolicy.now().duration(to: next), left > .zero {
                 interaction.report("Waiting for \(settings.server.authority) to decide", remaining: left)
-                try await retryPolicy.sleep(min(left, .seconds(1)))
+                try await transport.retryPolicy.sleep(min(left, .seconds(1)))
             }
             interaction.report("", remaining: .zero)
         } catch {

@@ -1,22 +1,14 @@
 import CertificateProviding
-import ServerTransport
+import ProviderTransport
 
 /// The parameters of the provider.
 enum EnrolmentParameter {
     static let `protocol` = Parameter<EnrolmentSettings.EnrolmentKind>.choice(
         "protocol", default: nil, summary: "est (RFC 7030) or scep (RFC 8894).")
-    static let url = Parameter<ServerURL>(
-        "url", .serverURL, absent: nil,
+    static let url = ServerParameter.url(
         summary: "URL of the server. EST: https://HOST[:PORT][/LABEL]. SCEP: the URL of its SCEP service, http: or "
-            + "https:."
-    ) { text, _ throws(ParameterProblem) in
-        guard let server = ServerURL(text) else {
-            throw .expected("must be an http: or https: URL with a host, and without a user or a fragment")
-        }
-        return server
-    }
-    static let trustAnchors = Parameter.string(
-        "trust-anchors", .certificateFile,
+            + "https:.")
+    static let trustAnchors = ServerParameter.trustAnchors(
         summary: "PEM file with the CA of the server's certificate. Without this, ca-fingerprint and pin, fetch asks "
             + "on the terminal. SCEP over https: without this and pin, the system trust store authenticates the "
             + "connection.")
@@ -32,13 +24,11 @@ enum EnrolmentParameter {
     static let scepAllow3DES = Parameter.flag(
         "scep-allow-3des", needs: [.value("protocol", "scep")],
         summary: "SCEP: whether triple DES is used with a server that does not announce AES.")
-    static let pin = pins(
-        "pin",
-        summary: "Pins, separated by commas; the server's chain must contain one of them: sha256/BASE64 of a public "
-            + "key, or a certificate file.")
+    static let pin = ServerParameter.pins()
     static let pinMode = Parameter<EnrolmentSettings.PinMode>.choice(
         "pin-mode", default: .both, summary: "pin-and-pki, or pin-only for a server with a self-signed certificate.")
-    static let username = userName("username", summary: "User name for HTTP Basic or Digest, or for grant=password.")
+    static let username = ServerParameter.userName(
+        summary: "User name for HTTP Basic or Digest, or for grant=password.")
     static let passwordSource = Parameter.secretSource(
         "password-source", defaultValue: "prompt, if there is a username", needs: [.given("username")],
         summary: "Secret source of the password.")
@@ -82,11 +72,11 @@ enum EnrolmentParameter {
     static let grant = Parameter<OAuthSettings.Grant>.choice(
         "grant", default: .clientCredentials, needs: [.given("token-url")],
         summary: "OAuth: client-credentials, or the legacy password with username and password-source.")
-    static let tokenTrustAnchors = Parameter.string(
-        "token-trust-anchors", .certificateFile, defaultValue: "the system trust store, for another server",
+    static let tokenTrustAnchors = ServerParameter.trustAnchors(
+        "token-trust-anchors", defaultValue: "the system trust store, for another server",
         needs: [.given("token-url")],
         summary: "OAuth: PEM file with the CA of the token endpoint's certificate.")
-    static let tokenPin = pins(
+    static let tokenPin = ServerParameter.pins(
         "token-pin", needs: [.given("token-url")],
         summary: "OAuth: additional pins for the token endpoint, as with pin.")
     static let challengeSource = Parameter.secretSource(
@@ -112,25 +102,7 @@ enum EnrolmentParameter {
     static let serverKeygen = Parameter.flag(
         "server-keygen", needs: [.value("protocol", "est")],
         summary: "EST: whether the server makes the private key, which it then knows.")
-    static let proxy = Parameter<ProxySettings.Place>(
-        "proxy", .proxyURL, absent: .environment,
-        defaultValue: "https_proxy or http_proxy, and no_proxy, of the environment",
-        summary: "http://HOST:PORT of the proxy for all requests, or none."
-    ) { text, _ throws(ParameterProblem) in
-        if text == "none" { return .none }
-        guard let proxy = HTTPProxy(text) else {
-            throw .expected("must be http://HOST:PORT or none; set the user with 'proxy-username'")
-        }
-        return .configured(proxy)
-    }
-    static let proxyUsername = userName(
-        "proxy-username", needs: [.given("proxy")], summary: "User name for the proxy (HTTP Basic).")
-    static let proxyPasswordSource = Parameter.secretSource(
-        "proxy-password-source", defaultValue: "prompt, if there is a proxy-username",
-        needs: [.given("proxy-username")],
-        summary: "Secret source of the proxy's password.")
-    static let timeout = Parameter.seconds(
-        "timeout", default: 60, in: 1...86_400,
+    static let timeout = ServerParameter.timeout(
         summary: "Seconds that the server may take for a whole enrolment, and as many again while the request is "
             + "pending.")
 
@@ -142,33 +114,7 @@ enum EnrolmentParameter {
         tokenURL.descriptor, clientID.descriptor, clientSecretSource.descriptor, clientAuthentication.descriptor,
         scope.descriptor, grant.descriptor, tokenTrustAnchors.descriptor, tokenPin.descriptor,
         challengeSource.descriptor, subject.descriptor, subjectAlternativeNames.descriptor, keyType.descriptor,
-        key.descriptor, serverKeygen.descriptor, proxy.descriptor, proxyUsername.descriptor,
-        proxyPasswordSource.descriptor, timeout.descriptor,
+        key.descriptor, serverKeygen.descriptor, ServerParameter.proxy.descriptor,
+        ServerParameter.proxyUsername.descriptor, ServerParameter.proxyPasswordSource.descriptor, timeout.descriptor,
     ]
-
-    /// Pins, separated by commas. A blank among them is an error: its value may have been lost, for example by a variable
-    /// that is not set.
-    private static func pins(
-        _ name: String, needs: [ParameterCondition] = [], summary: String
-    ) -> Parameter<[String]> {
-        Parameter(
-            name, .pins, absent: [], isBlankRefused: true, needs: needs, summary: summary
-        ) { text, _ throws(ParameterProblem) in
-            let pins = text.split(separator: ",", omittingEmptySubsequences: false).map { String($0).trimmed }
-            guard !pins.contains("") else {
-                throw .expected("has an empty pin; write the pin there, or remove the parameter")
-            }
-            return pins
-        }
-    }
-
-    private static func userName(
-        _ name: String, needs: [ParameterCondition] = [], summary: String
-    ) -> Parameter<String?> {
-        Parameter(name, .string, absent: .some(nil), needs: needs, summary: summary) {
-            text, _ throws(ParameterProblem) in
-            guard text.isUserName else { throw .expected("must not have a colon or a control character (RFC 7617)") }
-            return text
-        }
-    }
 }

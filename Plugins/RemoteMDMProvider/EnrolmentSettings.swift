@@ -2,7 +2,7 @@ import CertificateProviding
 import CertificateTLS
 import Crypto
 import FoundationEssentials
-import ServerTransport
+import ProviderTransport
 
 /// The validated parameters.
 struct EnrolmentSettings: Sendable {

@@ -1,5 +1,5 @@
 public import CertificateProviding
-import ServerTransport
+import ProviderTransport
 
 extension RemoteMDMProvider: IdentityListing {
     public var listing: (any IdentityListing)? { self }
@@ -54,7 +54,7 @@ extension RemoteMDMProvider: IdentityListing {
 
     private func isServerUnknown(_ settings: EnrolmentSettings) throws(CertificateProviderError) -> Bool {
         guard !settings.configuredTrust.hasAnchors else { return false }
-        let access = try ServerAccess(settings, environment, retryPolicy)
+        let access = try ServerAccess(settings, environment, transport)
         return try AuthorityTrust(settings, environment, NoUserInteraction(), access).isToBeConfirmed
     }
 

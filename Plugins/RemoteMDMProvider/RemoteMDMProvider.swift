@@ -2,7 +2,7 @@ public import CertificateProviding
 import CertificateTLS
 import FoundationEssentials
 import Logging
-import ServerTransport
+public import ProviderTransport
 
 /// A provider of identities that a device-management server issues, over EST (RFC 7030) or SCEP (RFC 8894).
 ///
@@ -12,41 +12,42 @@ public final class RemoteMDMProvider: CertificateProvider {
     /// The provider's identifier, `mdm`.
     public static let id = ProviderID("mdm")
     /// The entry of the provider for a ``ProviderRegistry``.
-    public static let descriptor = ProviderDescriptor(
-        id: id, displayName: "Device management",
-        summary: "Requests an identity from a server, over EST (RFC 7030) or SCEP (RFC 8894).",
-        parameters: EnrolmentParameter.all
-    ) { environment, parameters throws(CertificateProviderError) in
-        try RemoteMDMProvider(environment, parameters)
+    public static let descriptor = descriptor(transport: Transport())
+
+    /// Returns the entry of the provider for a ``ProviderRegistry``, with the transport for its connections: a service's
+    /// own event loops, or a test's network.
+    public static func descriptor(transport: Transport) -> ProviderDescriptor {
+        ProviderDescriptor(
+            id: id, displayName: "Device management",
+            summary: "Requests an identity from a server, over EST (RFC 7030) or SCEP (RFC 8894).",
+            parameters: EnrolmentParameter.all
+        ) { environment, parameters throws(CertificateProviderError) in
+            try RemoteMDMProvider(environment, parameters, transport)
+        }
     }
     public var id: ProviderID { Self.id }
 
     let environment: ProviderEnvironment
-    let retryPolicy: RetryPolicy
+    let transport: Transport
     let settings: EnrolmentSettings
     let keys: EnrolmentKeys
 
     /// Creates a provider. Neither the server nor a token is contacted.
     ///
+    /// - Parameter transport: The network, and the delays between attempts.
     /// - Throws: `unsupportedParameter` and `configurationInvalid`, which name the parameter; `unsupportedAlgorithm`
     ///   for a key that the protocol cannot use.
     public convenience init(
-        environment: ProviderEnvironment, parameters: ProviderParameters
+        environment: ProviderEnvironment, parameters: ProviderParameters, transport: Transport = Transport()
     ) throws(CertificateProviderError) {
-        try self.init(environment: environment, parameters: parameters, retryPolicy: RetryPolicy())
-    }
-
-    convenience init(
-        environment: ProviderEnvironment, parameters: ProviderParameters, retryPolicy: RetryPolicy
-    ) throws(CertificateProviderError) {
-        try self.init(environment, try Self.descriptor.check(parameters, environment), retryPolicy)
+        try self.init(environment, try Self.descriptor.check(parameters, environment), transport)
     }
 
     private init(
-        _ environment: ProviderEnvironment, _ parameters: Parameters, _ retryPolicy: RetryPolicy = RetryPolicy()
+        _ environment: ProviderEnvironment, _ parameters: Parameters, _ transport: Transport
     ) throws(CertificateProviderError) {
         self.environment = environment
-        self.retryPolicy = retryPolicy
+        self.transport = transport
         do throws(CertificateProviderError) { settings = try EnrolmentSettings(parameters) } catch {
             throw error.attributed(to: Self.id)
         }
@@ -64,7 +65,7 @@ public final class RemoteMDMProvider: CertificateProvider {
     ///   trusted, `operationNotAllowed` while another process is enrolling.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
-            return try await Enrolment(settings, keys, environment, interaction, retryPolicy).run()
+            return try await Enrolment(settings, keys, environment, interaction, transport).run()
         } catch {
             throw error.attributed(to: id)
         }
@@ -179,7 +180,7 @@ extension RemoteMDMProvider: ReplacedIdentityDiscarding {
         by identity: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
-            try await Enrolment(settings, keys, environment, interaction, retryPolicy).discardReplaced(
+            try await Enrolment(settings, keys, environment, interaction, transport).discardReplaced(
                 by: identity.certificate)
         } catch {
             throw error.attributed(to: id)

@@ -1,6 +1,6 @@
 public import CertificateProviding
 import NIOCore
-import ServerTransport
+public import ProviderTransport
 
 /// A source of access tokens for one client (RFC 6749). It holds the current token in memory and replaces it before it
 /// expires.
@@ -64,7 +64,7 @@ public actor AccessTokenSource {
     }
 
     /// Whether a text is one scope (RFC 6749, section 3.3).
-    package static func isScope(_ text: String) -> Bool {
+    public static func isScope(_ text: String) -> Bool {
         !text.isEmpty && text.utf8.allSatisfy { (0x21...0x7e).contains($0) && $0 != 0x22 && $0 != 0x5c }
     }
 
@@ -80,7 +80,7 @@ public actor AccessTokenSource {
     public func token() async throws(CertificateProviderError) -> AccessToken { try await token(within: nil) }
 
     /// As ``token()``, with a timeout of this caller, which may be shorter than that of the request.
-    package func token(within timeout: Duration?) async throws(CertificateProviderError) -> AccessToken {
+    func token(within timeout: Duration?) async throws(CertificateProviderError) -> AccessToken {
         if let kept, now() < kept.renewal { return kept.token }
         do throws(CertificateProviderError) { return try await newToken(within: timeout) } catch {
             guard error.code != .userCancelled, var kept, now() < kept.expiry else { throw error }
@@ -102,7 +102,7 @@ public actor AccessTokenSource {
     }
 
     /// As ``token(insteadOf:)``, with a timeout of this caller, which may be shorter than that of the request.
-    package func token(
+    func token(
         insteadOf refused: AccessToken, within timeout: Duration?
     ) async throws(CertificateProviderError) -> AccessToken {
         // Another caller was sooner.
@@ -211,5 +211,22 @@ public actor AccessTokenSource {
             }
             throw error
         }
+    }
+}
+
+extension AccessTokenSource: BearerTokenSource {
+    /// As ``token()``, with a timeout of this caller, which may be shorter than that of the request.
+    public func token(within timeout: Duration) async throws(CertificateProviderError) -> SecretBytes {
+        let token: AccessToken = try await token(within: timeout as Duration?)
+        return token.value
+    }
+
+    /// As ``token(insteadOf:)``, with a timeout of this caller, which may be shorter than that of the request.
+    public func token(
+        insteadOf refused: SecretBytes, within timeout: Duration
+    ) async throws(CertificateProviderError) -> SecretBytes {
+        // Another caller was sooner, unless it is still the current one.
+        guard let kept, kept.token.value == refused else { return try await token(within: timeout) }
+        return try await token(insteadOf: kept.token, within: timeout).value
     }
 }

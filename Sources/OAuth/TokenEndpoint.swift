@@ -1,16 +1,19 @@
 public import CertificateProviding
 public import CertificateTLS
 public import FoundationEssentials
-package import ServerTransport
+public import ProviderTransport
 
 /// The token endpoint of an authorisation server (RFC 6749, section 3.2), and how to authenticate it.
 public struct TokenEndpoint: Sendable {
-    package let server: ServerURL
+    /// The server, with the path of the endpoint.
+    public let server: ServerURL
     let trust: ServerTrust
     let timeout: Duration
     let date: @Sendable () -> Date
     /// The proxy for the requests; `nil` for a direct connection.
-    package var proxy: HTTPProxy?
+    public var proxy: HTTPProxy?
+    /// The network that the connections are made in.
+    public var network: any Network
 
     /// - Parameters:
     ///   - url: `https://…`, with a path and optionally a query. Plain HTTP is refused, since secrets are sent there.
@@ -18,10 +21,11 @@ public struct TokenEndpoint: Sendable {
     ///     trust anchor or a pin for a server of your own.
     ///   - timeout: How long one token may take, including the connection and a refused refresh token.
     ///   - date: The wall clock for the validity of the server's certificate.
+    ///   - network: The network that the connections are made in.
     /// - Throws: `configurationInvalid` for an invalid URL, or one that is not `https:`.
     public init(
         _ url: String, trust: ServerTrust, timeout: Duration = .seconds(60),
-        date: @escaping @Sendable () -> Date = { Date() }
+        date: @escaping @Sendable () -> Date = { Date() }, network: any Network = TCPNetwork()
     ) throws(CertificateProviderError) {
         // The URL is not shown, since it may contain a password.
         guard let server = ServerURL(url) else {
@@ -40,6 +44,7 @@ public struct TokenEndpoint: Sendable {
         self.trust = trust
         self.timeout = timeout
         self.date = date
+        self.network = network
     }
 
     /// Returns the same endpoint, reached through an HTTP proxy. The proxy opens a tunnel (RFC 9110, section 9.3.6), in

@@ -2,7 +2,7 @@ import CertificateProviding
 import FoundationEssentials
 import NIOCore
 import NIOHTTP1
-import ServerTransport
+import ProviderTransport
 
 /// One request to a token endpoint. Each has a connection of its own, since hours lie between two requests.
 struct TokenRequest: Sendable {
@@ -24,7 +24,7 @@ struct TokenRequest: Sendable {
         client.authenticate(&form, &headers)
         let connection = try await ServerConnection.open(
             server, .init(trust: endpoint.trust, credentials: nil, now: endpoint.date), through: endpoint.proxy,
-            deadline: deadline)
+            over: endpoint.network, deadline: deadline)
         defer { connection.close() }
         var response = try await connection.response(
             to: HTTPRequest(method: .post, target: server.target, headers: headers, body: form.bytes),

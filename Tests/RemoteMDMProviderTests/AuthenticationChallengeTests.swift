@@ -1,6 +1,7 @@
 import NIOHTTP1
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 @Suite struct AuthenticationChallengeTests {

@@ -3,6 +3,7 @@ import OAuth
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// Credentials that would be another header field, or none, go nowhere.
@@ -12,14 +13,15 @@ import Testing
     ])
     func aBearerTokenHasTheFormOfOne(text: String) throws {
         let error = #expect(throws: CertificateProviderError.self) {
-            try ServerCredentials.bearer(token: SecretBytes(utf8: text))
+            try ServerCredentials.bearer(SecretBytes(utf8: text), from: "bearer-source")
         }
         #expect(error?.code == .configurationInvalid)
         #expect(text.count < 3 || error.map { "\($0)".contains(text) } == false)
     }
 
     @Test(arguments: ["a", "-._~+/0Zz", "YWJj==", "eyJ0.eyJh.c2ln"]) func othersDo(text: String) throws {
-        guard case .bearer(let token) = try ServerCredentials.bearer(token: SecretBytes(utf8: text)) else {
+        let credentials = try ServerCredentials.bearer(SecretBytes(utf8: text), from: "bearer-source")
+        guard case .bearer(let token) = credentials.kind else {
             return #expect(Bool(false))
         }
         #expect(token == SecretBytes(utf8: text))

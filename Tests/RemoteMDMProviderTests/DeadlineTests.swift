@@ -2,6 +2,7 @@ import CertificateProviding
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// That `timeout` holds for a whole enrolment, and for nothing but what the server takes.

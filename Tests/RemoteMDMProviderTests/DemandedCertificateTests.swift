@@ -2,10 +2,10 @@ import CertificateProviding
 import CertificateTLS
 import Foundation
 import NIOCore
-import ServerTransport
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// A server that takes nobody without a certificate, and a client that has none yet.

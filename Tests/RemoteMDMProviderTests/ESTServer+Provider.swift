@@ -2,6 +2,7 @@ import CertificateProviding
 import IdentityStore
 import TestSupport
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// One for all providers, as in a service. Threads stay for a while after their work, and some tests make a thousand.
@@ -28,7 +29,7 @@ extension ESTServer {
         let provider = try RemoteMDMProvider(
             environment: environment,
             parameters: ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }),
-            retryPolicy: retryPolicy ?? clock.retryPolicy)
+            transport: Transport(retryPolicy: retryPolicy ?? clock.retryPolicy))
         return provider
     }
 }

@@ -3,10 +3,10 @@ import CertificateTLS
 import Foundation
 import NIOCore
 import NIOHTTP1
-import ServerTransport
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// A server that repeats what it was sent: what proves who we are is in no error.
@@ -20,9 +20,12 @@ import Testing
 
     @Test(
         arguments: Form.allCases,
-        [ServerCredentials.password(user: "me", .init(utf8: password)), .bearer(.init(utf8: "t0ken+/~=="))])
+        [
+            ServerCredentials.password(user: "me", .init(utf8: password)),
+            ServerCredentials(kind: .bearer(.init(utf8: "t0ken+/~=="))),
+        ])
     func nothingSecretComesBack(form: Form, credentials: ServerCredentials) async throws {
-        let isPassword = if case .password = credentials { true } else { false }
+        let isPassword = if case .password = credentials.kind { true } else { false }
         let shown = isPassword ? Data("me:\(Self.password)".utf8).base64EncodedString() : "t0ken+/~=="
         let secret = isPassword ? Self.password : "t0ken+/~=="
         let repeated =
@@ -79,7 +82,7 @@ import Testing
             }
         }
         let url = try #require(ServerURL(server.url))
-        let security = ServerConnection.Security(
+        let security = ServerSecurity(
             trust: ServerTrust(
                 trustAnchors: .system, pins: [CertificatePin(identity.certificate)], isPinOnly: true),
             credentials: nil, now: { Date() })

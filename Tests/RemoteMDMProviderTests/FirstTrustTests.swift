@@ -2,6 +2,7 @@ import CertificateProviding
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// How a server is known of which nothing was known before (RFC 7030, section 4.1.1).
@@ -132,8 +133,8 @@ import Testing
         let authorities = try (1...5).map { try CertifiedKey("Root \($0)", key: TestKeys.makeP256()).certificate }
         let environment = ProviderEnvironment.testing()
         let trust = try AuthorityTrust(
-            try provider.settings, environment, person,
-            try ServerAccess(provider.settings, environment, TurnedClock().retryPolicy))
+            provider.settings, environment, person,
+            try ServerAccess(provider.settings, environment, Transport(retryPolicy: TurnedClock().retryPolicy)))
         try await trust.confirm(Array(authorities.prefix(2)))
         let question = try #require(person.questions.first)
         #expect(authorities.prefix(2).allSatisfy { question.contains(CAFingerprint.text(of: $0)) })

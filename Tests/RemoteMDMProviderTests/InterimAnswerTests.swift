@@ -3,8 +3,9 @@ import CertificateTLS
 import Foundation
 import NIOCore
 import NIOPosix
-import ServerTransport
 import Testing
+
+@testable import ProviderTransport
 
 /// Which answers are none yet (RFC 9110, section 15.2).
 @Suite(.timeLimit(.minutes(5))) struct InterimAnswerTests {
@@ -26,7 +27,7 @@ import Testing
             .bind(host: "127.0.0.1", port: 0).get()
         defer { listener.close(promise: nil) }
         let url = try #require(ServerURL("http://127.0.0.1:\(listener.localAddress?.port ?? 0)"))
-        let security = ServerConnection.Security(
+        let security = ServerSecurity(
             trust: ServerTrust(trustAnchors: .system), credentials: nil, now: { Date() })
         let deadline = NIODeadline.now() + .seconds(600)
         let connection = try await ServerConnection.open(url, security, deadline: deadline)

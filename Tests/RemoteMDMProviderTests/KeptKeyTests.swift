@@ -4,6 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// How long the key of a request stays: as long as there may be an answer to it, and no longer.
@@ -114,7 +115,7 @@ import Testing
         ]
         let provider = try RemoteMDMProvider(
             environment: .testing(storage: storage), parameters: ProviderParameters(parameters.mapValues { .init($0) }),
-            retryPolicy: TurnedClock().retryPolicy)
+            transport: Transport(retryPolicy: TurnedClock().retryPolicy))
         return provider
     }
 }

@@ -1,10 +1,10 @@
 import CertificateProviding
 import NIOHTTP1
 import OAuth
-import ServerTransport
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// Enrolment with tokens of OAuth 2 in place of a password.

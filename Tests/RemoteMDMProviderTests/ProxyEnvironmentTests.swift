@@ -1,6 +1,7 @@
 import CertificateProviding
-import ServerTransport
 import Testing
+
+@testable import ProviderTransport
 
 /// What the environment says of proxies.
 @Suite struct ProxyEnvironmentTests {

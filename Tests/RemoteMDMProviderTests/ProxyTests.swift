@@ -1,9 +1,9 @@
 import CertificateProviding
 import Foundation
-import ServerTransport
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// Enrolment through a proxy.
@@ -135,7 +135,7 @@ import Testing
                 environment: .testing(variables: [
                     "CHALLENGE": SCEPServer.challenge, "PROXY_PASSWORD": ProxyServer.password, "WRONG": "wr0ng-secret",
                 ]), parameters: ProviderParameters(parameters.mapValues { .init($0) }),
-                retryPolicy: TurnedClock().retryPolicy)
+                transport: Transport(retryPolicy: TurnedClock().retryPolicy))
             return provider
         }
         _ = try await provider(Self.credentials).getCertificate(NoUserInteraction())

@@ -3,10 +3,10 @@ import CertificateTLS
 import Foundation
 import NIOCore
 import NIOHTTP1
-import ServerTransport
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// Where a server leads: on its own ground it is followed, and nowhere else.
@@ -77,7 +77,7 @@ import Testing
     ) async throws -> (SCEPHTTPServer, AuthenticatingSession) {
         let identity = try TestAuthority().issue("server")
         let server = try await SCEPHTTPServer(showing: identity, answer)
-        let security = ServerConnection.Security(
+        let security = ServerSecurity(
             trust: ServerTrust(
                 trustAnchors: .system, pins: [CertificatePin(identity.certificate)], isPinOnly: true),
             credentials: nil, now: { Date() })

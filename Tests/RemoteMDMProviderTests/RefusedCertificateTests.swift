@@ -2,11 +2,11 @@ import CertificateProviding
 import CertificateTLS
 import Foundation
 import NIOCore
-import ServerTransport
 import Synchronization
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// A renewal whose certificate the server refuses in the TLS handshake. In TLS 1.3 that shows after the handshake.
@@ -209,7 +209,7 @@ import Testing
         ]
         let provider = try RemoteMDMProvider(
             environment: .testing(), parameters: ProviderParameters(parameters.mapValues { .init($0) }),
-            retryPolicy: TurnedClock().retryPolicy)
+            transport: Transport(retryPolicy: TurnedClock().retryPolicy))
         let first = try await provider.getCertificate(NoUserInteraction())
         guard isThere else {
             try FileManager.default.removeItem(atPath: folder["challenge"])

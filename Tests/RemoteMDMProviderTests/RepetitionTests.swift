@@ -1,8 +1,8 @@
 import CertificateProviding
-import ServerTransport
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// What is asked again by itself, and what never is.

@@ -1,7 +1,8 @@
 import Foundation
 import NIOHTTP1
-import ServerTransport
 import Testing
+
+@testable import ProviderTransport
 
 /// When a server says to come back (RFC 9110, section 10.2.3).
 @Suite struct RetryAfterTests {

@@ -1,6 +1,6 @@
 import CertificateProviding
 import OpenSSLSupport
-import ServerTransport
+import ProviderTransport
 import SwiftASN1
 import TestSupport
 import Testing

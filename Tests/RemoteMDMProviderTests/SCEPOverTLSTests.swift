@@ -1,9 +1,9 @@
 import CertificateProviding
 import NIOHTTP1
-import ServerTransport
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// SCEP over https: what says which CA it is, and what says which server.
@@ -35,7 +35,7 @@ import Testing
         ].merging(settings) { $1 }
         let provider = try RemoteMDMProvider(
             environment: environment, parameters: ProviderParameters(parameters.mapValues { .init($0) }),
-            retryPolicy: TurnedClock().retryPolicy)
+            transport: Transport(retryPolicy: TurnedClock().retryPolicy))
         return provider
     }
 

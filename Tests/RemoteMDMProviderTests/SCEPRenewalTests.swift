@@ -1,12 +1,12 @@
 import CertificateProviding
 import Foundation
 import NIOHTTP1
-import ServerTransport
 import SwiftASN1
 import TestSupport
 import Testing
 import X509
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// What a provider does without, where a SCEP server or a file has nothing to say.
@@ -26,7 +26,8 @@ import X509
         ]
         let provider = try RemoteMDMProvider(
             environment: .testing(storage: storage, variables: [:]),
-            parameters: ProviderParameters(parameters.mapValues { .init($0) }), retryPolicy: RetryPolicy(draw: { 0 }))
+            parameters: ProviderParameters(parameters.mapValues { .init($0) }),
+            transport: Transport(retryPolicy: RetryPolicy(draw: { 0 })))
         return provider
     }
 

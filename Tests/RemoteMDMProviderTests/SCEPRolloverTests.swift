@@ -1,10 +1,10 @@
 import CertificateProviding
 import Foundation
 import OpenSSLSupport
-import ServerTransport
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// The provider with SCEP servers that are not like Debian's.
@@ -22,7 +22,7 @@ import Testing
         let provider = try RemoteMDMProvider(
             environment: environment,
             parameters: ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }),
-            retryPolicy: TurnedClock().retryPolicy)
+            transport: Transport(retryPolicy: TurnedClock().retryPolicy))
         return provider
     }
 

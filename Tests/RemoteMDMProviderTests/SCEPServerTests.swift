@@ -1,6 +1,6 @@
 import CertificateProviding
 import Foundation
-import ServerTransport
+import ProviderTransport
 import TestSupport
 import Testing
 

@@ -1,6 +1,6 @@
 import CertificateProviding
 import NIOHTTP1
-import ServerTransport
+import ProviderTransport
 import Synchronization
 import TestSupport
 import Testing

@@ -55,7 +55,10 @@ struct CryptokiLibrary: Sendable {
         finalize()
     }
 
-    func finalize() { _ = call { _ in p11_kit_module_finalize(functions) } }
+    func finalize() {
+        LoadedLibraries.keep()
+        _ = call { _ in p11_kit_module_finalize(functions) }
+    }
 
     /// Whether all sessions of this process with a token are among `open`, as far as the module says so.
     func hasNoSessions(but open: OpenSessions, at slot: CK_SLOT_ID) -> Bool {
@@ -84,6 +87,7 @@ struct CryptokiLibrary: Sendable {
         var info = CK_INFO()
         let result = within(lock) { functions.pointee.C_GetInfo?(&info) } ?? CKR_FUNCTION_NOT_SUPPORTED
         guard result == CKR_OK else {
+            LoadedLibraries.keep()
             _ = within(lock) { p11_kit_module_finalize(functions) }
             throw CryptokiError(function: "C_GetInfo", code: result)
         }

@@ -1,7 +1,7 @@
 import CertificateProviding
 import FoundationEssentials
 import OpenSSLSupport
-import ServerTransport
+import ProviderTransport
 
 /// The certificate that authenticates the first enrolment: the device certificate from the manufacturer (IDevID, IEEE
 /// 802.1AR), or one that was installed with the host.

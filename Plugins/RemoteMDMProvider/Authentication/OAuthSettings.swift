@@ -2,7 +2,7 @@ import CertificateProviding
 import CertificateTLS
 import FoundationEssentials
 import OAuth
-import ServerTransport
+import ProviderTransport
 
 /// The validated parameters for OAuth 2.
 struct OAuthSettings: Sendable {
@@ -63,7 +63,7 @@ struct OAuthSettings: Sendable {
     ///
     /// - Parameter server: The trust in the enrolment server.
     func endpoint(
-        trustLike server: ServerTrust, through proxies: ProxyChoice, timeout: Duration,
+        trustLike server: ServerTrust, through proxies: ProxyChoice, over network: any Network, timeout: Duration,
         date: @escaping @Sendable () -> Date
     ) throws(CertificateProviderError) -> TokenEndpoint {
         var known = isOnSameServer ? server : ServerTrust(trustAnchors: .system)
@@ -71,6 +71,7 @@ struct OAuthSettings: Sendable {
         // In addition to the trust anchors.
         if trust.hasPins { known.pins = try trust.pins() }
         var endpoint = try TokenEndpoint(url, trust: known, timeout: timeout, date: date)
+        endpoint.network = network
         endpoint.proxy = try proxies.proxy(for: endpoint.server)
         return endpoint
     }

@@ -1,13 +1,13 @@
 import CertificateProviding
 import FoundationEssentials
 import NIOHTTP1
-import ServerTransport
+import ProviderTransport
 import SwiftASN1
 import X509
 
 /// Enrolment over Secure Transport (RFC 7030, RFC 8951).
 struct ESTClient: EnrolmentProtocol {
-    let session: RetryingSession
+    let session: ServerSession
     /// `/.well-known/est`, and the label if there is one.
     let base: String
     let now: @Sendable () -> Date
@@ -17,7 +17,7 @@ struct ESTClient: EnrolmentProtocol {
 
     /// - Parameter server: The server's URL, with the label as its path.
     init(
-        _ server: ServerURL, session: RetryingSession, now: @escaping @Sendable () -> Date, asksForKey: Bool = false
+        _ server: ServerURL, session: ServerSession, now: @escaping @Sendable () -> Date, asksForKey: Bool = false
     ) {
         let path = server.path.split(separator: "/")
         let wellKnown: [Substring] = [".well-known", "est"]
@@ -57,7 +57,7 @@ struct ESTClient: EnrolmentProtocol {
         case 202, 204, 404, 405, 501: return CSRAttributes()
         // Some servers authenticate only the request for a certificate. Refused credentials are not sent again.
         case 401, 403:
-            if await !session.session.hasRefusedCredentials { return CSRAttributes() }
+            if await !session.hasRefusedCredentials { return CSRAttributes() }
             throw response.refusal(by: session.server, of: "the request for its CSR attributes", at: now())
         default: throw response.refusal(by: session.server, of: "the request for its CSR attributes", at: now())
         }
@@ -99,7 +99,7 @@ struct ESTClient: EnrolmentProtocol {
     private static func proof(
         of connection: ServerConnection
     ) throws(CertificateProviderError) -> CertificateSigningRequest.Attribute {
-        guard let binding = connection.binding?.value else {
+        guard let binding = connection.channelBinding else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
                 "\(connection.server.authority) wants a request that is bound to the TLS connection (RFC 7030, "

@@ -1,6 +1,6 @@
 import CertificateProviding
 import NIOHTTP1
-import ServerTransport
+import ProviderTransport
 
 /// A `multipart/mixed` body (RFC 2046, section 5.1), whose parts are text.
 struct MultipartBody: Sendable {

@@ -1,5 +1,5 @@
 import CertificateProviding
-import ServerTransport
+import ProviderTransport
 import SwiftASN1
 
 /// A key that the server has made, and the certificates for it (RFC 7030, section 4.4.2).

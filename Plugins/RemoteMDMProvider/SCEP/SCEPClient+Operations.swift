@@ -3,7 +3,7 @@ import FoundationEssentials
 import Logging
 import NIOHTTP1
 import OpenSSLSupport
-import ServerTransport
+import ProviderTransport
 
 /// The operations of a SCEP server (RFC 8894, section 4), each one HTTP request.
 extension SCEPClient {
@@ -127,11 +127,11 @@ extension SCEPClient {
 
     private func check(_ response: HTTPResponse, of operation: String) throws(CertificateProviderError) {
         guard response.status == 200 else { throw Self.failure(response, operation, now()) }
-        guard !response.body.isEmpty, response.body.count <= AuthenticatingSession.maximumBody else {
+        guard !response.body.isEmpty, response.body.count <= ServerSession.maximumBody else {
             throw CertificateProviderError(
                 .protocolError,
                 "The SCEP server's answer to \(operation) has \(response.body.count) bytes; expected 1 to "
-                    + "\(AuthenticatingSession.maximumBody).")
+                    + "\(ServerSession.maximumBody).")
         }
     }
 

@@ -2,7 +2,7 @@ import CertificateProviding
 import FoundationEssentials
 import Logging
 import OpenSSLSupport
-import ServerTransport
+import ProviderTransport
 import SwiftASN1
 import X509
 

@@ -1,6 +1,6 @@
 import CertificateProviding
 import OpenSSLSupport
-import ServerTransport
+import ProviderTransport
 
 /// A CertRep (RFC 8894, section 3.3.2) with a valid signature that answers the message that was sent.
 struct SCEPReply: Sendable {

@@ -1,6 +1,6 @@
 import CertificateProviding
 import CertificateTLS
-import ServerTransport
+import ProviderTransport
 
 /// The first connection to a server whose CA is not known yet (RFC 7030, section 4.1.1).
 extension AuthorityTrust {
@@ -41,7 +41,7 @@ extension AuthorityTrust {
     func authorities(
         trusting trust: ServerTrust, presenting identity: Identity? = nil, skipsVerification: Bool = false
     ) async throws(CertificateProviderError) -> [X509Certificate] {
-        let security = ServerConnection.Security(
+        let security = ServerSecurity(
             trust: trust,
             credentials: try identity.map { identity throws(CertificateProviderError) in try TLSCredentials(identity) },
             now: environment.now, skipsVerification: skipsVerification)

@@ -3,6 +3,7 @@ import CertificateTLS
 import Crypto
 import FoundationEssentials
 import Logging
+import ProviderTransport
 
 /// The certificate authorities that authenticate the enrolment server: those that are configured, those that the user
 /// has confirmed, and those that the server has named over authenticated connections.

@@ -1,10 +1,10 @@
 import CertificateProviding
 import CertificateTLS
 import Foundation
-import ServerTransport
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// `openssl s_server` that demands a client certificate.

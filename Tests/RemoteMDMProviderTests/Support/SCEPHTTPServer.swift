@@ -3,7 +3,7 @@ import NIOCore
 import NIOHTTP1
 import NIOPosix
 import NIOSSL
-import ServerTransport
+import ProviderTransport
 import Synchronization
 
 @testable import RemoteMDMProvider

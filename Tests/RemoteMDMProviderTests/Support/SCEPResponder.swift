@@ -2,7 +2,7 @@ import CertificateProviding
 import Foundation
 import NIOHTTP1
 import OpenSSLSupport
-import ServerTransport
+import ProviderTransport
 import SwiftASN1
 import Synchronization
 import X509

@@ -2,9 +2,9 @@ import CertificateProviding
 import CertificateTLS
 import Foundation
 import NIOCore
-import ServerTransport
 import TestSupport
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// Debian's `scepserver` with a CA of its own. Ends when nobody uses it any more.
@@ -47,7 +47,7 @@ final class SCEPServer: Sendable {
             guard let url = ServerURL("http://127.0.0.1:\(port)") else {
                 throw CertificateProviderError(.internal, "no URL")
             }
-            let security = ServerConnection.Security(
+            let security = ServerSecurity(
                 trust: ServerTrust(trustAnchors: .system), credentials: nil, now: { Date() })
             let session = AuthenticatingSession(url, security, .none)
             let response = try await session.response(to: request, before: .now() + .seconds(120))

@@ -3,7 +3,7 @@ import Crypto
 import CryptoExtras
 import Foundation
 import Logging
-import ServerTransport
+import ProviderTransport
 import SwiftASN1
 import Synchronization
 import TestSupport

@@ -1,5 +1,6 @@
 import Synchronization
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// A clock that stands until somebody waits, who goes on at once.

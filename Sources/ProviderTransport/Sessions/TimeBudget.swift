@@ -1,13 +1,16 @@
 import CertificateProviding
 import Synchronization
 
-/// The time that the server may take for a whole run, over all requests. The time that the user takes for an answer,
-/// and the pauses while a request is pending, are not counted.
-final class TimeBudget: Sendable {
+/// The time that the server may take for a whole run, over all requests of all its sessions. The time that the user
+/// takes for an answer, and the pauses while a request is pending, are not counted.
+public final class TimeBudget: Sendable {
     private let left: Mutex<Duration>
     private let now: @Sendable () -> ContinuousClock.Instant
 
-    init(_ whole: Duration, _ retryPolicy: RetryPolicy) {
+    /// - Parameters:
+    ///   - whole: The time for all requests together.
+    ///   - retryPolicy: Has the clock.
+    public init(_ whole: Duration, _ retryPolicy: RetryPolicy) {
         left = Mutex(whole)
         now = retryPolicy.now
     }

@@ -1,35 +1,43 @@
-import CertificateProviding
-import CertificateTLS
-import ServerTransport
+public import CertificateProviding
+public import CertificateTLS
 
-/// The trust in a server that two parameters configure: trust anchors in a PEM file, and pins. The files are read when
-/// they are needed; those calls block.
-struct ConfiguredTrust: Sendable {
-    let hasAnchors: Bool
-    let hasPins: Bool
+/// The trust in a server that two parameters configure: trust anchors in a PEM file, and pins, as ``ServerParameter``
+/// declares them. The files are read when they are needed; those calls block.
+public struct ConfiguredTrust: Sendable {
+    /// Whether a file of trust anchors is configured.
+    public let hasAnchors: Bool
+    /// Whether pins are configured.
+    public let hasPins: Bool
     private let parameters: Parameters
     private let anchorsParameter: Parameter<String?>
     private let pinsParameter: Parameter<[String]>
 
-    init(anchors: Parameter<String?>, pins: Parameter<[String]>, in parameters: Parameters) {
+    /// - Parameters:
+    ///   - anchors: The parameter that names the PEM file.
+    ///   - pins: The parameter with the pins.
+    public init(anchors: Parameter<String?>, pins: Parameter<[String]>, in parameters: Parameters) {
         self.parameters = parameters
         (anchorsParameter, pinsParameter) = (anchors, pins)
         hasAnchors = parameters[anchors] != nil
         hasPins = !parameters[pins].isEmpty
     }
 
+    /// Reads the trust anchors.
+    ///
     /// - Returns: An empty array if no file is configured.
     /// - Throws: `fileNotFound`, `configurationInvalid`.
-    func anchors() throws(CertificateProviderError) -> [X509Certificate] {
+    public func anchors() throws(CertificateProviderError) -> [X509Certificate] {
         guard let path = parameters[anchorsParameter] else { return [] }
         return try parameters.reading(anchorsParameter) { () throws(CertificateProviderError) in
             try CertificateFile.read(path)
         }
     }
 
+    /// Reads the pins.
+    ///
     /// - Returns: An empty array if no pin is configured.
     /// - Throws: `fileNotFound`, `configurationInvalid`: an unreadable pin is never ignored.
-    func pins() throws(CertificateProviderError) -> [CertificatePin] {
+    public func pins() throws(CertificateProviderError) -> [CertificatePin] {
         try parameters.reading(pinsParameter) { () throws(CertificateProviderError) in
             try parameters[pinsParameter].map { text throws(CertificateProviderError) in try CertificatePin.read(text) }
                 .flatMap { $0 }
@@ -37,7 +45,10 @@ struct ConfiguredTrust: Sendable {
     }
 
     /// Returns anchors and pins, with the system trust store if no anchors are configured.
-    func serverTrust(isPinOnly: Bool = false) throws(CertificateProviderError) -> ServerTrust {
+    ///
+    /// - Parameter isPinOnly: Whether a pin alone authenticates the server, without a chain to a trust anchor.
+    /// - Throws: `fileNotFound`, `configurationInvalid`.
+    public func serverTrust(isPinOnly: Bool = false) throws(CertificateProviderError) -> ServerTrust {
         ServerTrust(
             trustAnchors: hasAnchors ? .certificates(try anchors()) : .system, pins: try pins(),
             isPinOnly: isPinOnly)

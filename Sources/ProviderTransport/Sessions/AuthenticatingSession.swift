@@ -1,35 +1,33 @@
 import CertificateProviding
 import NIOCore
 import NIOHTTP1
-import OAuth
-import ServerTransport
 
 /// A session with one server: connects when needed, answers authentication challenges, and follows redirections on the
 /// same origin.
 actor AuthenticatingSession {
     let server: ServerURL
-    private let security: ServerConnection.Security
+    private let security: ServerSecurity
     private let credentials: ServerCredentials
     private let proxy: HTTPProxy?
+    private let network: any Network
     private var connection: ServerConnection?
     private var digest: DigestAuthentication?
-    private var token: AccessToken?
+    private var token: SecretBytes?
     /// Whether the server has asked for Basic.
     private var sendsPassword = false
     private var isTokenRefused = false
 
     private static let maximumRedirections = 5
-    /// In bytes. Certificates have some kilobytes.
-    static let maximumBody = 1 << 20
 
     init(
-        _ server: ServerURL, _ security: ServerConnection.Security, _ credentials: ServerCredentials,
-        through proxy: HTTPProxy? = nil
+        _ server: ServerURL, _ security: ServerSecurity, _ credentials: ServerCredentials,
+        through proxy: HTTPProxy? = nil, over network: any Network = TCPNetwork()
     ) {
         self.server = server
         self.security = security
         self.credentials = credentials
         self.proxy = proxy
+        self.network = network
     }
 
     /// Sends a request, and returns the response of any status, except redirections that were followed and challenges
@@ -53,7 +51,8 @@ actor AuthenticatingSession {
             let connection = try await connected(deadline)
             if let bind { request.body = try await bind(connection) }
             authorize(&request)
-            var response = try await connection.response(to: request, limit: Self.maximumBody, deadline: deadline)
+            var response = try await connection.response(
+                to: request, limit: ServerSession.maximumBody, deadline: deadline)
             response.redaction = Redaction(credentials.secrets(with: token))
             // Some servers end a connection after a refusal without saying so beforehand. What meets that end on its way
             // has no answer, and may not be sent again.
@@ -63,7 +62,7 @@ actor AuthenticatingSession {
                 answers += 1
             case 401 where answers == 0 && token != nil && Self.isRefused(token: response):
                 answers += 1
-                if case .oauth(let tokens) = credentials, let refused = token {
+                if case .tokens(let tokens) = credentials.kind, let refused = token {
                     token = try await tokens.token(insteadOf: refused, within: deadline.remaining)
                 }
             // It has taken the POST, and there is only a GET for what it says (RFC 9110, section 15.4.4), which no protocol
@@ -82,9 +81,9 @@ actor AuthenticatingSession {
     /// Whether the server has refused credentials: an answer that was made with the password, or the token.
     var hasRefusedCredentials: Bool { digest != nil || sendsPassword || isTokenRefused }
 
-    /// Gets an OAuth token, the current or a new one, if OAuth is configured.
+    /// Gets a token, the current or a new one, if there is a source of tokens.
     func authenticate(before deadline: NIODeadline) async throws(CertificateProviderError) {
-        if case .oauth(let tokens) = credentials { token = try await tokens.token(within: deadline.remaining) }
+        if case .tokens(let tokens) = credentials.kind { token = try await tokens.token(within: deadline.remaining) }
     }
 
     /// Connects, if there is no open connection, and verifies the server. Sends no request.
@@ -99,7 +98,7 @@ actor AuthenticatingSession {
 
     private func connected(_ deadline: NIODeadline) async throws(CertificateProviderError) -> ServerConnection {
         if let connection, connection.isOpen { return connection }
-        let new = try await ServerConnection.open(server, security, through: proxy, deadline: deadline)
+        let new = try await ServerConnection.open(server, security, through: proxy, over: network, deadline: deadline)
         connection = new
         return new
     }
@@ -141,13 +140,11 @@ actor AuthenticatingSession {
 
     private func authorize(_ request: inout HTTPRequest) {
         request.headers.remove(name: "Authorization")
-        switch credentials {
+        switch credentials.kind {
         case .none: break
-        case .bearer(let token):
-            let text = token.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
-            request.headers.add(name: "Authorization", value: "Bearer \(text)")
-        case .oauth:
-            if let token { request.headers.add(name: "Authorization", value: token.authorization) }
+        case .bearer(let token): request.headers.add(name: "Authorization", value: Self.bearerField(token))
+        case .tokens:
+            if let token { request.headers.add(name: "Authorization", value: Self.bearerField(token)) }
         case .password(let user, let password):
             if digest != nil {
                 let field = digest?.field(
@@ -160,6 +157,10 @@ actor AuthenticatingSession {
         }
     }
 
+    private static func bearerField(_ token: SecretBytes) -> String {
+        "Bearer " + token.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+    }
+
     /// Whether the server has refused the token, so that another one may succeed (RFC 6750, section 3). Some servers
     /// give no reason.
     static func isRefused(token response: HTTPResponse) -> Bool {
@@ -170,7 +171,7 @@ actor AuthenticatingSession {
 
     /// Prepares the answer to a challenge. Returns whether to send the request once more.
     private func prepareAnswer(to response: HTTPResponse, isFirst: Bool) -> Bool {
-        guard case .password = credentials else { return false }
+        guard case .password = credentials.kind else { return false }
         let challenges = AuthenticationChallenge.all(in: response.headers)
         if digest != nil || sendsPassword {
             // The password was sent: only a nonce that is too old is no refusal of it.

@@ -12,7 +12,7 @@ final class TLSHandshake: Sendable {
     let binding = ChannelBinding()
     let presentation = CertificatePresentation()
     private let server: ServerURL
-    private let security: ServerConnection.Security
+    private let security: ServerSecurity
     private let context: NIOSSLContext
     private let completed: EventLoopPromise<Void>
     private let refusal = Mutex<CertificateProviderError?>(nil)
@@ -20,7 +20,7 @@ final class TLSHandshake: Sendable {
 
     /// Blocks while the file of trust anchors is read.
     init(
-        _ server: ServerURL, _ security: ServerConnection.Security, on eventLoop: any EventLoop
+        _ server: ServerURL, _ security: ServerSecurity, on eventLoop: any EventLoop
     ) throws(CertificateProviderError) {
         self.server = server
         self.security = security
@@ -97,7 +97,7 @@ final class TLSHandshake: Sendable {
     }
 }
 
-extension ServerConnection.Security {
+extension ServerSecurity {
     /// Refuses an unverified chain without a pinned certificate. A match proves little, since the chain is not
     /// verified; a mismatch proves that it is another server.
     fileprivate func checkPins(_ chain: [X509Certificate]) throws(CertificateProviderError) {

@@ -1,30 +1,65 @@
-import CertificateProviding
+public import CertificateProviding
 import FoundationEssentials
 import NIOCore
-import ServerTransport
 
-/// A session with one server that retries requests if that is harmless, within the time budget of the run.
+/// A session with one server: connects when needed, authenticates to the server, follows redirections on the same
+/// origin, and retries requests if that is harmless, within the time budget of the run.
 ///
 /// Connecting is retried, since nothing was sent yet. A request that was sent is retried only if it is marked as
 /// repeatable: a server that got a certificate request and failed to answer may have issued.
-struct RetryingSession: Sendable {
+///
+/// Send one request at a time. The connection is closed when the last copy of the session is released.
+public struct ServerSession: Sendable {
     let session: AuthenticatingSession
     /// For all requests of the run, including retries.
-    let timeBudget: TimeBudget
-    let retryPolicy: RetryPolicy
-    let now: @Sendable () -> Date
+    private let timeBudget: TimeBudget
+    private let retryPolicy: RetryPolicy
+    private let now: @Sendable () -> Date
 
-    var server: ServerURL { session.server }
+    /// The maximum size of a response's body, in bytes. Certificates have some kilobytes.
+    public static let maximumBody = 1 << 20
+
+    /// Creates a session. Nothing is sent yet.
+    ///
+    /// - Parameters:
+    ///   - server: The server. Requests name the path.
+    ///   - security: How to authenticate the server, and the certificate to present to it.
+    ///   - credentials: How to authenticate to the server, in addition to the certificate.
+    ///   - proxy: The proxy to connect through; `nil` for a direct connection.
+    ///   - timeBudget: The time for all requests of the run.
+    ///   - transport: The network, and the delays between attempts.
+    public init(
+        _ server: ServerURL, _ security: ServerSecurity, _ credentials: ServerCredentials = .none,
+        through proxy: HTTPProxy? = nil, timeBudget: TimeBudget, transport: Transport = Transport()
+    ) {
+        session = AuthenticatingSession(server, security, credentials, through: proxy, over: transport.network)
+        self.timeBudget = timeBudget
+        retryPolicy = transport.retryPolicy
+        now = security.now
+    }
+
+    public var server: ServerURL { session.server }
+
+    /// Whether the server has refused credentials that were sent.
+    public var hasRefusedCredentials: Bool { get async { await session.hasRefusedCredentials } }
 
     /// Connects, and verifies the server.
     ///
-    /// - Throws: As ``ServerConnection/open(_:_:through:deadline:)``.
-    func connect() async throws(CertificateProviderError) {
+    /// - Throws: As ``ServerConnection/open(_:_:through:over:deadline:)``; `timedOut` if the time budget is spent.
+    public func connect() async throws(CertificateProviderError) {
         try await timeBudget.spend { end throws(CertificateProviderError) in try await connect(until: end) }
     }
 
-    /// Sends a request, as ``AuthenticatingSession/response(to:before:body:)`` does.
-    func response(
+    /// Sends a request, and returns the response of any status, except redirections that were followed and challenges
+    /// that were answered.
+    ///
+    /// - Parameters:
+    ///   - request: The request. Its path is on the session's server.
+    ///   - bind: Makes the body for the connection that the request is sent over, so that it can contain the channel
+    ///     binding. Called again each time the request is repeated. Without it, the request's own body is sent.
+    /// - Throws: `configurationInvalid` for a redirection to another origin, to which nothing is sent; `timedOut` if
+    ///   the time budget is spent; `userCancelled`; the errors of the connection.
+    public func response(
         to request: HTTPRequest,
         body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
     ) async throws(CertificateProviderError) -> HTTPResponse {

@@ -2,18 +2,18 @@ import CertificateProviding
 import FoundationEssentials
 
 /// The URL of a server, as a parameter gives it.
-package struct ServerURL: Sendable, Hashable {
-    package let isSecure: Bool
+public struct ServerURL: Sendable, Hashable {
+    public let isSecure: Bool
     /// A DNS name or an IP address, without brackets.
-    package let host: String
-    package let port: Int
+    public let host: String
+    public let port: Int
     /// Begins with a slash, unless it is empty; without a query. Percent-encoded.
-    package let path: String
-    package let query: String?
+    public let path: String
+    public let query: String?
 
     /// - Returns: `nil` for anything but `http` and `https` with a host, and for a URL with a user, a password or a
     ///   fragment.
-    package init?(_ text: String) {
+    public init?(_ text: String) {
         guard let components = URLComponents(string: text), let scheme = components.scheme?.lowercased(),
             ["http", "https"].contains(scheme), let host = components.encodedHost, !host.isEmpty,
             components.user == nil, components.password == nil, components.fragment == nil,
@@ -26,10 +26,10 @@ package struct ServerURL: Sendable, Hashable {
         query = components.percentEncodedQuery
     }
 
-    package var origin: String { "\(isSecure ? "https" : "http")://\(authority)" }
+    public var origin: String { "\(isSecure ? "https" : "http")://\(authority)" }
 
     /// The `Host` of a request, also used in messages: the host, and the port unless it is the default.
-    package var authority: String {
+    public var authority: String {
         guard port == (isSecure ? 443 : 80) else { return hostAndPort(host, port) }
         return host.contains(":") ? "[\(host)]" : host
     }
@@ -37,15 +37,15 @@ package struct ServerURL: Sendable, Hashable {
     /// Resolves a reference (RFC 3986, section 5) in the response to a request for `target`, without its fragment.
     ///
     /// - Returns: `nil` if the result is not a valid server URL, or has a user in it.
-    package func resolving(_ reference: String, against target: String) -> ServerURL? {
+    public func resolving(_ reference: String, against target: String) -> ServerURL? {
         let text = String(decoding: reference.utf8.prefix { $0 != UInt8(ascii: "#") }, as: UTF8.self)
         guard !text.isEmpty else { return ServerURL(origin + target) }
         return URL(string: text, relativeTo: URL(string: origin + target)).flatMap { ServerURL($0.absoluteString) }
     }
 
     /// Whether scheme, host and port are the same (RFC 6454, section 5).
-    package func isOfSameOrigin(as other: ServerURL) -> Bool { origin.lowercased() == other.origin.lowercased() }
+    public func isOfSameOrigin(as other: ServerURL) -> Bool { origin.lowercased() == other.origin.lowercased() }
 
     /// The request target: path and query.
-    package var target: String { (path.isEmpty ? "/" : path) + (query.map { "?" + $0 } ?? "") }
+    public var target: String { (path.isEmpty ? "/" : path) + (query.map { "?" + $0 } ?? "") }
 }

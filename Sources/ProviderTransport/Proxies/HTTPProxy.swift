@@ -1,18 +1,18 @@
-package import CertificateProviding
+public import CertificateProviding
 import FoundationEssentials
 import NIOHTTP1
 
 /// An HTTP proxy. For TLS it opens a tunnel (RFC 9110, section 9.3.6), in which it can neither read nor change
 /// anything. Plain HTTP requests are forwarded by it.
-package struct HTTPProxy: Sendable {
+public struct HTTPProxy: Sendable {
     /// The proxy's address. The connection to the proxy itself is plain HTTP.
-    package let server: ServerURL
+    public let server: ServerURL
     private let user: String?
     private let password: SecretBytes?
 
     /// - Parameter text: `http://HOST:PORT`. The port is required, since programs do not agree on a default.
     /// - Returns: `nil` for anything else, credentials included.
-    package init?(_ text: String, user: String? = nil, password: SecretBytes? = nil) {
+    public init?(_ text: String, user: String? = nil, password: SecretBytes? = nil) {
         guard let server = ServerURL(text), !server.isSecure, ["", "/"].contains(server.path), server.query == nil,
             URLComponents(string: text)?.port != nil
         else { return nil }
@@ -21,7 +21,7 @@ package struct HTTPProxy: Sendable {
         self.password = password
     }
 
-    package func with(user: String, password: SecretBytes) -> HTTPProxy {
+    public func with(user: String, password: SecretBytes) -> HTTPProxy {
         HTTPProxy(server: server, user: user, password: password)
     }
 

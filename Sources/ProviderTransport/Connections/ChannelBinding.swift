@@ -8,7 +8,7 @@ import Synchronization
 ///
 /// SwiftNIO SSL has no function for either. Both are computed from the secrets that it exports for decrypting packet
 /// captures. Those secrets stay in this object and are wiped with it.
-package final class ChannelBinding: Sendable {
+final class ChannelBinding: Sendable {
     private struct State {
         var masterSecret: SecretBytes?
         var exporterSecret: SecretBytes?
@@ -27,7 +27,7 @@ package final class ChannelBinding: Sendable {
     }
 
     /// The binding's octets; `nil` before the handshake is complete.
-    package var value: [UInt8]? {
+    var value: [UInt8]? {
         let state = state.withLock { $0 }
         if let secret = state.exporterSecret {
             return secret.count == SHA384.byteCount

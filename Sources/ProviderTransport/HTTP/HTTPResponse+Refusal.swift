@@ -1,11 +1,11 @@
-package import CertificateProviding
-package import FoundationEssentials
+public import CertificateProviding
+public import FoundationEssentials
 import NIOHTTP1
 
 extension HTTPResponse {
     /// How long to wait before the next request, from `Retry-After` (RFC 9110, section 10.2.3): at most a month; `nil`
     /// if the server does not say.
-    package func retryAfter(now: Date) -> Duration? {
+    public func retryAfter(now: Date) -> Duration? {
         guard let text = headers.first(name: "Retry-After")?.trimmed else { return nil }
         if !text.isEmpty, text.utf8.allSatisfy((UInt8(ascii: "0")...UInt8(ascii: "9")).contains) {
             // A number that is too large means the maximum.
@@ -19,7 +19,7 @@ extension HTTPResponse {
     private static let maximumDelay: Int64 = 30 * 86_400
 
     /// Returns the error for a response with an unexpected status.
-    package func refusal(by server: ServerURL, of purpose: String, at now: Date) -> CertificateProviderError {
+    public func refusal(by server: ServerURL, of purpose: String, at now: Date) -> CertificateProviderError {
         let said = reason.map { ": " + ($0.hasSuffix(".") ? String($0.dropLast()) : $0) } ?? ""
         let start = "\(server.authority) answers \(purpose) with the status \(status)\(said)"
         let (code, advice): (CertificateProviderError.Code, String) =
@@ -56,7 +56,7 @@ extension HTTPResponse {
     private static let longestReason = 64 * 1024
 
     /// Returns the beginning of a server's text for a message, without secrets and control characters.
-    package func shown(_ text: String, _ limit: Int) -> String {
+    public func shown(_ text: String, _ limit: Int) -> String {
         // Redacted before it is cut: the beginning of a secret would not be recognised.
         String(String.UnicodeScalarView(redaction(text).unicodeScalars.prefix(limit))).withVisibleControls
     }
@@ -64,12 +64,12 @@ extension HTTPResponse {
 
 extension String {
     /// Whether this is a valid user name for HTTP Basic (RFC 7617, section 2).
-    package var isUserName: Bool {
+    public var isUserName: Bool {
         !unicodeScalars.contains { $0 == ":" || $0.properties.generalCategory == .control }
     }
 
     /// The string without white space at both ends.
-    package var trimmed: String {
+    public var trimmed: String {
         let isBlank = { (character: Character) in character.isWhitespace }
         return String(self.drop(while: isBlank).reversed().drop(while: isBlank).reversed())
     }

@@ -1,12 +1,12 @@
-package import CertificateProviding
+public import CertificateProviding
 import FoundationEssentials
 
 /// Removes the secrets that were sent from texts of the server, before these go into an error. Servers repeat secrets
 /// verbatim, in base64 or percent-encoded, and may change their case.
-package struct Redaction: Sendable {
+public struct Redaction: Sendable {
     private let forms: [SecretBytes]
 
-    package init(_ secrets: [SecretBytes] = []) {
+    public init(_ secrets: [SecretBytes] = []) {
         forms = secrets.filter { !$0.isEmpty }.flatMap { [$0] + Self.base64(of: $0) }
     }
 
@@ -19,7 +19,7 @@ package struct Redaction: Sendable {
     }
 
     /// Returns the text with each secret replaced by `<secret>`. The case of ASCII letters is ignored.
-    package func callAsFunction(_ text: String) -> String {
+    public func callAsFunction(_ text: String) -> String {
         guard !forms.isEmpty else { return text }
         var shown: [UInt8] = []
         var rest = Array(text.utf8)[...]

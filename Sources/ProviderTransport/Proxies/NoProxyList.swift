@@ -7,14 +7,14 @@ import CertificateProviding
 /// - a domain, with or without a leading dot: the domain and its subdomains
 /// - an IP address, or a network such as `10.0.0.0/8`
 /// - a domain, or an IP address in brackets, followed by `:PORT`
-package struct NoProxyList: Sendable {
+struct NoProxyList: Sendable {
     private let entries: [Substring]
 
-    package init(_ text: String) {
+    init(_ text: String) {
         entries = text.lowercased().split { $0 == "," || $0.isWhitespace }
     }
 
-    package func contains(_ host: String, port: Int) -> Bool {
+    func contains(_ host: String, port: Int) -> Bool {
         let host = Self.normal(host[...])
         let address = host.addressOctets
         return entries.contains { entry in

@@ -1,7 +1,7 @@
-package import CertificateProviding
-package import CertificateTLS
-package import FoundationEssentials
-package import NIOCore
+public import CertificateProviding
+import CertificateTLS
+import FoundationEssentials
+public import NIOCore
 import NIOHTTP1
 import NIOPosix
 import NIOSSL
@@ -11,10 +11,9 @@ import Synchronization
 ///
 /// AsyncHTTPClient is not used: EST binds a request to its connection (RFC 7030, section 3.5), so the connection must
 /// exist before the request is made, and the request must be sent over it.
-package final class ServerConnection: Sendable {
-    package let server: ServerURL
-    /// The channel binding; `nil` without TLS.
-    package let binding: ChannelBinding?
+public final class ServerConnection: Sendable {
+    public let server: ServerURL
+    private let binding: ChannelBinding?
     /// The proxy that forwards plain HTTP requests; `nil` for a direct connection or a tunnel.
     private let gateway: HTTPProxy?
     private let channel: any Channel
@@ -36,36 +35,21 @@ package final class ServerConnection: Sendable {
 
     deinit { channel.close(promise: nil) }
 
-    /// How to authenticate the server, and the credentials to present to it.
-    package struct Security: Sendable {
-        package var trust: ServerTrust
-        package var credentials: TLSCredentials?
-        package var now: @Sendable () -> Date
-        /// Whether trust anchors, names and dates are not verified. Pins are still checked. Only for requests without
-        /// secrets, whose response is not trusted.
-        package var skipsVerification: Bool
-
-        package init(
-            trust: ServerTrust, credentials: TLSCredentials?, now: @escaping @Sendable () -> Date,
-            skipsVerification: Bool = false
-        ) {
-            self.trust = trust
-            self.credentials = credentials
-            self.now = now
-            self.skipsVerification = skipsVerification
-        }
-    }
-
     /// Connects, and verifies the server before any HTTP is sent to it.
     ///
-    /// - Parameter proxy: The proxy to connect through; `nil` for a direct connection.
-    /// - Throws: `unavailable` if the server cannot be reached, `timedOut`, `protocolError` if the server is not
-    ///   trusted, `rejected` if it refuses the client certificate, `userCancelled`; the errors of
-    ///   ``HTTPProxy/refusal(_:of:)``.
-    package static func open(
-        _ server: ServerURL, _ security: Security, through proxy: HTTPProxy? = nil, deadline: NIODeadline
+    /// - Parameters:
+    ///   - security: How to authenticate the server, and the certificate to present to it.
+    ///   - proxy: The proxy to connect through; `nil` for a direct connection.
+    ///   - network: The network that the connection is made in.
+    ///   - deadline: When to give up.
+    /// - Throws: `unavailable` if the server cannot be reached, `timedOut`, `serverNotTrusted`, `protocolError` if it
+    ///   does not speak TLS, `rejected` if it refuses the client certificate, `userCancelled`. If a proxy refuses:
+    ///   `rejected`, `unavailable` or `configurationInvalid`.
+    public static func open(
+        _ server: ServerURL, _ security: ServerSecurity, through proxy: HTTPProxy? = nil,
+        over network: any Network = TCPNetwork(), deadline: NIODeadline
     ) async throws(CertificateProviderError) -> ServerConnection {
-        let eventLoop = MultiThreadedEventLoopGroup.singleton.any()
+        let eventLoop = network.eventLoopGroup.any()
         let tls: TLSHandshake?
         do {
             // Reads the system trust store, if that is trusted.
@@ -76,7 +60,7 @@ package final class ServerConnection: Sendable {
         let attempt = Attempt(on: eventLoop)
         do {
             let channel = try await withTaskCancellationHandler {
-                try await connect(server, tls, proxy, attempt, deadline: deadline)
+                try await connect(server, tls, proxy, attempt, network, deadline: deadline)
             } onCancel: {
                 attempt.cancel()
             }
@@ -125,20 +109,19 @@ package final class ServerConnection: Sendable {
     }
 
     private static func connect(
-        _ server: ServerURL, _ tls: TLSHandshake?, _ proxy: HTTPProxy?, _ attempt: Attempt, deadline: NIODeadline
+        _ server: ServerURL, _ tls: TLSHandshake?, _ proxy: HTTPProxy?, _ attempt: Attempt, _ network: any Network,
+        deadline: NIODeadline
     ) async throws -> any Channel {
         let next = proxy?.server ?? server
         let tunnelled = tls == nil ? nil : proxy
-        let bootstrap = ClientBootstrap(group: attempt.connected.futureResult.eventLoop).connectTimeout(
-            deadline - .now()
-        )
-        .channelInitializer { channel in
+        network.connect(
+            to: next.host, port: next.port, on: attempt.connected.futureResult.eventLoop, timeout: deadline - .now()
+        ) { channel in
             channel.eventLoop.makeCompletedFuture {
                 try attempt.begin(channel)
                 if tunnelled == nil { try prepare(channel, tls) }
             }
-        }
-        bootstrap.connect(host: next.host, port: next.port).cascade(to: attempt.connected)
+        }.cascade(to: attempt.connected)
         let channel: any Channel
         do { channel = try await attempt.connected.futureResult.get() } catch {
             throw failure(error, next, isConnecting: true, isProxy: proxy != nil)
@@ -146,7 +129,7 @@ package final class ServerConnection: Sendable {
         do {
             if let tunnelled {
                 try await channel.eventLoop.flatSubmit {
-                    ProxyTunnel.open(through: tunnelled, to: server, on: channel, before: deadline) { channel in
+                    ProxyTunnel(proxy: tunnelled, server: server).open(on: channel, before: deadline) { channel in
                         try prepare(channel, tls)
                     }
                 }.get()
@@ -167,16 +150,22 @@ package final class ServerConnection: Sendable {
         try pipeline.addHandler(ExchangeHandler())
     }
 
-    package var isOpen: Bool { channel.isActive && !state.withLock(\.hasEnded) }
+    /// The channel binding of the connection: `tls-unique` (RFC 5929, section 3.1) with TLS 1.2, `tls-exporter` (RFC
+    /// 9266) with TLS 1.3; `nil` without TLS. EST binds a request to it (RFC 7030, section 3.5).
+    public var channelBinding: [UInt8]? { binding?.value }
 
-    package func close() { channel.close(promise: nil) }
+    /// Whether another request may be sent.
+    public var isOpen: Bool { channel.isActive && !state.withLock(\.hasEnded) }
+
+    /// Closes the connection. Returns at once.
+    public func close() { channel.close(promise: nil) }
 
     /// Sends a request and returns the complete response. Call it for one request at a time.
     ///
     /// - Parameter limit: The maximum size of the body, in bytes.
     /// - Throws: `timedOut`, `protocolError` for a response that is truncated or too large, `unavailable` if the
     ///   connection breaks, `userCancelled`.
-    package func response(
+    public func response(
         to request: HTTPRequest, limit: Int, deadline: NIODeadline
     ) async throws(CertificateProviderError) -> HTTPResponse {
         let response = try await answer(to: gateway?.passingOn(request, to: server) ?? request, limit, deadline)

@@ -1,4 +1,4 @@
-package import CertificateProviding
+public import CertificateProviding
 import CertificateTLS
 import NIOCore
 import NIOSSL
@@ -52,7 +52,7 @@ struct EndAfterCertificate: Error {
 
 extension CertificateProviderError {
     /// Whether a trusted server ended the connection after our certificate was sent and before it answered.
-    package var isEndAfterCertificate: Bool { underlying is EndAfterCertificate }
+    public var isEndAfterCertificate: Bool { underlying is EndAfterCertificate }
 
     func marked(asEndBy cause: any Error, after presentation: CertificatePresentation?) -> Self {
         guard presentation?.isSent == true, let end = EndAfterCertificate(cause) else { return self }

@@ -1,8 +1,8 @@
-package import CertificateProviding
+public import CertificateProviding
 import FoundationEssentials
 
 /// The rule that chooses the proxy for a server.
-package enum ProxyChoice: Sendable {
+public enum ProxyChoice: Sendable {
     /// Every server is reached directly.
     case none
     /// Every server is reached through this proxy.
@@ -13,7 +13,7 @@ package enum ProxyChoice: Sendable {
     /// Returns the proxy for a server; `nil` for a direct connection.
     ///
     /// - Throws: `configurationInvalid` if an environment variable names an unusable proxy.
-    package func proxy(for server: ServerURL) throws(CertificateProviderError) -> HTTPProxy? {
+    public func proxy(for server: ServerURL) throws(CertificateProviderError) -> HTTPProxy? {
         switch self {
         case .none: nil
         case .always(let proxy): proxy
@@ -27,15 +27,15 @@ package enum ProxyChoice: Sendable {
 /// `https_proxy` or `HTTPS_PROXY` is for https: servers, `http_proxy` for http: servers; `no_proxy` or `NO_PROXY` lists
 /// the exceptions. `HTTP_PROXY` is ignored: in a program that a web server starts, a request's `Proxy:` field would set
 /// it. An empty variable means no proxy. This host itself is never reached through a proxy.
-package struct ProxyEnvironment: Sendable {
+public struct ProxyEnvironment: Sendable {
     private let variable: @Sendable (String) -> SecretBytes?
 
     /// - Parameter variable: Looks up an environment variable. There may be a password in it.
-    package init(_ variable: @escaping @Sendable (String) -> SecretBytes?) { self.variable = variable }
+    public init(_ variable: @escaping @Sendable (String) -> SecretBytes?) { self.variable = variable }
 
     /// - Throws: `configurationInvalid` for a value that is not `[http://][USER[:PASSWORD]@]HOST:PORT`. The server is
     ///   not reached directly instead, since the proxy may be there to prevent that.
-    package func proxy(for server: ServerURL) throws(CertificateProviderError) -> HTTPProxy? {
+    public func proxy(for server: ServerURL) throws(CertificateProviderError) -> HTTPProxy? {
         let names = server.isSecure ? ["https_proxy", "HTTPS_PROXY"] : ["http_proxy"]
         guard let (name, value) = first(of: names), !NoProxyList.isThisHost(server.host) else { return nil }
         if let (_, exceptions) = first(of: ["no_proxy", "NO_PROXY"]),

@@ -1,6 +1,5 @@
 import CertificateProviding
 import Crypto
-import ServerTransport
 
 /// HTTP Digest (RFC 7616): proves the password without sending it.
 ///

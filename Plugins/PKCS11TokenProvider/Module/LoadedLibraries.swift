@@ -1,0 +1,33 @@
+import Glibc
+
+/// The shared libraries of the process.
+enum LoadedLibraries {
+    /// Keeps all libraries that are loaded now until the process ends. Call it before a module is finalised.
+    ///
+    /// Some libraries leave destructors for thread-specific data behind when they are unloaded: libitm, which
+    /// opencryptoki loads in `C_Initialize` and unloads in `C_Finalize`, crashes each thread that has called it and ends
+    /// later.
+    static func keep() {
+        // The handle is not closed: it is what keeps the library.
+        for path in paths { _ = dlopen(path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) }
+    }
+
+    /// The files whose code is mapped, as proc(5) lists them; empty without a `/proc`.
+    private static var paths: Set<String> {
+        guard let file = fopen("/proc/self/maps", "re") else { return [] }
+        defer { fclose(file) }
+        var line: UnsafeMutablePointer<CChar>?
+        var capacity = 0
+        defer { free(line) }
+        var paths: Set<String> = []
+        while case let count = getline(&line, &capacity, file), count > 0, let line {
+            let text = String(cString: line)
+            // Addresses, permissions, offset, device, inode, and the path with spaces before it.
+            guard text.split(separator: " ").dropFirst().first?.contains("x") == true,
+                let path = text.firstIndex(of: "/")
+            else { continue }
+            paths.insert(String(text[path...].dropLast()))
+        }
+        return paths
+    }
+}

@@ -1,0 +1,42 @@
+public import NIOCore
+public import NIOPosix
+
+/// Opens the byte streams to servers and proxies. ``TCPNetwork`` is the real one; a test passes one in whose servers are
+/// in the same process.
+public protocol Network: Sendable {
+    /// The event loops of the connections.
+    var eventLoopGroup: any EventLoopGroup { get }
+
+    /// Opens a byte stream.
+    ///
+    /// - Parameters:
+    ///   - host: A DNS name or an IP address, without brackets.
+    ///   - eventLoop: The event loop of the stream, one of ``eventLoopGroup``.
+    ///   - timeout: How long it may take, over all addresses of the host.
+    ///   - prepare: Adds the handlers of a stream, on its event loop and before it is active. Called for each address
+    ///     that is tried; fails if the attempt was cancelled.
+    /// - Returns: The stream that is open. Fails with an error of SwiftNIO, such as `NIOConnectionError` or `IOError`.
+    func connect(
+        to host: String, port: Int, on eventLoop: any EventLoop, timeout: TimeAmount,
+        prepare: @escaping @Sendable (any Channel) -> EventLoopFuture<Void>
+    ) -> EventLoopFuture<any Channel>
+}
+
+/// TCP, with the names that the host's resolver knows.
+public struct TCPNetwork: Network {
+    public let eventLoopGroup: any EventLoopGroup
+
+    /// - Parameter eventLoopGroup: The event loops of the connections; by default those that SwiftNIO shares in a
+    ///   process.
+    public init(eventLoopGroup: any EventLoopGroup = .singletonMultiThreadedEventLoopGroup) {
+        self.eventLoopGroup = eventLoopGroup
+    }
+
+    public func connect(
+        to host: String, port: Int, on eventLoop: any EventLoop, timeout: TimeAmount,
+        prepare: @escaping @Sendable (any Channel) -> EventLoopFuture<Void>
+    ) -> EventLoopFuture<any Channel> {
+        ClientBootstrap(group: eventLoop).connectTimeout(timeout).channelInitializer(prepare)
+            .connect(host: host, port: port)
+    }
+}

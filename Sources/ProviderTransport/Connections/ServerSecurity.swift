@@ -1,0 +1,24 @@
+public import CertificateTLS
+public import FoundationEssentials
+
+/// How to authenticate a server, and the certificate to present to it.
+public struct ServerSecurity: Sendable {
+    public var trust: ServerTrust
+    /// The client certificate; `nil` for none.
+    public var credentials: TLSCredentials?
+    /// The wall clock, for the validity of the server's certificate.
+    public var now: @Sendable () -> Date
+    /// Whether trust anchors, names and dates are not verified. Pins are still checked. Only for requests without
+    /// secrets, whose response is not trusted.
+    public var skipsVerification: Bool
+
+    public init(
+        trust: ServerTrust, credentials: TLSCredentials? = nil, now: @escaping @Sendable () -> Date = { Date() },
+        skipsVerification: Bool = false
+    ) {
+        self.trust = trust
+        self.credentials = credentials
+        self.now = now
+        self.skipsVerification = skipsVerification
+    }
+}

@@ -1,0 +1,41 @@
+public import CertificateProviding
+
+/// The proxy that a provider's parameters name: ``ServerParameter/proxy``, ``ServerParameter/proxyUsername`` and
+/// ``ServerParameter/proxyPasswordSource``.
+public struct ProxySettings: Sendable {
+    private let proxy: ConfiguredProxy
+    private let user: String?
+    private let passwordSource: SecretSource?
+
+    /// - Throws: `configurationInvalid` for a user without a proxy.
+    public init(_ parameters: Parameters) throws(CertificateProviderError) {
+        proxy = parameters[ServerParameter.proxy]
+        user = parameters[ServerParameter.proxyUsername]
+        passwordSource = parameters[ServerParameter.proxyPasswordSource]
+        if case .none = proxy.kind, user != nil {
+            throw parameters.invalid(ServerParameter.proxyUsername, "needs a 'proxy'")
+        }
+    }
+
+    /// Returns the rule that chooses the proxy. Reads the proxy's password, if there is a user name for it, or asks the
+    /// user.
+    ///
+    /// - Throws: The errors of ``ProviderEnvironment/secret(from:prompt:interaction:)``.
+    public func choice(
+        _ environment: ProviderEnvironment, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> ProxyChoice {
+        switch proxy.kind {
+        case .none: return .none
+        case .environment:
+            // There may be a password in them.
+            return .environment(
+                ProxyEnvironment { [secrets = environment.secrets] in try? secrets.read(.environment($0)) })
+        case .proxy(let proxy):
+            guard let user else { return .always(proxy) }
+            let password = try await environment.secret(
+                from: passwordSource ?? .prompt, prompt: "Password of \(user) at the proxy \(proxy.server.authority)",
+                interaction: interaction)
+            return .always(proxy.with(user: user, password: password))
+        }
+    }
+}

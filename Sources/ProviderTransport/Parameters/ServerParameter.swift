@@ -1,0 +1,96 @@
+public import CertificateProviding
+
+/// The parameters by which a provider reaches a server: each provider that has them declares them with these names, so
+/// that they mean the same everywhere.
+public enum ServerParameter {
+    /// The URL of the server, http: or https:.
+    public static func url(_ name: String = "url", summary: String) -> Parameter<ServerURL> {
+        Parameter(name, .serverURL, absent: nil, summary: summary) { text, _ throws(ParameterProblem) in
+            guard let server = ServerURL(text) else {
+                throw .expected("must be an http: or https: URL with a host, and without a user or a fragment")
+            }
+            return server
+        }
+    }
+
+    /// A PEM file with the CA of the server's certificate.
+    public static func trustAnchors(
+        _ name: String = "trust-anchors", defaultValue: String? = nil, needs: [ParameterCondition] = [],
+        summary: String = "PEM file with the CA of the server's certificate."
+    ) -> Parameter<String?> {
+        .string(name, .certificateFile, defaultValue: defaultValue, needs: needs, summary: summary)
+    }
+
+    /// Pins as `CertificatePin` reads them, separated by commas. A blank among them is an error: its value may have been
+    /// lost, for example by a variable that is not set.
+    public static func pins(
+        _ name: String = "pin", needs: [ParameterCondition] = [],
+        summary: String = "Pins, separated by commas; the server's chain must contain one of them: sha256/BASE64 of a "
+            + "public key, or a certificate file."
+    ) -> Parameter<[String]> {
+        Parameter(
+            name, .pins, absent: [], isBlankRefused: true, needs: needs, summary: summary
+        ) { text, _ throws(ParameterProblem) in
+            let pins = text.split(separator: ",", omittingEmptySubsequences: false).map { String($0).trimmed }
+            guard !pins.contains("") else {
+                throw .expected("has an empty pin; write the pin there, or remove the parameter")
+            }
+            return pins
+        }
+    }
+
+    /// A user name for HTTP Basic or Digest.
+    public static func userName(
+        _ name: String = "username", needs: [ParameterCondition] = [], summary: String
+    ) -> Parameter<String?> {
+        Parameter(name, .string, absent: .some(nil), needs: needs, summary: summary) {
+            text, _ throws(ParameterProblem) in
+            guard text.isUserName else { throw .expected("must not have a colon or a control character (RFC 7617)") }
+            return text
+        }
+    }
+
+    /// The proxy for all requests.
+    public static let proxy = Parameter<ConfiguredProxy>(
+        "proxy", .proxyURL, absent: .environment,
+        defaultValue: "https_proxy or http_proxy, and no_proxy, of the environment",
+        summary: "http://HOST:PORT of the proxy for all requests, or none."
+    ) { text, _ throws(ParameterProblem) in
+        if text == "none" { return .none }
+        guard let proxy = HTTPProxy(text) else {
+            throw .expected("must be http://HOST:PORT or none; set the user with 'proxy-username'")
+        }
+        return .proxy(proxy)
+    }
+    /// The user name for ``proxy``.
+    public static let proxyUsername = userName(
+        "proxy-username", needs: [.given("proxy")], summary: "User name for the proxy (HTTP Basic).")
+    /// The source of the password for ``proxy``.
+    public static let proxyPasswordSource = Parameter.secretSource(
+        "proxy-password-source", defaultValue: "prompt, if there is a proxy-username",
+        needs: [.given("proxy-username")],
+        summary: "Secret source of the proxy's password.")
+
+    /// How long the server may take for all requests of a run: 1 second to a day, by default 60 seconds.
+    public static func timeout(
+        summary: String = "Seconds that the server may take for all requests of a run."
+    ) -> Parameter<Duration> {
+        .seconds("timeout", default: 60, in: 1...86_400, summary: summary)
+    }
+}
+
+/// The value of ``ServerParameter/proxy``.
+public struct ConfiguredProxy: Sendable {
+    enum Kind: Sendable {
+        case environment, none
+        case proxy(HTTPProxy)
+    }
+    let kind: Kind
+
+    /// The environment variables decide.
+    public static let environment = ConfiguredProxy(kind: .environment)
+    /// Every server is reached directly.
+    public static let none = ConfiguredProxy(kind: .none)
+    /// Every server is reached through this proxy.
+    public static func proxy(_ proxy: HTTPProxy) -> ConfiguredProxy { ConfiguredProxy(kind: .proxy(proxy)) }
+}
