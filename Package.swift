@@ -18,8 +18,6 @@ let package = Package(
         .library(name: "RemoteMDMProvider", targets: ["RemoteMDMProvider"]),
         .library(name: "ProviderTransport", targets: ["ProviderTransport"]),
         .library(name: "Renewal", targets: ["Renewal"]),
-        // For the tests, which load it as a token's vendor would have it loaded: only products are dynamic libraries.
-        .library(name: "FaultyModule", type: .dynamic, targets: ["FaultyModule"]),
         .executable(name: "certprov", targets: ["certprov"]),
     ],
     traits: [
@@ -224,9 +222,7 @@ let package = Package(
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
             ]),
-        // A PKCS#11 module that fails as it is told to. Its header is apart: the tests load the library, and must not
-        // have a copy of it linked in.
-        .target(name: "FaultyModule", dependencies: ["COpenSSL", "CP11Kit"], path: "Tests/FaultyModule"),
+        // The functions of the PKCS#11 module that fails as it is told to. The tests compile and load the module itself.
         .systemLibrary(
             name: "FaultyModuleControl", path: "Tests/FaultyModule/include", pkgConfig: "p11-kit-1"),
         .testTarget(

@@ -1,13 +1,14 @@
 import Foundation
+import TestSupport
 import Testing
 
 /// A vendor's library that prints on both streams.
 @Suite struct NoisyModuleTests {
     private let sandbox: Sandbox
-    private let library = URL(filePath: BuiltCommand.path).deletingLastPathComponent()
-        .appending(path: "libFaultyModule.so").path
+    private let library: String
 
     init() throws {
+        library = try FaultyModuleLibrary.path()
         sandbox = try Sandbox()
         try sandbox.makeFaultyToken()
     }

@@ -1,14 +1,17 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 /// A module for smart card readers, which shows no reader where the service for them does not run.
 @Suite(.enabled(if: PCSC.isInstalled, "the PC/SC library is not installed")) struct ReaderServiceTests {
     private let sandbox: Sandbox
-    private let library = URL(filePath: BuiltCommand.path).deletingLastPathComponent()
-        .appending(path: "libFaultyModule.so").path
+    private let library: String
 
-    init() throws { sandbox = try Sandbox() }
+    init() throws {
+        library = try FaultyModuleLibrary.path()
+        sandbox = try Sandbox()
+    }
 
     private var socket: String { sandbox.path + "/pcscd.comm" }
 

@@ -1,22 +1,23 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 /// The command and a token whose logins take a while, or end with the process. Each process has the token for itself;
 /// what they share is the store.
 @Suite struct TokenLoginTests {
     private let sandbox: Sandbox
-    private static let library = URL(filePath: BuiltCommand.path).deletingLastPathComponent()
-        .appending(path: "libFaultyModule.so").path
+    private let library: String
 
     init() throws {
+        library = try FaultyModuleLibrary.path()
         sandbox = try Sandbox()
         try sandbox.makeFaultyToken()
         try sandbox.write("9999\n", to: "wrong-pin")
     }
 
-    private func arguments(_ command: String, pin: String? = "pin", module: String = library) -> [String] {
-        [BuiltCommand.path, command, "--uri", "pkcs11:token=remote", "--set", "module-path=\(module)"]
+    private func arguments(_ command: String, pin: String? = "pin", module: String? = nil) -> [String] {
+        [BuiltCommand.path, command, "--uri", "pkcs11:token=remote", "--set", "module-path=\(module ?? library)"]
             + (pin.map { ["--set", "pin-source=file:\(sandbox.path)/\($0)"] } ?? [])
     }
 
@@ -137,7 +138,7 @@ import Testing
         return spy
     }
 
-    private var spied: [String: String] { ["PKCS11SPY": Self.library, "PKCS11SPY_OUTPUT": sandbox.path + "/notes"] }
+    private var spied: [String: String] { ["PKCS11SPY": library, "PKCS11SPY_OUTPUT": sandbox.path + "/notes"] }
 
     /// How often the module was asked for a function.
     private func count(_ function: String) throws -> Int {

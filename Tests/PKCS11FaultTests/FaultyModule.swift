@@ -23,17 +23,13 @@ final class FaultyModule: Sendable {
     let control: faulty_control
     private let threads = BlockingExecutor.threads(maximum: 4)
 
-    /// The library that was built beside these tests.
-    static let library = URL(filePath: CommandLine.arguments[0]).deletingLastPathComponent()
-        .appending(path: "libFaultyModule.so").path
-
     struct Failure: Error { var description: String }
 
     /// - Parameter name: The library's: some get a treatment of their own.
     init(named name: String = "module.so") throws {
         directory = try TemporaryDirectory()
         path = directory[name]
-        try FileManager.default.copyItem(atPath: Self.library, toPath: path)
+        try FileManager.default.copyItem(atPath: FaultyModuleLibrary.path(), toPath: path)
         guard let library = dlopen(path, RTLD_NOW | RTLD_LOCAL), let symbol = dlsym(library, "faulty_module_control"),
             let control = unsafeBitCast(symbol, to: faulty_control_function.self)()
         else { throw Failure(description: dlerror().map { String(cString: $0) } ?? "no such function") }

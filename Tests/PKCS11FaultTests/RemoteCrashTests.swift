@@ -25,7 +25,7 @@ import Testing
             export FAULTY_MODULE_TOKEN=\(directory.path)
             [ -e \(directory["starts"]) ] || export FAULTY_MODULE_CRASH=C_Sign
             echo >> \(directory["starts"])
-            exec \(Self.remote) \(FaultyModule.library)
+            exec \(Self.remote) \(try FaultyModuleLibrary.path())
             """
         try directory.write(helper.utf8, to: "helper", mode: 0o700)
         let modules = directory["modules"]
