@@ -27,7 +27,8 @@ public final class TokenKeyStore: KeyStore {
     }
 
     public var makes: [KeyType: KeyUse] {
-        Dictionary(uniqueKeysWithValues: KeyType.allCases.map { ($0, $0.isRSA ? [.signing, .decryption] : .signing) })
+        Dictionary(
+            uniqueKeysWithValues: KeyType.allCases.map { ($0, $0.isRSA ? [.signing, .pkcs1Decryption] : .signing) })
     }
 
     public func holds(keyURI: String) -> Bool { provider.settings.uri.meansToken(of: keyURI) }
@@ -52,7 +53,7 @@ public final class TokenKeyStore: KeyStore {
                 try token.generate(type, label: label, for: use)
             }
             do throws(CertificateProviderError) {
-                if use.contains(.decryption), made.key.decrypter == nil {
+                if use.contains(.pkcs1Decryption), made.key.decrypter == nil {
                     throw CertificateProviderError(
                         .unsupportedAlgorithm, "The token '\(token.displayName)' makes no key that can decrypt.")
                 }
@@ -106,8 +107,8 @@ public final class TokenKeyStore: KeyStore {
         }
     }
 
-    /// Writes the leaf under the key's `CKA_ID` and label, and the intermediates that are not on the token. The key signs
-    /// a probe.
+    /// Lets the key sign a probe, and writes the leaf under its `CKA_ID` and label, and the intermediates that are not on
+    /// the token.
     public func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
@@ -115,22 +116,14 @@ public final class TokenKeyStore: KeyStore {
             let key = try await tokenKey(of: key, interaction)
             let identity = try Identity(
                 certificateChain: chain, key: key, provenance: .init(provider: id, alias: key.label, source: key.uri))
+            try await identity.verifyPossession()
             let token = key.token
-            let written = try await token.calls.run(
+            _ = try await token.calls.run(
                 "writing the certificate", undo: { try? token.remove($0, for: key) },
                 { () throws(CertificateProviderError) in
                     guard let written = try token.store(chain, for: key) else { throw token.noLongerThere() }
                     return written
                 })
-            do throws(CertificateProviderError) { try await identity.verifyPossession() } catch {
-                // The reason for the removal says more than a failure of the removal.
-                let removal: Void? = try? await token.calls.run("removing the certificate") {
-                    () throws(CertificateProviderError) in try token.remove(written, for: key)
-                }
-                var error = error
-                if removal == nil { error.message += " The certificate that was written is still on the token." }
-                throw error
-            }
         }
     }
 

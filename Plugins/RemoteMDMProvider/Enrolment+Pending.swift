@@ -35,7 +35,7 @@ extension Enrolment {
             }
         }
         let type = if let type = settings.keyType { type } else { try content.wishes.keyToMake() ?? .p256 }
-        let use: KeyUse = settings.enrolmentProtocol == .scep ? [.signing, .decryption] : .signing
+        let use: KeyUse = settings.enrolmentProtocol == .scep ? [.signing, .pkcs1Decryption] : .signing
         let made = Mutex<OwnedKey?>(nil)
         let key = try await keys.make(type, for: settings.names, use: use, interaction) {
             kept throws(CertificateProviderError) in

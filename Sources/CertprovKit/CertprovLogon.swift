@@ -30,7 +30,6 @@ public final class CertprovLogon: Sendable {
     /// The manager behind this object.
     public let manager: LogonManager
     private let logger: Logger
-    private let executor: BlockingExecutor
     private let now: @Sendable () -> Date
     private let starting = Mutex<Task<Result<Started, CertificateProviderError>, Never>?>(nil)
 
@@ -62,7 +61,6 @@ public final class CertprovLogon: Sendable {
         for warning in configuration.warnings { logger.warning("\(warning)") }
         let executor = BlockingExecutor.threads()
         self.logger = logger
-        self.executor = executor
         self.now = now
         manager = try LogonManager(configuration: configuration, registry: registry) { id in
             ProviderEnvironment(
@@ -143,8 +141,7 @@ public final class CertprovLogon: Sendable {
     }
 
     private func firstCredentials() async throws(CertificateProviderError) -> TLSCredentials {
-        let manager = manager
-        let stored = try await executor.run { () throws(CertificateProviderError) in try manager.storedIdentity() }
+        let stored = try await manager.storedIdentity()
         if let stored, stored.certificate.status(at: now()) != .expired {
             do throws(CertificateProviderError) { return try TLSCredentials(stored) } catch {
                 logger.warning(

@@ -9,6 +9,7 @@ import Synchronization
 /// that ends in between leaves no key.
 public final class SealedKeyStore: KeyStore {
     public static let scheme = "store"
+    private static let storageID = ProviderID("store")
     public var scheme: String { Self.scheme }
     public var location: KeyLocation { .store }
 
@@ -24,7 +25,7 @@ public final class SealedKeyStore: KeyStore {
     /// For a registry.
     public static var descriptor: KeyStoreDescriptor {
         KeyStoreDescriptor(
-            scheme: scheme, storageID: ProviderID("store"), displayName: "Identity store",
+            scheme: scheme, storageID: storageID, displayName: "Identity store",
             summary: "Private keys in this host's identity store, encrypted.", parameters: []
         ) { environment, location, _ throws(CertificateProviderError) in
             guard location.pinSource == nil else {
@@ -42,7 +43,8 @@ public final class SealedKeyStore: KeyStore {
     }
 
     public var makes: [KeyType: KeyUse] {
-        Dictionary(uniqueKeysWithValues: KeyType.allCases.map { ($0, $0.isRSA ? [.signing, .decryption] : .signing) })
+        Dictionary(
+            uniqueKeysWithValues: KeyType.allCases.map { ($0, $0.isRSA ? [.signing, .pkcs1Decryption] : .signing) })
     }
 
     public func holds(keyURI: String) -> Bool { SealedKeys.isKeyURI(keyURI) }
@@ -104,9 +106,9 @@ public final class SealedKeyStore: KeyStore {
     public func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
-        guard let leaf = chain.first, leaf.publicKey.isSameKey(as: key.publicKey) else {
-            throw CertificateProviderError(.keyMismatch, "The certificate is for another key.")
-        }
+        // The store keeps no certificates.
+        let identity = try Identity(certificateChain: chain, key: key, provenance: .init(provider: Self.storageID))
+        try await identity.verifyPossession()
     }
 
     public func destroy(

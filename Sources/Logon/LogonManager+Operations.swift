@@ -4,22 +4,15 @@ import Synchronization
 extension LogonManager {
     /// Returns the first stored identity; `nil` if no provider has one.
     ///
-    /// Does not use the network and does not prompt. Blocks as long as the providers do: most read a small file; the
-    /// provider for tokens calls into the token's module, for at most its `timeout`.
+    /// Does not use the network and does not prompt. The providers' calls, which may block, run on their executors: most
+    /// read a small file; the provider for tokens calls into the token's module, for at most its `timeout`.
     ///
     /// - Throws: The first error of a provider that cannot tell whether it has one.
-    public func storedIdentity() throws(CertificateProviderError) -> Identity? {
+    public func storedIdentity() async throws(CertificateProviderError) -> Identity? {
         try requireProviders()
         var log = DecisionLog(uptime: uptime)
         defer { state.withLock { $0.decisions = log.decisions } }
-        for (index, provider) in providers.enumerated() {
-            let start = uptime()
-            let result = Result { () throws(CertificateProviderError) in try provider.getStoredCertificate() }
-            if let identity = try log.take(result, of: provider, before: providers[(index + 1)...], since: start) {
-                return identity
-            }
-        }
-        return nil
+        return try await stored(&log)
     }
 
     /// Returns the first stored identity, and obtains one if there is none.

@@ -110,7 +110,18 @@ import Testing
         #expect(parameters.map { $0["name"].string } == ["path", "password-source", "alias", "renew-at"])
         #expect(parameters.map { $0["required"].bool } == [true, false, false, false])
         #expect(parameters[0]["default"].isNull)
+        #expect(parameters[2]["needs"].array.isEmpty && parameters[2]["excludes"].array.isEmpty)
+        let mdm = try #require(items.first { $0["id"].string == "mdm" })["parameters"].array
+        func parameter(_ name: String) throws -> JSON { try #require(mdm.first { $0["name"].string == name }) }
+        #expect(try parameter("client-id")["needs"].array.map { $0.string } == ["token-url"])
+        #expect(try parameter("ca-identifier")["needs"].array.map { $0.string } == ["protocol=scep"])
+        #expect(try parameter("bearer-source")["excludes"].array.map { $0.string } == ["token-url", "username"])
+        let stores = try output.document("ProviderList")["keyStores"].array
+        #expect(stores.map { $0["scheme"].string } == ["pkcs11", "store"])
+        #expect(stores.first?["parameters"].array.map { $0["name"].string } == ["module-path", "timeout"])
         let text = try sandbox.certprov("providers").stdout
+        #expect(text.contains("Needs protocol=scep.") && text.contains("Not with token-url or username."), "\(text)")
+        #expect(text.contains("key store pkcs11: ") && text.contains("KeyStore.pkcs11.PARAMETER"), "\(text)")
         for name in ["path", "password-source", "alias"] { #expect(text.contains("  \(name) ")) }
     }
 

@@ -74,9 +74,9 @@ import Testing
     }
 
     @Test func onlyRSADecrypts() async throws {
-        #expect(store().makes[.p256] == .signing && store().makes[.rsa2048] == [.signing, .decryption])
+        #expect(store().makes[.p256] == .signing && store().makes[.rsa2048] == [.signing, .pkcs1Decryption])
         await #expect {
-            _ = try await store().make(.p256, label: "", use: .decryption, NoUserInteraction()) { _ in }
+            _ = try await store().make(.p256, label: "", use: .pkcs1Decryption, NoUserInteraction()) { _ in }
         } throws: { ($0 as? CertificateProviderError)?.code == .unsupportedAlgorithm }
     }
 

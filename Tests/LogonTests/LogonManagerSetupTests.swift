@@ -78,7 +78,7 @@ import Testing
         let manager = try manager(configuration, try registry())
         #expect(manager.providers.isEmpty)
         let errors = [
-            failure { try manager.storedIdentity() },
+            await failure { try await manager.storedIdentity() },
             await failure { try await manager.identity(NoUserInteraction()) },
             await failure { try await manager.obtainIdentity(NoUserInteraction()) },
             await failure { try await manager.updateCertificate(NoUserInteraction()) },

@@ -147,7 +147,7 @@ import Testing
                 "three: get: notAsked: 'two' was chosen before",
             ])
         #expect(manager.decisions.map(\.duration) == [.zero, .zero, .zero, .zero, .milliseconds(20), .zero])
-        #expect(try manager.storedIdentity() == nil)
+        #expect(try await manager.storedIdentity() == nil)
         #expect(manager.decisions.map(\.step) == [.stored, .stored, .stored])
     }
 
@@ -159,7 +159,7 @@ import Testing
         let error = await failure { try await manager.obtainIdentity(NoUserInteraction()) }
         #expect(error?.code == .notFound)
         #expect(providers[0].calls == ["get"])
-        #expect(try manager.storedIdentity()?.certificate == identity.certificate)
+        #expect(try await manager.storedIdentity()?.certificate == identity.certificate)
     }
 
     @Test func passesTheInteractionOn() async throws {
@@ -199,7 +199,7 @@ extension LogonManagerTests {
                 "three: delete: deleted", "two: delete: stopped: Disk. [deleteFailed]",
                 "one: delete: notAsked: 'two' failed to delete",
             ])
-        #expect(try manager.storedIdentity()?.certificate == identity.certificate)
+        #expect(try await manager.storedIdentity()?.certificate == identity.certificate)
     }
 
     @Test func hasNoIdentityAfterAnUpdateThatCouldNotGetOne() async throws {
@@ -208,7 +208,7 @@ extension LogonManagerTests {
         let manager = try manager(providers)
         #expect(await failure { try await manager.updateCertificate(NoUserInteraction()) }?.code == .notFound)
         #expect(providers[0].calls == ["delete", "get"])
-        #expect(try manager.storedIdentity() == nil)
+        #expect(try await manager.storedIdentity() == nil)
     }
 
     @Test func deletesEverythingItCan() async throws {
@@ -248,7 +248,7 @@ extension LogonManagerTests {
             await failure { try await manager.explain() }?.code,
         ]
         #expect(codes == Array(repeating: .operationNotAllowed, count: 5))
-        #expect(try manager.storedIdentity() == nil)
+        #expect(try await manager.storedIdentity() == nil)
 
         release.yield()
         #expect(try await first.certificate == identity.certificate)

@@ -167,7 +167,7 @@ import Testing
     @Test func aPairThatMayNotSignIsNoRemains() async throws {
         let token = try token()
         let id: [UInt8] = [0xd2]
-        let made = try #require(KeyPairTemplate.all(.rsa2048, id: id, label: "mail", for: .decryption).first)
+        let made = try #require(KeyPairTemplate.all(.rsa2048, id: id, label: "mail", for: .pkcs1Decryption).first)
         let uses = [Attribute(CKA_SIGN, false), Attribute(CKA_DECRYPT, true)]
         let privateKey = made.privateKey.filter { attribute in !uses.contains { $0.type == attribute.type } } + uses
         let publicKey = try token.write { connection, session throws(CryptokiError) -> PublicKeyInfo? in

@@ -294,14 +294,16 @@ import Testing
         #expect(throws: CertificateProviderError.self) { _ = try host.provider(.decryption, settings) }
         let provider = try tokens.provider(.decryption)
         await expect(code: .unsupportedAlgorithm) {
-            _ = try await provider.generateKey(.p256, label: "x", for: [.signing, .decryption], NoUserInteraction()) {
+            _ = try await provider.generateKey(
+                .p256, label: "x", for: [.signing, .pkcs1Decryption], NoUserInteraction()
+            ) {
                 _ in
             }
         }
         let signing = try await provider.generateKey(.rsa2048, label: "x", NoUserInteraction())
         #expect(signing.decrypter == nil)
         let both = try await provider.generateKey(
-            .rsa2048, label: "y", for: [.signing, .decryption], NoUserInteraction()
+            .rsa2048, label: "y", for: [.signing, .pkcs1Decryption], NoUserInteraction()
         ) {
             _ in
         }

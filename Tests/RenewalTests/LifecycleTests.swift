@@ -75,7 +75,7 @@ import Testing
         // The first was obtained, and then one each 10.8 to 12 hours.
         #expect((5...6).contains(provider.renewals.count), "\(provider.renewals)")
         #expect(provider.renewals.intervals.allSatisfy { (.hours(10.7)...(.hours(12.1))).contains($0) })
-        #expect(try manager.storedIdentity()?.certificate == service.current.certificate)
+        #expect(try await manager.storedIdentity()?.certificate == service.current.certificate)
     }
 
     @Test func runsInAServiceGroup() async throws {

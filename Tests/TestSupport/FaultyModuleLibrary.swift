@@ -13,9 +13,11 @@ public enum FaultyModuleLibrary {
         let files = try FileManager.default.contentsOfDirectory(atPath: sources).map { sources + "/" + $0 }
         let library = URL(filePath: CommandLine.arguments[0]).deletingLastPathComponent()
             .appending(path: "libFaultyModule.so").path
-        if let made = modified(library), (files + [sources + "/include/control.h"]).allSatisfy({ file in
-            modified(file).map { $0 < made } ?? true
-        }) {
+        if let made = modified(library),
+            (files + [sources + "/include/control.h"]).allSatisfy({ file in
+                modified(file).map { $0 < made } ?? true
+            })
+        {
             return library
         }
         // Another process of tests may be doing the same.

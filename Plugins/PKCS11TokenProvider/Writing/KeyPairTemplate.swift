@@ -12,7 +12,7 @@ struct KeyPairTemplate {
         _ type: KeyType, id: [UInt8], label: String, for use: KeyUse, forbidsDecryption: Bool = true
     ) -> [KeyPairTemplate] {
         let name = [Attribute(CKA_ID, id), Attribute(CKA_LABEL, Array(label.utf8)), Attribute(CKA_TOKEN, true)]
-        let decrypts = use.contains(.decryption)
+        let decrypts = use.contains(.pkcs1Decryption)
         let publicKey =
             name + [Attribute(CKA_PRIVATE, false), Attribute(CKA_VERIFY, true)]
             + (decrypts ? [Attribute(CKA_ENCRYPT, true)] : [])

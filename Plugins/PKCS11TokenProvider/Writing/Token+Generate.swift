@@ -11,7 +11,7 @@ extension Token {
     func generate(
         _ type: KeyType, label: String, for use: KeyUse = .signing
     ) throws(CertificateProviderError) -> MadeKey {
-        guard !use.contains(.decryption) || type.isRSA else {
+        guard !use.contains(.pkcs1Decryption) || type.isRSA else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm, "Keys of type \(type) cannot decrypt; choose an RSA key.")
         }

@@ -10,7 +10,6 @@ final class EnrolmentKeys: Sendable {
     private let stores: KeyStores
     /// Those that were made for them: each has connections and logins of its own.
     private let others = Mutex<[any KeyStore]>([])
-    private static let maximum = 8
 
     init(_ parameters: Parameters, _ environment: ProviderEnvironment) {
         store = parameters[EnrolmentParameter.key]
@@ -29,7 +28,7 @@ final class EnrolmentKeys: Sendable {
                 try await remember(.stored(store.reference(to: key)))
             }
         } catch {
-            guard error.code == .unsupportedAlgorithm, use.contains(.decryption) else { throw error }
+            guard error.code == .unsupportedAlgorithm, use.contains(.pkcs1Decryption) else { throw error }
             var error = error
             error.message += " SCEP needs a key that can decrypt; leave 'key' out, or use EST."
             throw error
@@ -99,13 +98,14 @@ final class EnrolmentKeys: Sendable {
         _ owned: OwnedKey, _ key: any IdentityKey, with chain: [X509Certificate], source: String,
         _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
-        if let reference = owned.reference {
-            try await store(of: reference).storeChain(chain, for: key, interaction)
-        }
         let identity = try Identity(
             certificateChain: chain, key: key,
             provenance: .init(provider: RemoteMDMProvider.id, source: source))
-        try await identity.verifyPossession()
+        if let reference = owned.reference {
+            try await store(of: reference).storeChain(chain, for: key, interaction)
+        } else {
+            try await identity.verifyPossession()
+        }
         return identity
     }
 
@@ -134,11 +134,8 @@ final class EnrolmentKeys: Sendable {
         let new = try parameters.reading(EnrolmentParameter.key) { () throws(CertificateProviderError) in
             try stores.store(key.uri)
         }
-        return others.withLock { others in
-            if others.count >= Self.maximum { others = [] }
-            others.append(new)
-            return new
-        }
+        others.withLock { $0.append(new) }
+        return new
     }
 
     func shutdown() async {

@@ -61,14 +61,14 @@ public protocol KeyStore: Sendable {
     /// - Throws: `notFound` where no certificate is beside the key, `configurationInvalid` where the URI names several.
     func identity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity
 
-    /// Stores an issued chain beside its key, where other programs find it too. Nothing to do for a store that keeps
-    /// no certificates.
+    /// Checks that an issued chain is for the key and that the key signs a probe, and stores the chain beside the key,
+    /// if the store keeps certificates: other programs find it there too.
     ///
     /// Certificates that are there stay; ``removeOtherCertificates(than:of:_:)`` removes them once the new one is in use.
     ///
     /// - Parameter chain: Leaf first.
-    /// - Throws: `keyMismatch` when the leaf is for another key, `storeWriteFailed`. Nothing of the chain is left then;
-    ///   the key is.
+    /// - Throws: `keyMismatch` when the leaf is for another key or the probe does not verify, `storeWriteFailed`. Nothing
+    ///   of the chain is left then; the key is.
     func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError)
@@ -171,5 +171,5 @@ public struct KeyUse: OptionSet, Hashable, Sendable {
 
     public static let signing = Self(rawValue: 1)
     /// RSAES-PKCS1-v1_5 (RFC 8017, section 7.2), which SCEP needs. RSA only.
-    public static let decryption = Self(rawValue: 2)
+    public static let pkcs1Decryption = Self(rawValue: 2)
 }

@@ -1,5 +1,5 @@
 public import NIOCore
-public import NIOPosix
+import NIOPosix
 
 /// Opens the byte streams to servers and proxies. ``TCPNetwork`` is the real one; a test passes one in whose servers are
 /// in the same process.
@@ -24,13 +24,14 @@ public protocol Network: Sendable {
 
 /// TCP, with the names that the host's resolver knows.
 public struct TCPNetwork: Network {
-    public let eventLoopGroup: any EventLoopGroup
+    /// `nil` for the shared ones, whose threads start with the first connection.
+    private let group: (any EventLoopGroup)?
 
     /// - Parameter eventLoopGroup: The event loops of the connections; by default those that SwiftNIO shares in a
-    ///   process.
-    public init(eventLoopGroup: any EventLoopGroup = .singletonMultiThreadedEventLoopGroup) {
-        self.eventLoopGroup = eventLoopGroup
-    }
+    ///   process, started with the first connection.
+    public init(eventLoopGroup: (any EventLoopGroup)? = nil) { group = eventLoopGroup }
+
+    public var eventLoopGroup: any EventLoopGroup { group ?? MultiThreadedEventLoopGroup.singleton }
 
     public func connect(
         to host: String, port: Int, on eventLoop: any EventLoop, timeout: TimeAmount,

@@ -65,7 +65,7 @@ struct HostCheck {
         var isSettled = false
         var failure: CertificateProviderError?
         if !manager.providers.isEmpty {
-            do throws(CertificateProviderError) { isSettled = try manager.storedIdentity() != nil } catch {
+            do throws(CertificateProviderError) { isSettled = try await manager.storedIdentity() != nil } catch {
                 failure = error
             }
         }

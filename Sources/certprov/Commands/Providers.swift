@@ -10,22 +10,51 @@ struct Providers: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let descriptors = context.registry.descriptors
-            try context.show(ProviderListDocument(descriptors)) { descriptors.map(Self.text).joined(separator: "\n") }
+            let (providers, keyStores) = (context.registry.descriptors, context.registry.keyStores)
+            try context.show(ProviderListDocument(providers, keyStores)) {
+                (providers.map(Self.text) + keyStores.map(Self.text)).joined(separator: "\n")
+            }
             return .done
         }
     }
 
     private static func text(_ descriptor: ProviderDescriptor) -> String {
+        "\(descriptor.id): \(descriptor.displayName)\n  \(descriptor.summary)\n\n"
+            + table(descriptor.configurableParameters)
+    }
+
+    private static func text(_ descriptor: KeyStoreDescriptor) -> String {
+        "key store \(descriptor.scheme): \(descriptor.displayName)\n  \(descriptor.summary)\n"
+            + (descriptor.parameters.isEmpty
+                ? ""
+                : "  In the property file: KeyStore.\(descriptor.scheme).PARAMETER\n\n" + table(descriptor.parameters))
+    }
+
+    private static func table(_ parameters: [ParameterDescriptor]) -> String {
         var table = TextTable(header: ["  PARAMETER", "TYPE", "DEFAULT", "MEANING"])
-        for parameter in descriptor.configurableParameters {
+        for parameter in parameters {
             table.append([
                 "  " + parameter.name, parameter.kind.rawValue,
-                parameter.isRequired ? "(required)" : parameter.defaultValue ?? "-", parameter.summary,
+                parameter.isRequired ? "(required)" : parameter.defaultValue ?? "-",
+                ([parameter.summary] + conditions(of: parameter)).joined(separator: " "),
             ])
         }
-        return "\(descriptor.id): \(descriptor.displayName)\n  \(descriptor.summary)\n\n\(table.text)"
+        return table.text
     }
+
+    private static func conditions(of parameter: ParameterDescriptor) -> [String] {
+        var sentences: [String] = []
+        if !parameter.needs.isEmpty {
+            sentences.append("Needs \(parameter.needs.map(\.assignment).joined(separator: " and ")).")
+        }
+        if !parameter.excludes.isEmpty { sentences.append("Not with \(parameter.excludes.joined(separator: " or ")).") }
+        return sentences
+    }
+}
+
+extension ParameterCondition {
+    /// `protocol=scep`, or the name alone.
+    fileprivate var assignment: String { value.map { "\(name)=\($0)" } ?? name }
 }
 
 /// The result of `providers`.
@@ -33,9 +62,17 @@ private struct ProviderListDocument: Document {
     static let kind = "ProviderList"
 
     let items: [Item]
+    let keyStores: [KeyStore]
 
     struct Item: Encodable {
         let id: String
+        let displayName: String
+        let summary: String
+        let parameters: [Parameter]
+    }
+
+    struct KeyStore: Encodable {
+        let scheme: String
         let displayName: String
         let summary: String
         let parameters: [Parameter]
@@ -47,17 +84,31 @@ private struct ProviderListDocument: Document {
         let required: Bool
         let `default`: Nullable<String>
         let summary: String
+        /// Names of parameters, or `name=value`.
+        let needs: [String]
+        let excludes: [String]
+
+        init(_ parameter: ParameterDescriptor) {
+            name = parameter.name
+            type = parameter.kind.rawValue
+            required = parameter.isRequired
+            `default` = Nullable(parameter.defaultValue)
+            summary = parameter.summary
+            needs = parameter.needs.map(\.assignment)
+            excludes = parameter.excludes
+        }
     }
 
-    init(_ descriptors: [ProviderDescriptor]) {
-        items = descriptors.map { descriptor in
+    init(_ providers: [ProviderDescriptor], _ keyStores: [KeyStoreDescriptor]) {
+        items = providers.map { provider in
             Item(
-                id: descriptor.id.rawValue, displayName: descriptor.displayName, summary: descriptor.summary,
-                parameters: descriptor.configurableParameters.map {
-                    Parameter(
-                        name: $0.name, type: $0.kind.rawValue, required: $0.isRequired,
-                        default: Nullable($0.defaultValue), summary: $0.summary)
-                })
+                id: provider.id.rawValue, displayName: provider.displayName, summary: provider.summary,
+                parameters: provider.configurableParameters.map(Parameter.init))
+        }
+        self.keyStores = keyStores.map { store in
+            KeyStore(
+                scheme: store.scheme, displayName: store.displayName, summary: store.summary,
+                parameters: store.parameters.map(Parameter.init))
         }
     }
 }

@@ -24,7 +24,7 @@ struct Renew: AsyncParsableCommand {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
             let manager = try context.manager(try context.configuration())
             defer { context.log(manager.decisions) }
-            guard let stored = try manager.storedIdentity() else {
+            guard let stored = try await manager.storedIdentity() else {
                 throw CertificateProviderError(
                     .notFound, "No identity is stored, so none can be renewed; get one with: certprov fetch")
             }
