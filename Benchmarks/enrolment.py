@@ -12,6 +12,8 @@ import statistics
 import subprocess
 import time
 
+import ratios
+
 TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "Tests")
 USER, PASSWORD, CHALLENGE = "estuser", "estpwd", "sesame"
 
@@ -62,19 +64,20 @@ class Runs:
             raise SystemExit(f"{name} failed ({status}): {open(f'{place}/errors').read()}")
         return elapsed
 
-    def medians(self, rounds):
+    def times(self, rounds):
         times = {name: [] for name in self.commands}
         for turn in range(rounds + 2):
             for name, (words, prepared) in self.commands.items():
                 elapsed = self.timed(name, words, prepared)
                 if turn >= 2:
                     times[name].append(elapsed)
-        return {name: statistics.median(values) for name, values in times.items()}
+        return times
 
     def print(self, rounds, own, peer, text):
-        medians = self.medians(rounds)
+        times = self.times(rounds)
+        medians = {name: statistics.median(values) for name, values in times.items()}
         print(f"  {text[0]} {medians[own] * 1e3:.0f} ms, {text[1]} {medians[peer] * 1e3:.0f} ms:"
-              f" ratio {medians[own] / medians[peer]:.2f}")
+              f" {ratios.of_times(times[own], times[peer])}")
         self.commands = {}
 
 

@@ -84,7 +84,11 @@ struct HandshakeBenchmark {
             let own = rates[name] ?? []
             print("handshakes-\(name)", median(own))
             // Turn by turn, since the machine is faster at some times than at others.
-            print("ratio-\(name)", median(zip(own, rates[stacks[0].0] ?? []).map { $0 / $1 }))
+            let turns = zip(own, rates[stacks[0].0] ?? []).map { $0 / $1 }.sorted()
+            print("ratio-\(name)", median(turns))
+            // The middle half.
+            print("ratio-\(name)-low", turns[turns.count / 4])
+            print("ratio-\(name)-high", turns[turns.count * 3 / 4])
             print("handshake-us-\(name)", median(times[name] ?? []))
             try await stack.close()
         }
