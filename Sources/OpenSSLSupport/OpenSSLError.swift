@@ -4,21 +4,21 @@ internal import COpenSSL
 ///
 /// The queue is cleared before a call and read right after it, on the same thread, so that it has no entry of another
 /// call ([ERR_get_error(3)](https://docs.openssl.org/3.0/man3/ERR_get_error/)).
-public struct OpenSSLError: Error, CustomStringConvertible {
+package struct OpenSSLError: Error, CustomStringConvertible {
     /// One entry of the queue.
-    public struct Entry: Sendable {
+    package struct Entry: Sendable {
         /// The number of the library part, such as `ERR_LIB_EVP`.
-        public let library: Int32
+        package let library: Int32
         /// The reason code of that library part.
-        public let reason: Int32
+        package let reason: Int32
         /// OpenSSL's text for the reason. Never contains key material or a password.
-        public let text: String
+        package let text: String
     }
 
     /// The C function that failed.
-    public let function: String
+    package let function: String
     /// The error queue, oldest entry first.
-    public let entries: [Entry]
+    package let entries: [Entry]
 
     /// Empties the queue. Call it before the C function whose errors are wanted.
     static func clear() { ERR_clear_error() }
@@ -43,7 +43,7 @@ public struct OpenSSLError: Error, CustomStringConvertible {
     private static let refusedAlgorithm: Int32 = 1
 
     /// Whether the call failed because an algorithm is not supported, and not because the data is wrong.
-    public var isUnsupportedAlgorithm: Bool {
+    package var isUnsupportedAlgorithm: Bool {
         entries.contains { entry in
             switch (entry.library, entry.reason) {
             case (ERR_LIB_EVP, EVP_R_UNSUPPORTED_ALGORITHM), (ERR_LIB_EVP, EVP_R_UNKNOWN_PBE_ALGORITHM),
@@ -61,7 +61,7 @@ public struct OpenSSLError: Error, CustomStringConvertible {
     }
 
     /// The function and the texts of the entries.
-    public var description: String {
+    package var description: String {
         "\(function): " + (entries.isEmpty ? "no reason given" : entries.map(\.text).joined(separator: "; "))
     }
 }

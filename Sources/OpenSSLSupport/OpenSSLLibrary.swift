@@ -5,7 +5,7 @@ import Synchronization
 ///
 /// The process's default context is not changed: loading the legacy provider there would disable the implicit default
 /// provider for the rest of the process, and would enable old algorithms such as RC2 where they must not be accepted.
-public final class OpenSSLLibrary: Sendable {
+package final class OpenSSLLibrary: Sendable {
     /// The provider of algorithms that are only used for decryption: RC2, RC4, single DES.
     private let legacy = Mutex<Legacy>(.notLoaded)
     private enum Legacy {
@@ -16,9 +16,9 @@ public final class OpenSSLLibrary: Sendable {
     /// Safe to share between threads: OpenSSL locks a library context itself.
     nonisolated(unsafe) let context: OpaquePointer?
 
-    /// Contexts that no library uses now, for the next ones. None is ever freed: OpenSSL keeps state of a context for each
-    /// thread that used it, such as a random number generator, and frees that when the thread ends, through the context
-    /// (openssl/openssl#16778, #29076). A thread of the caller's pool ends at any time.
+    /// Contexts that no library uses now, for the next ones. None is ever freed: OpenSSL keeps state of a context for
+    /// each thread that used it, such as a random number generator, and frees that when the thread ends, through the
+    /// context (openssl/openssl#16778, #29076). A thread of the caller's pool ends at any time.
     private static let idle = Mutex<[Context]>([])
     private struct Context: @unchecked Sendable {
         /// Used by one library at a time, which shares it between threads as above.
@@ -30,7 +30,7 @@ public final class OpenSSLLibrary: Sendable {
     fileprivate static let staysToTheEnd = OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_ATEXIT), nil) == 1
 
     /// Takes a library context with the default provider: one that is idle, else a new one.
-    public init() {
+    package init() {
         _ = Self.staysToTheEnd
         if let context = Self.idle.withLock({ $0.popLast() }) {
             self.context = context.pointer
@@ -73,7 +73,7 @@ public final class OpenSSLLibrary: Sendable {
 
 extension OpenSSLLibrary {
     /// Returns OpenSSL's name of an object identifier, for messages; the identifier itself if it has none.
-    public static func name(ofOID oid: String) -> String {
+    package static func name(ofOID oid: String) -> String {
         _ = Self.staysToTheEnd
         let identifier = OBJ_txt2nid(oid)
         guard identifier != NID_undef, let name = OBJ_nid2ln(identifier) else { return oid }

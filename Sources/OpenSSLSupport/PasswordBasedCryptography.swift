@@ -1,11 +1,11 @@
 internal import COpenSSL
-public import CertificateProviding
+package import CertificateProviding
 
 /// A PKCS#12 password (RFC 7292, appendix B.1).
 ///
 /// Absent and empty are two different passwords: the absent one has zero bytes, the empty one is a BMPString of only a
 /// terminator.
-public enum PKCS12Password: Sendable {
+package enum PKCS12Password: Sendable {
     /// No password.
     case absent
     /// UTF-8. OpenSSL converts it to a BMPString if the algorithm requires one.
@@ -31,7 +31,7 @@ extension OpenSSLLibrary {
     /// Blocks while the key is derived.
     ///
     /// - Parameter algorithm: The `AlgorithmIdentifier`, DER. The caller must have bounded its iterations.
-    public func decrypt(
+    package func decrypt(
         _ ciphertext: [UInt8], algorithm: [UInt8], password: PKCS12Password
     ) throws(OpenSSLError) -> SecretBytes {
         OpenSSLError.clear()
@@ -58,7 +58,7 @@ extension OpenSSLLibrary {
     }
 
     /// Derives the key of a PKCS#12 MAC (RFC 7292, appendix B.2, ID 3). Blocks while the key is derived.
-    public func pkcs12MACKey(
+    package func pkcs12MACKey(
         password: PKCS12Password, salt: [UInt8], iterations: Int, digest: String
     ) throws(OpenSSLError) -> SecretBytes {
         let digest = try fetchDigest(digest)
@@ -78,7 +78,7 @@ extension OpenSSLLibrary {
 
     /// Derives a key with PBKDF2 (RFC 8018, section 5.2) and HMAC over `digest`. Treats the absent password as empty.
     /// Blocks while the key is derived.
-    public func pbkdf2(
+    package func pbkdf2(
         password: PKCS12Password, salt: [UInt8], iterations: Int, keySize: Int, digest: String
     ) throws(OpenSSLError) -> SecretBytes {
         let digest = try fetchDigest(digest)
@@ -95,7 +95,7 @@ extension OpenSSLLibrary {
     }
 
     /// Returns the HMAC (RFC 2104) of `message` over `digest`.
-    public func hmac(_ message: [UInt8], key: SecretBytes, digest: String) throws(OpenSSLError) -> [UInt8] {
+    package func hmac(_ message: [UInt8], key: SecretBytes, digest: String) throws(OpenSSLError) -> [UInt8] {
         OpenSSLError.clear()
         var output = [UInt8](repeating: 0, count: Int(EVP_MAX_MD_SIZE))
         var count = 0

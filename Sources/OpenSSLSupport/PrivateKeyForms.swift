@@ -1,10 +1,10 @@
 internal import COpenSSL
-public import CertificateProviding
+package import CertificateProviding
 
 /// Conversions of private keys to PKCS#8.
 extension OpenSSLLibrary {
     /// Re-encodes a PKCS#8 key in its usual form, for readers that are stricter than OpenSSL.
-    public func normalizedPKCS8(_ key: SecretBytes) throws(OpenSSLError) -> SecretBytes {
+    package func normalizedPKCS8(_ key: SecretBytes) throws(OpenSSLError) -> SecretBytes {
         let handle = try PrivateKeyHandle(pkcs8: key, in: self)
         // It would go with its last use, which is to give its pointer away.
         return try withExtendedLifetime(handle) { () throws(OpenSSLError) in try Self.pkcs8(of: handle.pointer) }
@@ -14,7 +14,7 @@ extension OpenSSLLibrary {
     ///
     /// - Returns: PKCS#8.
     /// - Throws: Also if the key is encrypted: OpenSSL does not prompt for a password.
-    public func pkcs8(pem: SecretBytes) throws(OpenSSLError) -> SecretBytes {
+    package func pkcs8(pem: SecretBytes) throws(OpenSSLError) -> SecretBytes {
         OpenSSLError.clear()
         let key = pem.withUnsafeBytes { text -> OpaquePointer? in
             // Reads where the text is, of which there is no copy then.

@@ -1,15 +1,15 @@
 internal import COpenSSL
-public import CertificateProviding
+package import CertificateProviding
 internal import SwiftASN1
 
 /// An EnvelopedData (RFC 5652, section 6) for an RSA key that OpenSSL does not hold, such as one in a token.
 ///
 /// The caller decrypts ``encryptedKey`` with that key and passes the result to ``content(key:with:)``.
-public struct CMSEnvelope: Sendable {
+package struct CMSEnvelope: Sendable {
     /// The content-encryption key, encrypted by RSAES-PKCS1-v1_5.
-    public let encryptedKey: [UInt8]
+    package let encryptedKey: [UInt8]
     /// The cipher of the content.
-    public let cipher: CMSCipher
+    package let cipher: CMSCipher
     private let initializationVector: [UInt8]
     private let encryptedContent: [UInt8]
 
@@ -18,7 +18,7 @@ public struct CMSEnvelope: Sendable {
     /// - Parameters:
     ///   - certificate: The recipient's certificate, DER.
     ///   - ciphers: The accepted ciphers; any other is an error.
-    public init(
+    package init(
         _ message: [UInt8], for certificate: [UInt8], accepting ciphers: Set<CMSCipher>, with library: OpenSSLLibrary
     ) throws(OpenSSLError) {
         let message = try CMSMessage(message, in: library)
@@ -73,7 +73,7 @@ public struct CMSEnvelope: Sendable {
     /// Decrypts the content.
     ///
     /// - Parameter key: The content-encryption key, decrypted from ``encryptedKey``.
-    public func content(key: SecretBytes, with library: OpenSSLLibrary) throws(OpenSSLError) -> [UInt8] {
+    package func content(key: SecretBytes, with library: OpenSSLLibrary) throws(OpenSSLError) -> [UInt8] {
         guard cipher != .desCBC || library.loadLegacyProvider() else {
             throw OpenSSLError(
                 "OSSL_PROVIDER_load", refusing: "\(cipher) needs OpenSSL's legacy provider", isAlgorithm: true)

@@ -2,25 +2,25 @@ internal import COpenSSL
 internal import SwiftASN1
 
 /// A cipher for the content of an EnvelopedData, by its object identifier.
-public struct CMSCipher: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
+package struct CMSCipher: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
     /// The object identifier in dotted form.
-    public let rawValue: String
+    package let rawValue: String
     /// Makes a cipher of an object identifier in dotted form.
-    public init(rawValue: String) { self.rawValue = rawValue }
+    package init(rawValue: String) { self.rawValue = rawValue }
 
     /// AES-128 in CBC mode (RFC 3565).
-    public static let aes128CBC = Self(rawValue: "2.16.840.1.101.3.4.1.2")
+    package static let aes128CBC = Self(rawValue: "2.16.840.1.101.3.4.1.2")
     /// AES-192 in CBC mode (RFC 3565).
-    public static let aes192CBC = Self(rawValue: "2.16.840.1.101.3.4.1.22")
+    package static let aes192CBC = Self(rawValue: "2.16.840.1.101.3.4.1.22")
     /// AES-256 in CBC mode (RFC 3565).
-    public static let aes256CBC = Self(rawValue: "2.16.840.1.101.3.4.1.42")
+    package static let aes256CBC = Self(rawValue: "2.16.840.1.101.3.4.1.42")
     /// Triple DES in CBC mode (RFC 3370).
-    public static let tripleDESCBC = Self(rawValue: "1.2.840.113549.3.7")
+    package static let tripleDESCBC = Self(rawValue: "1.2.840.113549.3.7")
     /// Single DES in CBC mode. For decryption only, on hosts with OpenSSL's legacy provider.
-    public static let desCBC = Self(rawValue: "1.3.14.3.2.7")
+    package static let desCBC = Self(rawValue: "1.3.14.3.2.7")
 
     /// OpenSSL's name of the cipher.
-    public var description: String { OpenSSLLibrary.name(ofOID: rawValue) }
+    package var description: String { OpenSSLLibrary.name(ofOID: rawValue) }
 }
 
 extension OpenSSLLibrary {
@@ -28,7 +28,7 @@ extension OpenSSLLibrary {
     ///
     /// - Parameter recipient: The certificate, DER.
     /// - Returns: The message, DER.
-    public func envelopedData(
+    package func envelopedData(
         _ content: [UInt8], recipient: [UInt8], cipher: CMSCipher
     ) throws(OpenSSLError) -> [UInt8] {
         let recipients = try CertificateStack([CertificateHandle(recipient, in: self)])
@@ -49,7 +49,7 @@ extension OpenSSLLibrary {
     ///
     /// - Parameter ciphers: The accepted ciphers; any other is an error.
     /// - Returns: The content, and the cipher that it was encrypted with.
-    public func decryptEnvelopedData(
+    package func decryptEnvelopedData(
         _ message: [UInt8], recipient: CMSIdentity, accepting ciphers: Set<CMSCipher>
     ) throws(OpenSSLError) -> (content: [UInt8], cipher: CMSCipher) {
         let message = try CMSMessage(message, in: self)

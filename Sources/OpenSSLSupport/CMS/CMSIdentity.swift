@@ -1,4 +1,4 @@
-public import CertificateProviding
+package import CertificateProviding
 
 /// A certificate and its private key as OpenSSL objects, to be reused for all messages of an exchange.
 ///
@@ -6,7 +6,7 @@ public import CertificateProviding
 /// again. OpenSSL holds the key in memory until this object is released, and wipes it then.
 ///
 /// `@unchecked`: OpenSSL counts the references to both objects and locks their cached values. Nothing is changed here.
-public final class CMSIdentity: @unchecked Sendable {
+package final class CMSIdentity: @unchecked Sendable {
     let certificate: CertificateHandle
     let key: PrivateKeyHandle
 
@@ -15,7 +15,7 @@ public final class CMSIdentity: @unchecked Sendable {
     /// - Parameters:
     ///   - certificate: DER.
     ///   - key: PKCS#8.
-    public init(certificate: [UInt8], key: SecretBytes, in library: OpenSSLLibrary) throws(OpenSSLError) {
+    package init(certificate: [UInt8], key: SecretBytes, in library: OpenSSLLibrary) throws(OpenSSLError) {
         self.certificate = try CertificateHandle(certificate, in: library)
         self.key = try PrivateKeyHandle(pkcs8: key, in: library)
     }

@@ -1,34 +1,37 @@
 internal import COpenSSL
 
 /// An attribute of a signer (RFC 5652, section 5.3) with one value.
-public struct CMSAttribute: Sendable, Hashable {
+package struct CMSAttribute: Sendable, Hashable {
     /// A value and its ASN.1 type.
-    public enum Value: Sendable, Hashable {
+    package enum Value: Sendable, Hashable {
+        /// `PrintableString` (X.680, section 41).
         case printableString(String)
+        /// `UTF8String`.
         case utf8String(String)
+        /// `OCTET STRING`.
         case octetString([UInt8])
     }
 
     /// An object identifier, such as `1.2.840.113549.1.9.4`.
-    public var type: String
+    package var type: String
     /// The one value of the attribute.
-    public var value: Value
+    package var value: Value
 
     /// Makes an attribute of an object identifier and a value.
-    public init(_ type: String, _ value: Value) {
+    package init(_ type: String, _ value: Value) {
         self.type = type
         self.value = value
     }
 }
 
 /// The content and signed attributes of a SignedData (RFC 5652, section 5) whose signature has been verified.
-public struct CMSSignedContent: Sendable {
+package struct CMSSignedContent: Sendable {
     /// The content; empty if the message has none.
-    public let content: [UInt8]
+    package let content: [UInt8]
     /// The signed attributes that have one value, a string. A type may occur more than once.
-    public let attributes: [CMSAttribute]
+    package let attributes: [CMSAttribute]
     /// OpenSSL's name of the digest, such as `SHA256`.
-    public let digest: String
+    package let digest: String
 }
 
 extension OpenSSLLibrary {
@@ -40,7 +43,7 @@ extension OpenSSLLibrary {
     ///   - content: `nil` for a message without content, which has only attributes.
     ///   - digest: OpenSSL's name of the digest.
     /// - Returns: The message, DER.
-    public func signedData(
+    package func signedData(
         _ content: [UInt8]?, attributes: [CMSAttribute], signer identity: CMSIdentity, digest: String
     ) throws(OpenSSLError) -> [UInt8] {
         let data = try MemoryBIO(content ?? [])
@@ -78,7 +81,7 @@ extension OpenSSLLibrary {
     ///
     /// - Parameter signers: Certificates, DER, one of which must have signed. They are not validated: the caller
     ///   already trusts them. Certificates in the message are not used.
-    public func verifySignedData(
+    package func verifySignedData(
         _ message: [UInt8], signers: [[UInt8]]
     ) throws(OpenSSLError) -> CMSSignedContent {
         let message = try CMSMessage(message, in: self)
