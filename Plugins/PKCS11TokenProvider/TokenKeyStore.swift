@@ -3,9 +3,10 @@ public import CertificateProviding
 
 /// The key store `pkcs11:`: the one token that a URI (RFC 7512) names.
 ///
-/// Keys are made in the token, sensitive and not extractable, and never leave it. Object attributes of the URI name a key
-/// for ``identity(_:)``; for the other calls they do not matter.
+/// Keys are made in the token, sensitive and not extractable, and never leave it. Object attributes of the URI name a
+/// key for ``identity(_:)``; for the other calls they do not matter.
 public final class TokenKeyStore: KeyStore {
+    /// The scheme of its URIs: `pkcs11` (RFC 7512).
     public static let scheme = "pkcs11"
     public var scheme: String { Self.scheme }
     public var location: KeyLocation { .token }
@@ -92,6 +93,9 @@ public final class TokenKeyStore: KeyStore {
         }
     }
 
+    /// Returns the keys that a certificate on the token belongs to. A key without a certificate is not listed.
+    ///
+    /// Throws nothing: a token that cannot be read has no keys in the list.
     public func list() async throws(CertificateProviderError) -> [KeyDescription] {
         await provider.listIdentities().identities.compactMap { identity in
             guard let uri = identity.keyURI, let leaf = identity.certificateChain.first else { return nil }
@@ -159,6 +163,11 @@ public final class TokenKeyStore: KeyStore {
         }
     }
 
+    /// Returns a sentence for each object of the key on the token; none if there is nothing of it. Reads the token, without
+    /// a prompt.
+    ///
+    /// - Throws: `tokenNotPresent`; `interactionRequired` for a PIN without a source; `configurationInvalid` if several
+    ///   tokens match; errors of the module.
     public func announceDestruction(
         of reference: KeyReference
     ) async throws(CertificateProviderError) -> [String] {

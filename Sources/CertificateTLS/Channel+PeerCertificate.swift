@@ -15,6 +15,8 @@ extension Channel {
 
 extension ChannelPipeline.SynchronousOperations {
     /// Returns the leaf like ``NIOCore/Channel/tlsPeerCertificate()``. Call it on the channel's event loop.
+    ///
+    /// - Throws: SwiftNIO's error for a channel without a TLS handler; `malformedData` for a leaf that cannot be read.
     public func tlsPeerCertificate() throws -> X509Certificate? {
         try nioSSL_peerCertificate().map(X509Certificate.init)
     }

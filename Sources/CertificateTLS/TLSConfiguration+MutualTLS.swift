@@ -27,6 +27,9 @@ extension TLSConfiguration {
 
     /// Creates a client's configuration like ``makeClientConfiguration(presenting:trusting:)``, without a client
     /// certificate.
+    ///
+    /// Reads the file of the trust anchors, if there is one; do not call it on an event loop.
+    /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors.
     public static func makeClientConfiguration(
         trusting trustAnchors: TrustAnchors
     ) throws(CertificateProviderError) -> TLSConfiguration {

@@ -5,9 +5,10 @@ import Synchronization
 
 /// The key store `store:`: private keys in this host's identity store, sealed like identities.
 ///
-/// All keys rest in one record. A key is written to it after its owner has written the key's URI down, so that a process
-/// that ends in between leaves no key.
+/// All keys rest in one record. A key is written to it after its owner has written the key's URI down, so that a
+/// process that ends in between leaves no key.
 public final class SealedKeyStore: KeyStore {
+    /// The scheme of its URIs: `store`.
     public static let scheme = "store"
     private static let storageID = ProviderID("store")
     public var scheme: String { Self.scheme }
@@ -16,6 +17,8 @@ public final class SealedKeyStore: KeyStore {
     private let storage: any IdentityStorage
     private let executor: BlockingExecutor
 
+    /// Creates the store. Does no I/O.
+    ///
     /// - Parameter environment: With the part of the identity store that ``descriptor`` names.
     public init(environment: ProviderEnvironment) {
         storage = environment.storage
@@ -92,6 +95,10 @@ public final class SealedKeyStore: KeyStore {
         return found
     }
 
+    /// Returns all keys of the store. Reads one sealed record, on the environment's executor.
+    ///
+    /// - Throws: `storeReadFailed` for a damaged record or one of a newer version; errors of the source of the sealing
+    ///   key.
     public func list() async throws(CertificateProviderError) -> [KeyDescription] {
         try await executor.run { [storage] () throws(CertificateProviderError) in
             try SealedKeys.read(from: storage).entries.map { entry in

@@ -216,12 +216,16 @@ public actor AccessTokenSource {
 
 extension AccessTokenSource: BearerTokenSource {
     /// As ``token()``, with a timeout of this caller, which may be shorter than that of the request.
+    ///
+    /// - Throws: As ``token()``; `timedOut` if this caller's timeout is over. The request goes on for other callers.
     public func token(within timeout: Duration) async throws(CertificateProviderError) -> SecretBytes {
         let token: AccessToken = try await token(within: timeout as Duration?)
         return token.value
     }
 
     /// As ``token(insteadOf:)``, with a timeout of this caller, which may be shorter than that of the request.
+    ///
+    /// - Throws: As ``token(insteadOf:)``; `timedOut` if this caller's timeout is over.
     public func token(
         insteadOf refused: SecretBytes, within timeout: Duration
     ) async throws(CertificateProviderError) -> SecretBytes {

@@ -1,5 +1,7 @@
 public import FoundationEssentials
 import SwiftASN1
+// RFC5280Policy takes the time of the validation only through this interface of swift-certificates; without it, every
+// chain is judged at the host's time.
 @_spi(FixedExpiryValidationTime) import X509
 
 extension CertificateChain {

@@ -27,8 +27,11 @@ public struct PublicKeyInfo: Sendable, Hashable {
         public init(rawValue: String) { self.rawValue = rawValue }
         public var description: String { rawValue }
 
+        /// RSA (RFC 8017), certified as rsaEncryption or as id-RSASSA-PSS.
         public static let rsa = Self(rawValue: "RSA")
+        /// An elliptic curve in Weierstrass form (RFC 5480); ``PublicKeyInfo/curve`` says which.
         public static let ec = Self(rawValue: "EC")
+        /// Ed25519 (RFC 8410).
         public static let ed25519 = Self(rawValue: "Ed25519")
     }
 

@@ -111,7 +111,12 @@ public struct X509Certificate: Sendable {
 
     /// A position relative to the validity period.
     public enum ValidityStatus: String, Sendable {
-        case valid, expired, notYetValid
+        /// From `notBefore` to `notAfter`, both included (RFC 5280, section 4.1.2.5).
+        case valid
+        /// After `notAfter`.
+        case expired
+        /// Before `notBefore`.
+        case notYetValid
     }
 }
 

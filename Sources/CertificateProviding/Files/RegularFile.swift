@@ -27,7 +27,10 @@ public enum RegularFile {
         }
     }
 
-    /// Reads the file at `path`, following symbolic links. Blocks on the file system only.
+    /// Returns the content of the file at `path`, following symbolic links. Blocks on the file system only.
+    ///
+    /// - Parameter limit: The maximum size, in bytes.
+    /// - Throws: ``Failure``; ``Failure/isMissing`` for a file that does not exist.
     public static func read(_ path: String, atMost limit: Int) throws(Failure) -> [UInt8] {
         guard !path.utf8.contains(0) else { throw .systemCall(.invalidArgument) }
         // O_NONBLOCK: opening a named pipe without a writer must not hang.
@@ -37,7 +40,11 @@ public enum RegularFile {
         return try read(FileDescriptor(rawValue: descriptor), atMost: limit)
     }
 
-    /// Reads an open file from its current position to its end. Does not close it.
+    /// Returns an open file's content from its current position to its end. Does not close it. Blocks on the file
+    /// system only.
+    ///
+    /// - Parameter limit: The maximum size, in bytes.
+    /// - Throws: ``Failure``, also for a file that grows beyond the limit while it is read.
     public static func read(_ file: FileDescriptor, atMost limit: Int) throws(Failure) -> [UInt8] {
         let status: Stat
         do throws(Errno) { status = try file.stat() } catch { throw .systemCall(error) }

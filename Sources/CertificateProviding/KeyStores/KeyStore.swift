@@ -1,11 +1,11 @@
 /// A place that makes and keeps private keys, such as this host's sealed store or a PKCS#11 token.
 ///
-/// A store is made for one URI, which names the place: `store:`, or `pkcs11:token=hsm`. Its users need no knowledge of the
-/// device behind it. A key is found again by its ``KeyReference``, whose URI also finds the store
+/// A store is made for one URI, which names the place: `store:`, or `pkcs11:token=hsm`. Its users need no knowledge of
+/// the device behind it. A key is found again by its ``KeyReference``, whose URI also finds the store
 /// (``KeyStores/store(_:pinSource:)``).
 ///
-/// A store is shared between tasks. Calls that take a ``UserInteraction`` may ask a person, for a PIN say; the others never
-/// do, and block for a bounded time.
+/// A store is shared between tasks. Calls that take a ``UserInteraction`` may ask a person, for a PIN say; the others
+/// never do, and block for a bounded time.
 public protocol KeyStore: Sendable {
     /// The scheme of its URIs, in lower case and without the colon: `pkcs11`.
     var scheme: String { get }
@@ -29,8 +29,8 @@ public protocol KeyStore: Sendable {
     ///   - label: A name for people. Other tools show it as well.
     ///   - use: What the key may do, and nothing else.
     ///   - remember: Writes the key's URI and public key down, durably. The key is ready for use when it returns.
-    /// - Throws: `unsupportedAlgorithm` for a type or use that the store does not make, `storeWriteFailed` where it cannot be
-    ///   written to, errors of the login, and what `remember` throws.
+    /// - Throws: `unsupportedAlgorithm` for a type or use that the store does not make, `storeWriteFailed` where it
+    ///   cannot be written to, errors of the login, and what `remember` throws.
     func make(
         _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
@@ -52,11 +52,14 @@ public protocol KeyStore: Sendable {
     /// - Throws: Also `interactionRequired` where a person would have to be asked.
     func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)?
 
-    /// Returns the keys of the store that it can see without a prompt.
+    /// Returns the keys of the store that it can see without a prompt, in no particular order. Suspends while the store
+    /// is read.
+    ///
+    /// - Throws: `storeReadFailed` for a store that cannot be read, and errors of the device.
     func list() async throws(CertificateProviderError) -> [KeyDescription]
 
-    /// Returns the identity that the store's URI names: a key, and the chain that is stored beside it. The key has signed
-    /// a probe.
+    /// Returns the identity that the store's URI names: a key, and the chain that is stored beside it. The key has
+    /// signed a probe.
     ///
     /// - Throws: `notFound` where no certificate is beside the key, `configurationInvalid` where the URI names several.
     func identity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity
@@ -64,7 +67,8 @@ public protocol KeyStore: Sendable {
     /// Checks that an issued chain is for the key and that the key signs a probe, and stores the chain beside the key,
     /// if the store keeps certificates: other programs find it there too.
     ///
-    /// Certificates that are there stay; ``removeOtherCertificates(than:of:_:)`` removes them once the new one is in use.
+    /// Certificates that are there stay; ``removeOtherCertificates(than:of:_:)`` removes them once the new one is in
+    /// use.
     ///
     /// - Parameter chain: Leaf first.
     /// - Throws: `keyMismatch` when the leaf is for another key or the probe does not verify, `storeWriteFailed`. Nothing
@@ -80,8 +84,8 @@ public protocol KeyStore: Sendable {
         than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError)
 
-    /// Destroys a private key, its public key and the certificates for it, for good. Succeeds when there is nothing, and
-    /// completes a destruction that was interrupted.
+    /// Destroys a private key, its public key and the certificates for it, for good. Succeeds when there is nothing,
+    /// and completes a destruction that was interrupted.
     ///
     /// - Throws: `deleteFailed`, naming the remaining objects, and errors of the login.
     func destroy(
@@ -94,7 +98,10 @@ public protocol KeyStore: Sendable {
     func destroyStored(_ key: KeyReference) throws(CertificateProviderError)
 
     /// Returns what a destruction would destroy outside this host's own store, one sentence each, for a person to read
-    /// before. Without a prompt.
+    /// before. Without a prompt. Suspends while a token is read.
+    ///
+    /// - Throws: `tokenNotPresent`, `interactionRequired` if the device must be asked for a PIN, and other errors of
+    ///   the store.
     func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String]
 
     /// Takes in keys that were made elsewhere; `nil` for a store whose keys are always made in it.
@@ -106,22 +113,28 @@ public protocol KeyStore: Sendable {
 }
 
 extension KeyStore {
+    /// Does nothing: the default for a store that holds no certificates.
     public func removeOtherCertificates(
         than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {}
 
+    /// Returns no sentences, and throws nothing: the default for a store whose keys are this host's own.
     public func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] { [] }
 
+    /// Throws `notFound`: the default for a store that holds no certificates.
     public func identity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         throw CertificateProviderError(
             .notFound, "The key store '\(scheme):' keeps no certificates, and so has no identity of its own.")
     }
 
+    /// Returns the key's public key and URI: the default. The URI is empty for a key without one.
     public func reference(to key: any IdentityKey) -> KeyReference {
         KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
     }
 
+    /// `nil`: the default for a store whose keys are always made in it.
     public var importer: (any KeyImporting)? { nil }
+    /// Does nothing: the default for a store that holds nothing open.
     public func shutdown() async {}
 }
 
@@ -139,10 +152,14 @@ public protocol KeyImporting: Sendable {
 
 /// A key of a ``KeyStore``, as a program writes it down to find it again. Not secret.
 public struct KeyReference: Sendable {
+    /// The public key that belongs to the private key. A store finds the key by it, with the help of the URI.
     public var publicKey: PublicKeyInfo
     /// The URI of the private key, without any PIN.
     public var uri: String
 
+    /// Creates a reference. The URI is not checked; ``KeyStores/store(_:pinSource:)`` does that.
+    ///
+    /// - Parameter uri: The URI of the private key, without any PIN; empty for a key without one.
     public init(publicKey: PublicKeyInfo, uri: String) {
         self.publicKey = publicKey
         self.uri = uri
@@ -151,11 +168,14 @@ public struct KeyReference: Sendable {
 
 /// A key of a ``KeyStore``, as a listing shows it.
 public struct KeyDescription: Sendable {
+    /// Finds the key again.
     public var reference: KeyReference
     /// The name that people gave it.
     public var label: String?
+    /// The kind of place that holds the key.
     public var location: KeyLocation
 
+    /// Creates a description.
     public init(_ reference: KeyReference, label: String? = nil, location: KeyLocation) {
         self.reference = reference
         self.label = label
@@ -169,6 +189,7 @@ public struct KeyUse: OptionSet, Hashable, Sendable {
     public let rawValue: Int
     public init(rawValue: Int) { self.rawValue = rawValue }
 
+    /// Signatures, with every scheme that fits the key (`CKA_SIGN` in a token).
     public static let signing = Self(rawValue: 1)
     /// RSAES-PKCS1-v1_5 (RFC 8017, section 7.2), which SCEP needs. RSA only.
     public static let pkcs1Decryption = Self(rawValue: 2)

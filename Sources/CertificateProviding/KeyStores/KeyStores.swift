@@ -80,9 +80,20 @@ public struct KeyStoreDescriptor: Sendable {
     /// `KeyStore.<scheme>.<name>` in the property file.
     public let parameters: [ParameterDescriptor]
     /// Makes a store for a place. Does no I/O and prompts for nothing; the parameters are parsed and checked.
+    ///
+    /// Throws `configurationInvalid` for a place whose URI the store cannot read.
     public let make:
         @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(CertificateProviderError) -> any KeyStore
 
+    /// Creates a descriptor.
+    ///
+    /// - Parameters:
+    ///   - scheme: The scheme of its URIs, in lower case and without the colon.
+    ///   - storageID: The store's part of this host's identity store.
+    ///   - displayName: A name for people, such as `PKCS#11 token`.
+    ///   - summary: One sentence.
+    ///   - parameters: The store's own parameters; a configuration has them as `KeyStore.<scheme>.<name>`.
+    ///   - make: Makes a store for a place. Does no I/O and prompts for nothing; the parameters are parsed and checked.
     public init(
         scheme: String, storageID: ProviderID, displayName: String, summary: String, parameters: [ParameterDescriptor],
         make:

@@ -88,7 +88,9 @@ public protocol KeyDecrypting: Sendable {
 
 /// The ability of an ``IdentityKey`` to leave its key store.
 public protocol KeyExporting: Sendable {
-    /// Returns the key as an unencrypted PKCS#8 `PrivateKeyInfo` (RFC 5208), DER.
+    /// Returns the key as an unencrypted PKCS#8 `PrivateKeyInfo` (RFC 5208), DER. May block while a store is read.
+    ///
+    /// - Throws: Errors of the key store; none for a key in memory.
     func pkcs8Representation() throws(CertificateProviderError) -> SecretBytes
 }
 

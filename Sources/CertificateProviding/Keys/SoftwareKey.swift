@@ -80,7 +80,7 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
         }
     }
 
-    /// Returns the PKCS#8 bytes that the key was created from.
+    /// Returns the PKCS#8 bytes (RFC 5208, DER) that the key was created from. Throws nothing.
     public func pkcs8Representation() throws(CertificateProviderError) -> SecretBytes { pkcs8 }
 
     private static func rsaSignature(

@@ -7,10 +7,12 @@
 ///
 /// A parameter that may be left out has an optional type, or a default.
 public struct Parameter<Value: Sendable>: Sendable {
+    /// The same declaration without its type, for lists such as ``ProviderDescriptor/parameters``.
     public let descriptor: ParameterDescriptor
     /// The value where the parameter is not given; nil for a parameter that must be.
     let absent: Value?
 
+    /// The name in a property file and on the command line, such as `trust-anchors`.
     public var name: String { descriptor.name }
 
     /// Declares a parameter of any type.
@@ -54,6 +56,7 @@ public struct ParameterCondition: Sendable, Hashable {
 public enum ParameterProblem: Error {
     /// Such as `must be true or false`. Never the value itself, which may be a misplaced secret.
     case expected(String)
+    /// An error of the code that reads the value. It gets the parameter's name and place.
     case error(CertificateProviderError)
 }
 
@@ -69,13 +72,17 @@ public struct ParameterContext: Sendable {
 
 /// A documented parameter, without its type.
 public struct ParameterDescriptor: Sendable {
+    /// The name in a property file and on the command line, such as `trust-anchors`.
     public let name: String
+    /// The form of the value.
     public let kind: Kind
+    /// Whether the configuration must give a value.
     public let isRequired: Bool
     /// The value where the parameter is not given, in words; nil where there is none.
     public let defaultValue: String?
     /// Whether a blank value is an error. Otherwise it counts as not given.
     public let isBlankRefused: Bool
+    /// Conditions that must all hold if the parameter is given.
     public let needs: [ParameterCondition]
     /// Names of parameters that must not be given beside this one.
     public let excludes: [String]
@@ -107,7 +114,9 @@ public struct ParameterDescriptor: Sendable {
         public init(rawValue: String) { self.rawValue = rawValue }
         public var description: String { rawValue }
 
+        /// A text, whose form the ``ParameterDescriptor/summary`` names.
         public static let string = Self(rawValue: "string")
+        /// The path of a file or directory on this host.
         public static let path = Self(rawValue: "path")
         /// A file of certificates, readable by every user.
         public static let certificateFile = Self(rawValue: "certificate-file")
@@ -117,7 +126,9 @@ public struct ParameterDescriptor: Sendable {
         public static let pins = Self(rawValue: "pins")
         /// A shared library, readable by every user.
         public static let library = Self(rawValue: "library")
+        /// `true` or `false`, in any case of letters.
         public static let boolean = Self(rawValue: "boolean")
+        /// The source of a secret, as ``SecretSource`` reads it. Never the secret itself.
         public static let secretSource = Self(rawValue: "secret-source")
         /// The URL of a server, with the scheme https or http.
         public static let serverURL = Self(rawValue: "server-url")

@@ -1,5 +1,6 @@
 /// An installed provider: its name, its parameters, and how to make one.
 public struct ProviderDescriptor: Sendable {
+    /// The name in the configuration, such as `pkcs12`.
     public let id: ProviderID
     /// For people, such as `PKCS#12 file`.
     public let displayName: String
@@ -10,8 +11,15 @@ public struct ProviderDescriptor: Sendable {
     private let make:
         @Sendable (ProviderEnvironment, Parameters) throws(CertificateProviderError) -> any CertificateProvider
 
-    /// - Parameter make: Makes the provider of parameters that are parsed and checked. Does no I/O, starts no process and
-    ///   prompts for nothing.
+    /// Creates a descriptor.
+    ///
+    /// - Parameters:
+    ///   - id: The name in the configuration, such as `pkcs12`.
+    ///   - displayName: A name for people, such as `PKCS#12 file`.
+    ///   - summary: One sentence.
+    ///   - parameters: The provider's own; the framework adds others, such as the source of a key store's PIN.
+    ///   - make: Makes the provider of parameters that are parsed and checked. Does no I/O, starts no process and
+    ///     prompts for nothing.
     public init(
         id: ProviderID, displayName: String, summary: String, parameters: [ParameterDescriptor],
         make:
@@ -34,7 +42,10 @@ public struct ProviderDescriptor: Sendable {
         try make(environment, try check(texts, environment))
     }
 
-    /// Parses and checks the parameters.
+    /// Parses and checks the parameters. Does no I/O.
+    ///
+    /// - Throws: `unsupportedParameter` for a name that the provider does not have; `configurationInvalid`, with the
+    ///   place, for a value that is missing, cannot be parsed or does not fit another one.
     public func check(
         _ texts: ProviderParameters, _ environment: ProviderEnvironment
     ) throws(CertificateProviderError) -> Parameters {

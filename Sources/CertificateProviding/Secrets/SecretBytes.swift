@@ -46,6 +46,8 @@ public struct SecretBytes: Sendable {
     public init(utf8 text: String) { self.init(copying: text.utf8) }
 
     /// Allocates `count` zeroed bytes, which `body` fills in place.
+    ///
+    /// - Throws: The error that `body` throws; the bytes are wiped then.
     public init<E: Error>(count: Int, filledBy body: (UnsafeMutableRawBufferPointer) throws(E) -> Void) throws(E) {
         let storage = Storage(count: count)
         try body(UnsafeMutableRawBufferPointer(rebasing: storage.pages[0..<count]))
@@ -58,6 +60,8 @@ public struct SecretBytes: Sendable {
     public var isEmpty: Bool { count == 0 }
 
     /// Calls `body` with the bytes, valid during the call only. Copy them only into memory that is wiped too.
+    ///
+    /// - Throws: The error that `body` throws, and no other.
     public func withUnsafeBytes<T, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> T) throws(E) -> T {
         try body(UnsafeRawBufferPointer(rebasing: storage.pages[0..<storage.count]))
     }

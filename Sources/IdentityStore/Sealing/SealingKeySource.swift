@@ -5,11 +5,15 @@ import Glibc
 
 /// The source of the key that seals the store: a file, a credential, or a passcode.
 public protocol SealingKeySource: Sendable {
-    /// Returns the key material, at least 32 bytes; `nil` if there is none yet.
+    /// Returns the key material, at least 32 bytes; `nil` if there is none yet. May block on a file.
+    ///
+    /// - Throws: `storeReadFailed` for key material that cannot be read, `vaultLocked` if a passcode is needed first.
     func existingKey() throws(CertificateProviderError) -> SecretBytes?
 
     /// Returns the key material, and creates it if there is none. Called with the store's lock held. If
     /// ``existingKey()`` returned `nil`, it is called only for a store that contains no other sealed entry.
+    ///
+    /// - Throws: As ``existingKey()``; `storeWriteFailed` if the key cannot be created.
     func keyForSealing() throws(CertificateProviderError) -> SecretBytes
 }
 
@@ -38,9 +42,9 @@ public struct SystemdCredentialKey: SealingKeySource {
         }
     }
 
-    /// Returns the credential.
+    /// Returns the credential, as it was read at creation. Throws nothing.
     public func existingKey() throws(CertificateProviderError) -> SecretBytes? { key }
-    /// Returns the credential.
+    /// Returns the credential, as it was read at creation. Throws nothing.
     public func keyForSealing() throws(CertificateProviderError) -> SecretBytes { key }
 }
 

@@ -97,6 +97,11 @@ public protocol BearerTokenSource: Sendable {
     /// - Throws: `rejected` if no token is granted, `unavailable`, `timedOut`, `protocolError`, `userCancelled`.
     func token(within timeout: Duration) async throws(CertificateProviderError) -> SecretBytes
     /// Returns a replacement for a token that the server has refused. Called once for a request.
+    ///
+    /// - Parameters:
+    ///   - refused: The token that the server has answered with 401 (RFC 6750, section 3.1).
+    ///   - timeout: How long it may take.
+    /// - Throws: As ``token(within:)``; `rejected` also if the server refuses new tokens as well.
     func token(
         insteadOf refused: SecretBytes, within timeout: Duration
     ) async throws(CertificateProviderError) -> SecretBytes

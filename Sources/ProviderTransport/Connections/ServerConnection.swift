@@ -12,6 +12,7 @@ import Synchronization
 /// AsyncHTTPClient is not used: EST binds a request to its connection (RFC 7030, section 3.5), so the connection must
 /// exist before the request is made, and the request must be sent over it.
 public final class ServerConnection: Sendable {
+    /// The server at the other end, also if a proxy is in between.
     public let server: ServerURL
     private let binding: ChannelBinding?
     /// The proxy that forwards plain HTTP requests; `nil` for a direct connection or a tunnel.

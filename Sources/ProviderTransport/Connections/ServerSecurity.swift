@@ -3,6 +3,7 @@ public import FoundationEssentials
 
 /// How to authenticate a server, and the certificate to present to it.
 public struct ServerSecurity: Sendable {
+    /// The trust anchors and pins that the server is verified with.
     public var trust: ServerTrust
     /// The client certificate; `nil` for none.
     public var credentials: TLSCredentials?
@@ -12,6 +13,14 @@ public struct ServerSecurity: Sendable {
     /// secrets, whose response is not trusted.
     public var skipsVerification: Bool
 
+    /// Creates a security.
+    ///
+    /// - Parameters:
+    ///   - trust: The trust anchors and pins that the server is verified with.
+    ///   - credentials: The client certificate; `nil` for none.
+    ///   - now: The wall clock, for the validity of the server's certificate.
+    ///   - skipsVerification: Whether only pins are checked. For requests without secrets, whose response is not
+    ///     trusted.
     public init(
         trust: ServerTrust, credentials: TLSCredentials? = nil, now: @escaping @Sendable () -> Date = { Date() },
         skipsVerification: Bool = false

@@ -3,12 +3,15 @@ import FoundationEssentials
 
 /// The URL of a server, as a parameter gives it.
 public struct ServerURL: Sendable, Hashable {
+    /// Whether the scheme is `https`.
     public let isSecure: Bool
     /// A DNS name or an IP address, without brackets.
     public let host: String
+    /// From 1 to 65535: the port of the URL, or the scheme's default, 443 or 80.
     public let port: Int
     /// Begins with a slash, unless it is empty; without a query. Percent-encoded.
     public let path: String
+    /// The part between `?` and `#`, percent-encoded; `nil` if there is none.
     public let query: String?
 
     /// - Returns: `nil` for anything but `http` and `https` with a host, and for a URL with a user, a password or a
@@ -26,6 +29,8 @@ public struct ServerURL: Sendable, Hashable {
         query = components.percentEncodedQuery
     }
 
+    /// The scheme and the ``authority``, such as `https://mdm.example.com:8443`. The port is left out if it is the
+    /// default.
     public var origin: String { "\(isSecure ? "https" : "http")://\(authority)" }
 
     /// The `Host` of a request, also used in messages: the host, and the port unless it is the default.

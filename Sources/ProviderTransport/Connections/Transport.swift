@@ -1,6 +1,7 @@
 /// The network of a provider's connections, and the delays between its attempts. A value that is passed in, so that a
 /// service decides on its event loops, and a test on its network, its clock and its randomness.
 public struct Transport: Sendable {
+    /// The network that connections are made in.
     public var network: any Network
     /// The delays between attempts.
     public var retryPolicy: RetryPolicy

@@ -2,18 +2,33 @@ public import NIOHTTP1
 
 /// An HTTP request, without the server that it is sent to.
 public struct HTTPRequest: Sendable {
-    public enum Method: String, Sendable { case get = "GET", post = "POST" }
+    /// The methods that providers use (RFC 9110, section 9.3).
+    public enum Method: String, Sendable {
+        /// Reads, and changes nothing on the server.
+        case get = "GET"
+        /// Sends ``HTTPRequest/body``.
+        case post = "POST"
+    }
 
+    /// The method; GET by default.
     public var method = Method.get
     /// The path and the query, percent-encoded.
     public var target: String
+    /// The header fields, without those that the connection adds, such as `Host` and `Content-Length`.
     public var headers = HTTPHeaders()
+    /// The content; empty for none.
     public var body: [UInt8] = []
     /// Whether the request may be sent twice without harm.
     public var isRepeatable: Bool
     /// Whether the caller can do without the response, and prefers to go on rather than to wait for it.
     public var isOptional: Bool
 
+    /// Creates a request.
+    ///
+    /// - Parameters:
+    ///   - target: The path and the query, percent-encoded.
+    ///   - isRepeatable: Whether the request may be sent twice without harm.
+    ///   - isOptional: Whether the caller can do without the response.
     public init(
         method: Method = .get, target: String, headers: HTTPHeaders = HTTPHeaders(), body: [UInt8] = [],
         isRepeatable: Bool = false, isOptional: Bool = false
@@ -29,12 +44,16 @@ public struct HTTPRequest: Sendable {
 
 /// A complete response, of any status.
 public struct HTTPResponse: Sendable {
+    /// The status code (RFC 9110, section 15), such as 200.
     public var status: Int
+    /// The header fields, as the server sent them.
     public var headers: HTTPHeaders
+    /// The content, complete; at most ``ServerSession/maximumBody`` bytes.
     public var body: [UInt8]
     /// Removes the secrets of the request from texts of the server.
     public var redaction = Redaction()
 
+    /// Creates a response, for tests that stand in for a server.
     public init(status: Int, headers: HTTPHeaders, body: [UInt8]) {
         self.status = status
         self.headers = headers

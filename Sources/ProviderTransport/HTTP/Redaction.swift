@@ -6,6 +6,9 @@ import FoundationEssentials
 public struct Redaction: Sendable {
     private let forms: [SecretBytes]
 
+    /// Creates a redaction of secrets. Empty ones are ignored.
+    ///
+    /// - Parameter secrets: Those that were sent, in the form before base64.
     public init(_ secrets: [SecretBytes] = []) {
         forms = secrets.filter { !$0.isEmpty }.flatMap { [$0] + Self.base64(of: $0) }
     }

@@ -38,6 +38,7 @@ public struct ServerSession: Sendable {
         now = security.now
     }
 
+    /// The server that the session was created for.
     public var server: ServerURL { session.server }
 
     /// Whether the server has refused credentials that were sent.

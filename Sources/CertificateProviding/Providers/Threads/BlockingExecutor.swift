@@ -20,6 +20,8 @@ public struct BlockingExecutor: Sendable {
 
     /// Runs `work` and returns its result. The calling task is suspended and cannot be cancelled until it ends, since a
     /// C call cannot be interrupted.
+    ///
+    /// - Throws: The error that `work` throws, and no other.
     public func run<T: Sendable>(
         _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
     ) async throws(CertificateProviderError) -> T {
