@@ -11,6 +11,7 @@ SIMULATION ?= .build/renewal-simulation.svg
 TOOLCHAIN_PACKAGES := git ca-certificates libcurl4 libncurses6 libsqlite3-0 libxml2
 BUILD_PACKAGES := $(TOOLCHAIN_PACKAGES) libp11-kit-dev libssl-dev pkg-config g++ zlib1g-dev
 LINT_PACKAGES := python3
+INTERFACES_PACKAGES := $(BUILD_PACKAGES) python3
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 # A smart card in a virtual reader, for the tests that find its tool beside the checkout.
 CARD_PACKAGES := vsmartcard-vpcd pcscd opensc-pkcs11 python3-cryptography iproute2
@@ -36,7 +37,7 @@ RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC) -Xlin
 SCRATCH_PATH ?=
 ONE_FOLDER = $(if $(SCRATCH_PATH),--scratch-path "$(SCRATCH_PATH)" --disable-build-manifest-caching)
 
-.PHONY: help demo smoke example test check soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain
+.PHONY: help demo smoke example test check interfaces soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +59,7 @@ test: packages-TEST toolchain ## Build and run all tests
 
 check: packages-TEST toolchain lint ## Lint, build, and run the tests that take milliseconds
 	$(SWIFT) build --build-tests
+	SWIFT="$(SWIFT)" Scripts/interfaces --check
 	CERTPROV_TEST_LENGTH=quick $(MAKE) --no-print-directory test-rooms
 
 soak: packages-TEST toolchain ## All tests with their loops at full length, and the sanitizers: hours
@@ -108,6 +110,11 @@ package-test: packages-PACKAGE build ## Install into an empty root, use what is 
 lint: packages-LINT toolchain ## Check the formatting and the wording of messages
 	$(SWIFT) format lint --strict --recursive Package.swift Sources Plugins Tests Examples Benchmarks
 	Scripts/messages --check
+
+# Looks at the modules that the tests are built with.
+interfaces: packages-INTERFACES toolchain ## Check the imports and the public symbols against Documentation/Interfaces
+	$(SWIFT) build --build-tests
+	SWIFT="$(SWIFT)" Scripts/interfaces --check
 
 build: packages-BUILD toolchain ## Build the release
 	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
