@@ -16,7 +16,8 @@ public final class TokenKeyStore: KeyStore {
 
     init(_ provider: PKCS11TokenProvider) { self.provider = provider }
 
-    /// For a registry.
+    /// The entry of the key store for a ``/CertificateProviding/ProviderRegistry``. Its parameters are `module-path`
+    /// and `timeout`.
     public static var descriptor: KeyStoreDescriptor {
         KeyStoreDescriptor(
             scheme: scheme, storageID: PKCS11TokenProvider.id, displayName: "PKCS#11 token",
@@ -34,7 +35,7 @@ public final class TokenKeyStore: KeyStore {
 
     public func holds(keyURI: String) -> Bool { provider.settings.uri.meansToken(of: keyURI) }
 
-    /// With the module that the store's own URI names.
+    /// Returns the key's public key, and its URI with the module that the store's own URI names.
     public func reference(to key: any IdentityKey) -> KeyReference {
         KeyReference(publicKey: key.publicKey, uri: (key.uri ?? "") + provider.settings.uri.query)
     }
@@ -163,8 +164,8 @@ public final class TokenKeyStore: KeyStore {
         }
     }
 
-    /// Returns a sentence for each object of the key on the token; none if there is nothing of it. Reads the token, without
-    /// a prompt.
+    /// Returns a sentence for each object of the key on the token; none if there is nothing of it. Reads the token,
+    /// without a prompt.
     ///
     /// - Throws: `tokenNotPresent`; `interactionRequired` for a PIN without a source; `configurationInvalid` if several
     ///   tokens match; errors of the module.

@@ -25,7 +25,7 @@ public final class SealedKeyStore: KeyStore {
         executor = environment.executor
     }
 
-    /// For a registry.
+    /// The entry of the key store for a ``/CertificateProviding/ProviderRegistry``. It has no parameters and no PIN.
     public static var descriptor: KeyStoreDescriptor {
         KeyStoreDescriptor(
             scheme: scheme, storageID: storageID, displayName: "Identity store",

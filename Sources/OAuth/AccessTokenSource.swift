@@ -35,6 +35,8 @@ public actor AccessTokenSource {
     /// The minimum time between two replacements of refused tokens.
     private static let replacementPause = Duration.seconds(60)
 
+    /// Creates a source. Requests no token yet.
+    ///
     /// - Parameters:
     ///   - scopes: The scopes to request; empty for the server's default.
     ///   - now: A clock that also runs while the host is suspended, since tokens expire then, too.

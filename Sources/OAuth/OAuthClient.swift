@@ -20,6 +20,8 @@ public struct OAuthClient: Sendable {
     let secret: SecretBytes?
     let authentication: Authentication
 
+    /// Creates a client.
+    ///
     /// - Parameters:
     ///   - secret: `nil` for a public client, which sends only its identifier.
     ///   - authentication: How the secret is sent.

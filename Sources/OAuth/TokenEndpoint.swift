@@ -15,6 +15,8 @@ public struct TokenEndpoint: Sendable {
     /// The network that the connections are made in.
     public var network: any Network
 
+    /// Creates an endpoint. Nothing is sent yet.
+    ///
     /// - Parameters:
     ///   - url: `https://…`, with a path and optionally a query. Plain HTTP is refused, since secrets are sent there.
     ///   - trust: How to authenticate the server. Use ``TrustAnchors/system`` for a public identity provider, and a

@@ -4,6 +4,8 @@ public struct KeyStores: Sendable {
     private let make: @Sendable (KeyStoreLocation) throws(CertificateProviderError) -> (any KeyStore)?
     private let schemes: [String]
 
+    /// Creates the key stores of a program. ``ProviderRegistry/keyStores(_:in:)`` does it for those of a registry.
+    ///
     /// - Parameters:
     ///   - schemes: The installed ones, for errors.
     ///   - make: Makes a store for a place; nil for a scheme that is not installed. Does no I/O.

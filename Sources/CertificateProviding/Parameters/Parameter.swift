@@ -182,6 +182,10 @@ extension Parameter where Value == Bool {
 
 extension Parameter where Value == Duration {
     /// A whole number of seconds.
+    ///
+    /// - Parameters:
+    ///   - defaultValue: In seconds.
+    ///   - range: The accepted values in seconds, both bounds included.
     public static func seconds(
         _ name: String, default defaultValue: Int, in range: ClosedRange<Int>, summary: String
     ) -> Self {

@@ -1,8 +1,8 @@
 public import NIOCore
 import NIOPosix
 
-/// Opens the byte streams to servers and proxies. ``TCPNetwork`` is the real one; a test passes one in whose servers are
-/// in the same process.
+/// Opens the byte streams to servers and proxies. ``TCPNetwork`` is the real one; a test passes one in whose servers
+/// are in the same process.
 public protocol Network: Sendable {
     /// The event loops of the connections.
     var eventLoopGroup: any EventLoopGroup { get }
@@ -27,6 +27,8 @@ public struct TCPNetwork: Network {
     /// `nil` for the shared ones, whose threads start with the first connection.
     private let group: (any EventLoopGroup)?
 
+    /// Creates the network. Opens no connection.
+    ///
     /// - Parameter eventLoopGroup: The event loops of the connections; by default those that SwiftNIO shares in a
     ///   process, started with the first connection.
     public init(eventLoopGroup: (any EventLoopGroup)? = nil) { group = eventLoopGroup }

@@ -19,8 +19,7 @@ public struct ServerSecurity: Sendable {
     ///   - trust: The trust anchors and pins that the server is verified with.
     ///   - credentials: The client certificate; `nil` for none.
     ///   - now: The wall clock, for the validity of the server's certificate.
-    ///   - skipsVerification: Whether only pins are checked. For requests without secrets, whose response is not
-    ///     trusted.
+    ///   - skipsVerification: Whether trust anchors, names and dates are not verified. Pins still are.
     public init(
         trust: ServerTrust, credentials: TLSCredentials? = nil, now: @escaping @Sendable () -> Date = { Date() },
         skipsVerification: Bool = false

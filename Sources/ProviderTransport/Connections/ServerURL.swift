@@ -14,6 +14,8 @@ public struct ServerURL: Sendable, Hashable {
     /// The part between `?` and `#`, percent-encoded; `nil` if there is none.
     public let query: String?
 
+    /// Reads a URL (RFC 3986).
+    ///
     /// - Returns: `nil` for anything but `http` and `https` with a host, and for a URL with a user, a password or a
     ///   fragment.
     public init?(_ text: String) {

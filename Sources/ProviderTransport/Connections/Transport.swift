@@ -6,6 +6,8 @@ public struct Transport: Sendable {
     /// The delays between attempts.
     public var retryPolicy: RetryPolicy
 
+    /// Creates a transport. Opens no connection.
+    ///
     /// - Parameters:
     ///   - network: By default TCP on the event loops that SwiftNIO shares in a process.
     ///   - retryPolicy: By default with the host's clock and randomness.

@@ -53,7 +53,7 @@ public struct HTTPResponse: Sendable {
     /// Removes the secrets of the request from texts of the server.
     public var redaction = Redaction()
 
-    /// Creates a response, for tests that stand in for a server.
+    /// Creates a response to a request without secrets; otherwise set ``redaction`` too.
     public init(status: Int, headers: HTTPHeaders, body: [UInt8]) {
         self.status = status
         self.headers = headers

@@ -12,6 +12,8 @@ public struct ConfiguredTrust: Sendable {
     private let anchorsParameter: Parameter<String?>
     private let pinsParameter: Parameter<[String]>
 
+    /// Reads the names of the files and pins from parameters. Reads no file yet.
+    ///
     /// - Parameters:
     ///   - anchors: The parameter that names the PEM file.
     ///   - pins: The parameter with the pins.

@@ -7,6 +7,8 @@ public struct ProxySettings: Sendable {
     private let user: String?
     private let passwordSource: SecretSource?
 
+    /// Reads the proxy and its user name from parameters. Reads no password yet.
+    ///
     /// - Throws: `configurationInvalid` for a user without a proxy.
     public init(_ parameters: Parameters) throws(CertificateProviderError) {
         proxy = parameters[ServerParameter.proxy]

@@ -10,6 +10,8 @@ public struct HTTPProxy: Sendable {
     private let user: String?
     private let password: SecretBytes?
 
+    /// Reads the address of a proxy. Opens no connection.
+    ///
     /// - Parameter text: `http://HOST:PORT`. The port is required, since programs do not agree on a default.
     /// - Returns: `nil` for anything else, credentials included.
     public init?(_ text: String, user: String? = nil, password: SecretBytes? = nil) {

@@ -30,9 +30,13 @@ public enum ProxyChoice: Sendable {
 public struct ProxyEnvironment: Sendable {
     private let variable: @Sendable (String) -> SecretBytes?
 
+    /// Creates the proxies of an environment. Reads the variables when a proxy is asked for.
+    ///
     /// - Parameter variable: Looks up an environment variable. There may be a password in it.
     public init(_ variable: @escaping @Sendable (String) -> SecretBytes?) { self.variable = variable }
 
+    /// Returns the proxy that the variables name for a server; `nil` for a direct connection.
+    ///
     /// - Throws: `configurationInvalid` for a value that is not `[http://][USER[:PASSWORD]@]HOST:PORT`. The server is
     ///   not reached directly instead, since the proxy may be there to prevent that.
     public func proxy(for server: ServerURL) throws(CertificateProviderError) -> HTTPProxy? {

@@ -7,6 +7,8 @@ public final class TimeBudget: Sendable {
     private let left: Mutex<Duration>
     private let now: @Sendable () -> ContinuousClock.Instant
 
+    /// Creates a budget of which nothing is spent.
+    ///
     /// - Parameters:
     ///   - whole: The time for all requests together.
     ///   - retryPolicy: Has the clock.
