@@ -192,8 +192,10 @@ let package = Package(
         .target(
             name: "TestSupport",
             dependencies: [
-                "CertificateProviding", "IdentityStore",
+                "CertificateProviding", "IdentityStore", "ProviderTransport",
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "X509", package: "swift-certificates"),
             ],
             path: "Tests/TestSupport"

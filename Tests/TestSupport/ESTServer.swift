@@ -58,6 +58,15 @@ public final class ESTServer: Sendable {
 
     /// - Parameter authority: The file with the root that must have issued.
     public func verify(_ identity: Identity, by authority: String = "ca.pem") throws {
+        try Self.verify(identity, by: authority, in: directory)
+    }
+
+    /// Has `openssl verify` look at the chain of an identity.
+    ///
+    /// - Parameter authority: The file with the root, in the directory.
+    public static func verify(
+        _ identity: Identity, by authority: String, in directory: TemporaryDirectory
+    ) throws {
         let chain = identity.certificateChain
         // Of each its own: several tasks may look at a time.
         let (leaf, others) = ("leaf-\(chain[0].serialNumberText).pem", "others-\(chain[0].serialNumberText).pem")

@@ -5,10 +5,26 @@ import TestSupport
 @testable import ProviderTransport
 @testable import RemoteMDMProvider
 
+/// An EST server: the process, or the one in memory.
+protocol ESTPeer {
+    /// `ca.pem` is the anchor.
+    var directory: TemporaryDirectory { get }
+    var port: Int { get }
+    var reach: any Network { get }
+}
+
+extension ESTServer: ESTPeer {
+    var reach: any Network { TCPNetwork() }
+}
+
+extension ESTResponder: ESTPeer {
+    var reach: any Network { network }
+}
+
 /// One for all providers, as in a service. Threads stay for a while after their work, and some tests make a thousand.
 private let executor = BlockingExecutor.threads()
 
-extension ESTServer {
+extension ESTPeer {
     /// Makes a provider that trusts the server and has the password.
     func provider(
         storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:],
@@ -17,20 +33,20 @@ extension ESTServer {
     ) throws -> RemoteMDMProvider {
         var environment = ProviderEnvironment.testing(
             storage: storage,
-            variables: ["PASSWORD": Self.password, "TOKEN": "esttoken", "SECRET": "estsecret"].merging(variables) { $1 }
-        )
+            variables: ["PASSWORD": ESTServer.password, "TOKEN": "esttoken", "SECRET": "estsecret"]
+                .merging(variables) { $1 })
         environment.executor = executor
         environment.logger = log.logger
         var parameters = [
             "protocol": "est", "url": "https://localhost:\(port)/\(label)", "trust-anchors": directory["ca.pem"],
-            "username": Self.user, "password-source": "env:PASSWORD", "subject": "CN=client,O=Example", "timeout": "20",
+            "username": ESTServer.user, "password-source": "env:PASSWORD", "subject": "CN=client,O=Example",
+            "timeout": "20",
         ]
         parameters.merge(settings) { $1 }
-        let provider = try RemoteMDMProvider(
+        return try RemoteMDMProvider(
             environment: environment,
             parameters: ProviderParameters(parameters.filter { !$0.value.isEmpty }.mapValues { .init($0) }),
-            transport: Transport(retryPolicy: retryPolicy ?? clock.retryPolicy))
-        return provider
+            transport: Transport(network: reach, retryPolicy: retryPolicy ?? clock.retryPolicy))
     }
 }
 
