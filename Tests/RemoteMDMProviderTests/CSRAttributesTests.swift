@@ -165,15 +165,14 @@ import X509
         ["hash:sha384", "key:rsa:2048"], ["extension:2.5.29.37", "challengePassword"],
     ])
     func aServerThatInsistsIsServed(wishes: [String]) async throws {
-        let server = try await ESTServer.start(
-            ["--auth", "basic", "--enforce-csrattrs"] + wishes.flatMap { ["--csrattrs", $0] })
+        let server = try ESTResponder(.basic, .init(wishes: wishes, enforcesWishes: true))
         let provider = try server.provider(["subject-alternative-names": "dns:client.example"])
         try server.verify(try await provider.getCertificate(NoUserInteraction()))
         try server.verify(try await provider.getCertificate(NoUserInteraction()))
     }
 
     @Test func aKeyThatCannotBeMadeIsNotReplacedInSilence() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--csrattrs", "key:rsa:8192")
+        let server = try ESTResponder(.basic, .init(wishes: ["key:rsa:8192"]))
         let provider = try server.provider()
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .unsupportedAlgorithm)
         #expect(server.issued == 0)

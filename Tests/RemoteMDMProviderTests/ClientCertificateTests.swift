@@ -8,19 +8,19 @@ import Testing
 /// The certificate that a server knows a host by before it has issued one itself.
 @Suite(.timeLimit(.minutes(5))) struct ClientCertificateTests {
     @Test func isForTheFirstEnrolment() async throws {
-        let server = try await ESTServer.start("--auth", "certificate")
+        let server = try ESTResponder(.certificate)
         let storage = InMemoryStorage()
         let settings = Self.settings(server)
         let first = try await server.provider(storage: storage, settings).getCertificate(NoUserInteraction())
         let second = try await server.provider(storage: storage, settings).getCertificate(NoUserInteraction())
         #expect(first.certificate != second.certificate)
-        let requests = try server.requests().filter { ($0["operation"] as? String)?.hasPrefix("simple") == true }
-        let subjects = requests.map { ($0["client_certificate"] as? [String: Any])?["subject"] as? String ?? "" }
+        let requests = server.requests.filter { $0.operation?.enrols == true }
+        let subjects = requests.map { $0.clientCertificate ?? "" }
         #expect(subjects.count == 2 && subjects[0].contains("Device") && !subjects[1].contains("Device"))
     }
 
     @Test func aServerMayWantAPasswordToo() async throws {
-        let server = try await ESTServer.start("--auth", "certificate+basic")
+        let server = try ESTResponder([.certificate, .basic])
         let password = ["username": ESTServer.user, "password-source": "env:PASSWORD"]
         let provider = try server.provider(Self.settings(server).merging(password) { $1 })
         _ = try await provider.getCertificate(NoUserInteraction())
@@ -33,14 +33,14 @@ import Testing
     /// As openssl writes it, in all its forms.
     @Test(arguments: [["pkey"], ["ec"], ["pkcs8", "-topk8", "-nocrypt"]])
     func theKeyMayBeInAnyForm(form: [String]) async throws {
-        let server = try await ESTServer.start("--auth", "certificate")
+        let server = try ESTResponder(.certificate)
         let key = server.directory["form.key"]
         try Subprocess.run(["openssl"] + form + ["-in", server.directory["manufacturer.key"], "-out", key])
         _ = try await server.provider(Self.settings(server, key: key)).getCertificate(NoUserInteraction())
     }
 
     @Test func theKeyMayBeInTheSameFile() async throws {
-        let server = try await ESTServer.start("--auth", "certificate")
+        let server = try ESTResponder(.certificate)
         let both = server.directory["both.pem"]
         let parts = try ["manufacturer.pem", "manufacturer.key"].map {
             try String(contentsOfFile: server.directory[$0], encoding: .utf8)
@@ -52,7 +52,7 @@ import Testing
     }
 
     @Test func whatCannotBeUsedIsRefusedBeforeAnythingIsSent() async throws {
-        let server = try await ESTServer.start("--auth", "certificate")
+        let server = try ESTResponder(.certificate)
         let (encrypted, other) = ("encrypted.key", "other.key")
         let folder = server.directory.path
         try Subprocess.openssl(
@@ -81,7 +81,7 @@ import Testing
             #expect(isNamed || key == none, "\(key): \(String(describing: error))")
             #expect(text.isEmpty || error?.message.contains(text) == true, "\(key): \(String(describing: error))")
         }
-        #expect(try server.requests().isEmpty)
+        #expect(server.requests.isEmpty)
     }
 
     /// One that the server does not know the authority of. In TLS 1.3 our request is on its way meanwhile, and the
@@ -132,7 +132,7 @@ import Testing
         }
     }
 
-    private static func settings(_ server: ESTServer, key: String? = nil) -> [String: String] {
+    private static func settings(_ server: some ESTPeer, key: String? = nil) -> [String: String] {
         let key = key ?? server.directory["manufacturer.key"]
         chmod(key, 0o600)
         return [

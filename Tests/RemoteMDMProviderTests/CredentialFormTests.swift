@@ -28,17 +28,17 @@ import Testing
     }
 
     @Test func noneOfItIsSent() async throws {
-        let server = try await ESTServer.start("--auth", "bearer")
+        let server = try ESTResponder(.bearer)
         let provider = try server.provider(
             ["username": "", "password-source": "", "bearer-source": "env:BAD"],
             variables: ["BAD": "esttoken\r\nX-Evil: 1"])
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
-        #expect(try server.requests().isEmpty)
+        #expect(server.requests.isEmpty)
     }
 
     @Test(arguments: ["a:b", "a\r\nX-Evil: 1", "a\u{7f}", "a\u{85}", "a\tb"], ["username", "proxy-username"])
     func aUserNameHasNoControlCharacter(name: String, parameter: String) async throws {
-        let server = try await ESTServer.start()
+        let server = try ESTResponder()
         let more = [parameter: name, "proxy": "http://127.0.0.1:1"]
         #expect(await code { _ = try server.provider(more) } == .configurationInvalid)
         _ = try server.provider(more.merging([parameter: "Jürgen b"]) { $1 })

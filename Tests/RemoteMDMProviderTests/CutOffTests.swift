@@ -9,7 +9,7 @@ import Testing
 
     @Test(arguments: [("cacerts-", 500), ("csrattrs-", 60), ("", 500)])
     func anAnswerThatIsCutOffIsNone(operation: String, shortest: Int) async throws {
-        let server = try await ESTServer.start("--root-only", "--csrattrs", "hash:sha384")
+        let server = try ESTResponder([], .init(wishes: ["hash:sha384"], hasIntermediate: false))
         let wholes = try await withThrowingTaskGroup(of: Int.self) { lanes in
             for lane in 1...Self.lanes {
                 lanes.addTask { try await Self.shortestWhole("fault-\(operation)cut", from: lane, on: server) }
@@ -21,13 +21,13 @@ import Testing
         // Signatures differ in their length by some bytes.
         #expect(last - first < 20)
         // Each lane has enrolled with one key and renewed with one, however often that took.
-        let keys = try server.requests().compactMap { $0["csr_key_sha256"] as? String }
+        let keys = server.requests.compactMap(\.csrKeySHA256)
         #expect(Set(keys).count == 2 * Self.lanes)
     }
 
     /// Renews with longer and longer answers, until one is whole.
     /// - Returns: Its length.
-    private static func shortestWhole(_ fault: String, from first: Int, on server: ESTServer) async throws -> Int {
+    private static func shortestWhole(_ fault: String, from first: Int, on server: ESTResponder) async throws -> Int {
         let storage = OneIdentity()
         let identity = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
         var length = first

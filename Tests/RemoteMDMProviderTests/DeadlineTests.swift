@@ -9,7 +9,7 @@ import Testing
 @Suite(.timeLimit(.minutes(5))) struct DeadlineTests {
     /// Each answer would do by itself.
     @Test func answersThatAreSlowTogetherAreGivenUp() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--csrattrs", "hash:sha384")
+        let server = try ESTResponder(.basic, .init(wishes: ["hash:sha384"]))
         let fault = "fault-cacerts-slow-body-4000+csrattrs-slow-body-4000+slow-body-4000"
         let provider = try server.provider(label: fault, ["timeout": "8"], retryPolicy: RetryPolicy())
         let start = ContinuousClock.now
@@ -19,7 +19,7 @@ import Testing
     }
 
     @Test func whatAPersonTakesIsNotCounted() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let clock = TurnedClock()
         let provider = try server.provider(["password-source": "prompt"], clock: clock)
         _ = try await provider.getCertificate(SlowPerson(clock: clock))

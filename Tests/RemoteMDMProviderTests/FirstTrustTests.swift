@@ -14,40 +14,36 @@ import Testing
         Self.bearer.merging(["trust-anchors": ""]) { $1 }.merging(more) { $1 }
     }
 
-    private func fingerprint(_ file: String, of server: ESTServer) throws -> String {
+    private func fingerprint(_ file: String, of server: ESTResponder) throws -> String {
         try #require(try CertificateFile.read(server.directory[file]).first).sha256Fingerprint.hexEncoded
     }
 
-    private func asked(_ server: ESTServer) throws -> [[String: Any]] {
-        try server.requests().filter { $0["event"] as? String == "request" }
-    }
-
     @Test func aFingerprintFindsTheAuthority() async throws {
-        let server = try await ESTServer.start("--auth", "bearer")
+        let server = try ESTResponder(.bearer)
         let storage = InMemoryStorage()
         let settings = settings(["ca-fingerprint": try fingerprint("ca.pem", of: server)])
         let provider = try server.provider(storage: storage, settings)
         try server.verify(try await provider.getCertificate(NoUserInteraction()))
-        let requests = try asked(server)
+        let requests = server.requests
         let first = try #require(requests.first)
-        #expect(first["operation"] as? String == "cacerts")
-        #expect(first["authorization"] as? String == nil && first["client_certificate"] as? [String: Any] == nil)
+        #expect(first.operation == .cacerts)
+        #expect(first.authorization == nil && first.clientCertificate == nil)
         // All else goes over another connection.
         let others = requests.dropFirst()
-        #expect(others.allSatisfy { $0["connection"] as? Int != first["connection"] as? Int })
-        #expect(others.first?["operation"] as? String == "cacerts")
-        #expect(others.contains { $0["authorization"] as? String == "Bearer" })
+        #expect(others.allSatisfy { $0.connection != first.connection })
+        #expect(others.first?.operation == .cacerts)
+        #expect(others.contains { $0.authorization == "Bearer" })
 
         // What was found is known.
         let renewed = try await server.provider(storage: storage, settings).getCertificate(NoUserInteraction())
         try server.verify(renewed)
-        let second = try asked(server).dropFirst(requests.count)
-        #expect(second.filter { $0["operation"] as? String == "cacerts" }.count == 1)
-        #expect(second.allSatisfy { $0["client_certificate"] as? [String: Any] != nil })
+        let second = server.requests.dropFirst(requests.count)
+        #expect(second.filter { $0.operation == .cacerts }.count == 1)
+        #expect(second.allSatisfy { $0.clientCertificate != nil })
     }
 
     @Test func anotherFingerprintIsRefusedBeforeAnythingSecretIsSent() async throws {
-        let server = try await ESTServer.start("--auth", "bearer")
+        let server = try ESTResponder(.bearer)
         for (print, expected) in [
             (try fingerprint("stranger-ca.pem", of: server), CertificateProviderError.Code.serverNotTrusted),
             (try fingerprint("intermediate.pem", of: server), .configurationInvalid),
@@ -55,14 +51,14 @@ import Testing
             let provider = try server.provider(settings(["ca-fingerprint": print]))
             #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == expected)
         }
-        let requests = try asked(server)
+        let requests = server.requests
         #expect(requests.count == 2)
-        #expect(requests.allSatisfy { $0["authorization"] as? String == nil })
-        #expect(requests.allSatisfy { $0["operation"] as? String == "cacerts" })
+        #expect(requests.allSatisfy { $0.authorization == nil })
+        #expect(requests.allSatisfy { $0.operation == .cacerts })
     }
 
     @Test func aPersonConfirmsOnce() async throws {
-        let server = try await ESTServer.start("--auth", "bearer")
+        let server = try ESTResponder(.bearer)
         let storage = InMemoryStorage()
         let person = Administrator(answering: true)
         _ = try await server.provider(storage: storage, settings([:])).getCertificate(person)
@@ -71,7 +67,7 @@ import Testing
         let digits = try #require(text.split(separator: "=").last).split(whereSeparator: \.isNewline).joined()
         #expect(person.questions.count == 1)
         #expect(person.questions.first?.contains(digits) == true, "\(person.questions) \(digits)")
-        #expect(try asked(server).first?["authorization"] as? String == nil)
+        #expect(server.requests.first?.authorization == nil)
 
         // A service that renews asks nobody.
         let provider = try server.provider(storage: storage, settings([:]))
@@ -88,21 +84,21 @@ import Testing
 
     @Test(arguments: [Bool?.some(false), nil]) func withoutAYesNothingGoesOn(answer: Bool?) async throws {
         let expected: CertificateProviderError.Code = answer == nil ? .configurationInvalid : .userCancelled
-        let server = try await ESTServer.start("--auth", "bearer")
+        let server = try ESTResponder(.bearer)
         let storage = InMemoryStorage()
         let provider = try server.provider(storage: storage, settings([:]))
         let person = Administrator(answering: answer)
         #expect(await code { _ = try await provider.getCertificate(person) } == expected)
         #expect(person.questions.count == 1)
-        #expect(try asked(server).map { $0["operation"] as? String } == ["cacerts"])
-        #expect(try asked(server).first?["authorization"] as? String == nil)
+        #expect(server.requests.map(\.operation) == [.cacerts])
+        #expect(server.requests.first?.authorization == nil)
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
-        #expect(try asked(server).count == 1)
+        #expect(server.requests.count == 1)
     }
 
     /// One who answers for the server names its authority, and cannot be it.
     @Test func aConfirmedAuthorityMustHaveCertifiedTheServer() async throws {
-        let server = try await ESTServer.start("--auth", "bearer", "--server-certificate", "self-signed")
+        let server = try ESTResponder(.bearer, .init(serverCertificate: .selfSigned))
         let storage = InMemoryStorage()
         for settings in [settings(["ca-fingerprint": try fingerprint("ca.pem", of: server)]), settings([:])] {
             let provider = try server.provider(storage: storage, settings)
@@ -111,11 +107,11 @@ import Testing
             // And is not remembered.
             #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
         }
-        #expect(try asked(server).allSatisfy { $0["authorization"] as? String == nil })
+        #expect(server.requests.allSatisfy { $0.authorization == nil })
     }
 
     @Test func parametersThatMeanNothingAreRefused() async throws {
-        let server = try await ESTServer.start()
+        let server = try ESTResponder()
         let print = try fingerprint("ca.pem", of: server)
         let pinned = ["pin": server.directory["server.pem"], "pin-mode": "pin-only", "ca-fingerprint": print]
         for settings in [
@@ -127,7 +123,7 @@ import Testing
     }
 
     @Test func moreThanAPersonCanCompareIsNotShown() async throws {
-        let server = try await ESTServer.start()
+        let server = try ESTResponder()
         let provider = try server.provider(settings([:]))
         let person = Administrator(answering: true)
         let authorities = try (1...5).map { try CertifiedKey("Root \($0)", key: TestKeys.makeP256()).certificate }
@@ -145,25 +141,25 @@ import Testing
     }
 
     @Test func aPinIsLookedAtOnTheFirstConnectionToo() async throws {
-        let server = try await ESTServer.start("--auth", "bearer")
+        let server = try ESTResponder(.bearer)
         let print = try fingerprint("ca.pem", of: server)
         let another = "sha256/" + String(repeating: "A", count: 43) + "="
         let wrong = try server.provider(settings(["ca-fingerprint": print, "pin": another]))
         #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
-        #expect(try asked(server).isEmpty)
+        #expect(server.requests.isEmpty)
         let right = settings(["ca-fingerprint": print, "pin": server.directory["server.pem"]])
         _ = try await server.provider(right).getCertificate(NoUserInteraction())
         #expect(server.issued == 1)
     }
 
     @Test func anchorAndFingerprintMustBothFit() async throws {
-        let server = try await ESTServer.start("--auth", "bearer")
+        let server = try ESTResponder(.bearer)
         let anchored = Self.bearer.merging(["ca-fingerprint": try fingerprint("stranger-ca.pem", of: server)]) { $1 }
         let wrong = try server.provider(anchored)
         #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         #expect(server.issued == 0)
         // The token is for the right server.
-        #expect(try asked(server).map { $0["authorization"] as? String } == [nil])
+        #expect(server.requests.map(\.authorization) == [nil])
         let both = Self.bearer.merging(["ca-fingerprint": try fingerprint("ca.pem", of: server)]) { $1 }
         _ = try await server.provider(both).getCertificate(NoUserInteraction())
     }

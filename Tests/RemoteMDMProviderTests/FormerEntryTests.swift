@@ -10,7 +10,7 @@ import Testing
     private let storage = InMemoryStorage()
 
     /// Stores an identity in the former form, and returns its provider.
-    private func enrolled(_ server: ESTServer) async throws -> RemoteMDMProvider {
+    private func enrolled(_ server: ESTResponder) async throws -> RemoteMDMProvider {
         let provider = try server.provider(storage: storage)
         let identity = try await provider.getCertificate(NoUserInteraction())
         let exporter = try #require(identity.key.exporter)
@@ -26,7 +26,7 @@ import Testing
     }
 
     @Test func isUsedAndListed() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let provider = try await enrolled(server)
         let identity = try #require(try provider.getStoredCertificate())
         try await identity.verifyPossession()
@@ -37,7 +37,7 @@ import Testing
     }
 
     @Test func isRenewedIntoTheKeyStore() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let provider = try await enrolled(server)
         let old = try #require(try provider.getStoredCertificate())
         let new = try await provider.getCertificate(NoUserInteraction())
@@ -51,7 +51,7 @@ import Testing
     }
 
     @Test func isDeleted() async throws {
-        let provider = try await enrolled(try await ESTServer.start("--auth", "basic"))
+        let provider = try await enrolled(try ESTResponder(.basic))
         #expect(try await provider.announcedDeletions().isEmpty)
         try provider.deleteStoredCertificate()
         #expect(try provider.getStoredCertificate() == nil)
@@ -59,7 +59,7 @@ import Testing
 
     /// The server has the request; its key is in the record.
     @Test func aPendingRequestIsAskedForWithItsKey() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--pending", "1", "--retry-after", "3600")
+        let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3600"))
         let provider = try server.provider(storage: storage)
         await #expect(throws: CertificateProviderError.self) {
             _ = try await provider.getCertificate(NoUserInteraction())
@@ -76,7 +76,7 @@ import Testing
         try provider.settings.keyStore.destroyStored(reference)
         let identity = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
         #expect(identity.certificate.publicKey.isSameKey(as: key.publicKey))
-        #expect(Set(try server.requests().compactMap { $0["csr_sha256"] as? String }).count == 1)
+        #expect(Set(server.requests.compactMap(\.csrSHA256)).count == 1)
         #expect(try server.provider(storage: storage).getStoredCertificate()?.certificate == identity.certificate)
     }
 }
@@ -86,7 +86,7 @@ import Testing
     private let storage = InMemoryStorage()
 
     @Test func deletionLeavesNoKey() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let provider = try server.provider(storage: storage)
         _ = try await provider.getCertificate(NoUserInteraction())
         #expect(try await provider.settings.keyStore.list().count == 1)
@@ -96,7 +96,7 @@ import Testing
     }
 
     @Test func aServersKeyReplacesTheRequestsKey() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         for _ in 0..<2 {
             let provider = try server.provider(storage: storage, ["server-keygen": "true", "key-type": "p256"])
             let identity = try await provider.getCertificate(NoUserInteraction())
@@ -107,7 +107,7 @@ import Testing
 
     /// A key that is gone is replaced by the next enrolment, and said to be gone until then.
     @Test func aKeyThatIsGoneIsCalledThat() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let provider = try server.provider(storage: storage)
         let identity = try await provider.getCertificate(NoUserInteraction())
         try provider.settings.keyStore.destroyStored(provider.settings.keyStore.reference(to: identity.key))
@@ -132,11 +132,11 @@ import Testing
                 throw CertificateProviderError(.interactionRequired, "No.")
             }
         }
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let provider = try server.provider(storage: storage, ["trust-anchors": ""])
         await #expect {
             _ = try await provider.getCertificate(Refusing())
         } throws: { ($0 as? CertificateProviderError)?.code == .configurationInvalid }
-        #expect(try server.requests().allSatisfy { $0["path"] == nil })
+        #expect(server.requests.isEmpty)
     }
 }

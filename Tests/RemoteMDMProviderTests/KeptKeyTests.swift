@@ -19,7 +19,7 @@ import Testing
     func aPendingRequestOutlastsTrouble(
         label: String, settings: [String: String], expected: CertificateProviderError.Code
     ) async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--pending", "1", "--retry-after", "3600")
+        let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3600"))
         let storage = OneIdentity()
         let first = try server.provider(storage: storage)
         #expect(await code { _ = try await first.getCertificate(NoUserInteraction()) } == .pending)
@@ -27,7 +27,7 @@ import Testing
         let failure = await code { _ = try await troubled.getCertificate(NoUserInteraction()) }
         #expect(failure == expected || (label.contains("cut") && failure == .unavailable))
         try server.verify(try await server.provider(storage: storage).getCertificate(NoUserInteraction()))
-        let requests = try server.requests().compactMap { $0["csr_sha256"] as? String }
+        let requests = server.requests.compactMap(\.csrSHA256)
         #expect(requests.count >= 2 && Set(requests).count == 1)
     }
 
@@ -43,7 +43,7 @@ import Testing
     }
 
     @Test func anotherConfigurationWantsAnotherKey() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--pending", "1", "--retry-after", "3600")
+        let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3600"))
         let storage = InMemoryStorage()
         let first = try server.provider(storage: storage, ["key-type": "p256"])
         #expect(await code { _ = try await first.getCertificate(NoUserInteraction()) } == .pending)
@@ -54,7 +54,7 @@ import Testing
     }
 
     @Test func whatCannotBeReadIsDeletedAllTheSame() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let storage = OneIdentity()
         let provider = try server.provider(storage: storage)
         _ = try await provider.getCertificate(NoUserInteraction())

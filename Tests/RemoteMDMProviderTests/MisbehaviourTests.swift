@@ -11,7 +11,7 @@ import Testing
     /// - Parameter storage: Where an identity may be, to be renewed.
     /// - Returns: What it failed with.
     private func failure(
-        _ fault: String, on server: ESTServer, _ settings: [String: String] = [:], in storage: OneIdentity = .init()
+        _ fault: String, on server: ESTResponder, _ settings: [String: String] = [:], in storage: OneIdentity = .init()
     ) async throws -> CertificateProviderError? {
         let ordinary = try server.provider(storage: storage)
         let stored = try ordinary.getStoredCertificate()
@@ -31,7 +31,7 @@ import Testing
     }
 
     @Test func eachMisbehaviourIsATypedError() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--csrattrs", "hash:sha384")
+        let server = try ESTResponder(.basic, .init(wishes: ["hash:sha384"]))
         let expected: [(String, Code?)] = [
             ("other-key", .protocolError), ("wrong-subject", .protocolError), ("untrusted", .protocolError),
             ("expired", .protocolError), ("not-yet-valid", .protocolError), ("not-yet-valid-60", nil),
@@ -55,7 +55,7 @@ import Testing
     }
 
     @Test func whenToComeBackIsPassedOn() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         for fault in ["status-503-retry-120", "pending-1-retry-120"] {
             #expect(try await failure("fault-\(fault)", on: server)?.retryAfter == .seconds(120), "\(fault)")
         }
@@ -65,7 +65,7 @@ import Testing
 
     /// Answers that do not come, or a byte at a time, or never end.
     @Test func whatTakesTooLongIsGivenUp() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         for fault in ["hang", "drip", "hang-body", "headers-endless"] {
             let failure = try await failure("fault-\(fault)", on: server, ["timeout": "2"])
             #expect([.timedOut, .protocolError].contains(failure?.code), "\(fault): \(String(describing: failure))")
@@ -73,7 +73,7 @@ import Testing
     }
 
     @Test func everyStatusIsATypedError() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let storage = OneIdentity()
         for status in 400...599 {
             let failure = try await failure("fault-status-\(status)", on: server, in: storage)

@@ -75,23 +75,21 @@ import Testing
 
     /// As for the first enrolment, where that was made with both.
     @Test func theClientCertificateGoesAlong() async throws {
-        let server = try await ESTServer.start("--auth", "certificate+basic", "--refuse-clients", "unknown-ca")
+        let server = try ESTResponder([.certificate, .basic], .init(refusesOwnClients: true))
         let (certificate, key) = (server.directory["manufacturer.pem"], server.directory["manufacturer.key"])
         chmod(key, 0o600)
         let provider = try server.provider(
             storage: InMemoryStorage(), ["client-certificate": certificate, "client-key-source": "file:\(key)"])
         _ = try await provider.getCertificate(NoUserInteraction())
         _ = try await provider.getCertificate(NoUserInteraction())
-        let subjects = try enrolments(server).map {
-            ($0["client_certificate"] as? [String: Any])?["subject"] as? String ?? ""
-        }
+        let subjects = server.requests.filter { $0.serial != nil }.map { $0.clientCertificate ?? "" }
         #expect(subjects.count == 2 && subjects.allSatisfy { $0.contains("Device") }, "\(subjects)")
     }
 
     /// A password may be enough.
     @Test(arguments: ["nothing", "expired"])
     func aClientCertificateThatCannotBeUsedIsLeftOut(name: String) async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", "unknown-ca")
+        let server = try ESTResponder(.basic, .init(refusesOwnClients: true))
         let (storage, log) = (InMemoryStorage(), WarningLog())
         _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
         let expired = try CertifiedKey(
@@ -126,7 +124,7 @@ import Testing
     }
 
     @Test func aPersonTypesThePasswordOnce() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", "unknown-ca")
+        let server = try ESTResponder(.basic, .init(refusesOwnClients: true))
         let provider = try server.provider(storage: InMemoryStorage(), ["password-source": "prompt"])
         let person = Typist(ESTServer.password)
         _ = try await provider.getCertificate(person)
@@ -154,44 +152,43 @@ import Testing
     }
 
     @Test func aWrongPasswordIsSentOnce() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", "unknown-ca")
+        let server = try ESTResponder(.basic, .init(refusesOwnClients: true))
         let storage = InMemoryStorage()
         let first = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
-        let before = try server.requests().count
+        let before = server.requests.count
         let provider = try server.provider(storage: storage, variables: ["PASSWORD": "wrong"])
         let error = await #expect(throws: CertificateProviderError.self) {
             try await provider.getCertificate(NoUserInteraction())
         }
         #expect(error?.code == .rejected && error?.nativeCode == 401, "\(String(describing: error))")
-        let sent = try server.requests().dropFirst(before).filter { $0["authorization"] as? String == "Basic" }
+        let sent = server.requests.dropFirst(before).filter { $0.authorization == "Basic" }
         #expect(sent.count == 1)
         #expect(try provider.getStoredCertificate()?.certificate == first.certificate)
     }
 
     @Test(arguments: ["1.2", "1.3"]) func aServerThatIsNotTrustedGetsNothing(version: String) async throws {
-        let server = try await ESTServer.start("--auth", "basic")
-        let stranger = try await ESTServer.start(
-            "--auth", "basic", "--refuse-clients", "unknown-ca", "--tls", version)
+        let server = try ESTResponder(.basic)
+        let stranger = try ESTResponder(.basic, .init(tls: version, refusesOwnClients: true))
         let (storage, log) = (OneIdentity(), WarningLog())
         _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
         let anchors = ["trust-anchors": server.directory["ca.pem"]]
         let provider = try stranger.provider(storage: storage, anchors, log: log)
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
-        #expect(try !stranger.requests().contains { $0["event"] as? String == "request" })
+        #expect(stranger.requests.isEmpty)
         #expect(log.warnings.isEmpty)
     }
 
     /// The certificate was taken in the handshake: what HTTP says then is about something else.
     @Test(arguments: ["status-401", "status-403", "close-after-request"])
     func anAnswerOfHTTPIsNoRefusalOfTheCertificate(fault: String) async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let (storage, log) = (OneIdentity(), WarningLog())
         _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
-        let before = try server.requests().count
+        let before = server.requests.count
         let provider = try server.provider(storage: storage, label: "fault-\(fault)", log: log)
         let code = await code { _ = try await provider.getCertificate(NoUserInteraction()) }
         #expect(code == (fault == "close-after-request" ? .unavailable : .rejected))
-        #expect(try !server.requests().dropFirst(before).contains { $0["operation"] as? String == "simpleenroll" })
+        #expect(!server.requests.dropFirst(before).contains { $0.operation == .simpleenroll })
         #expect(log.warnings.isEmpty)
     }
 

@@ -8,51 +8,51 @@ import Testing
 /// What is asked again by itself, and what never is.
 @Suite(.timeLimit(.minutes(5))) struct RepetitionTests {
     @Test func whatDoesNoHarmIsAskedAgain() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         for (fault, count) in [
             ("cacerts-status-503*2", 3), ("cacerts-status-500*1", 2), ("cacerts-close-after-request*2", 3),
             ("csrattrs-429*1", 2), ("csrattrs-half-close*1", 2),
         ] {
             let clock = TurnedClock()
-            let before = try server.requests().count
+            let before = server.requests.count
             try server.verify(
                 try await server.provider(label: "fault-\(fault)", clock: clock).getCertificate(NoUserInteraction()))
-            let operation = String(fault.prefix { $0 != "-" })
-            let asked = try server.requests().dropFirst(before).filter { $0["operation"] as? String == operation }
+            let operation = ESTOperation(rawValue: String(fault.prefix { $0 != "-" }))
+            let asked = server.requests.dropFirst(before).filter { $0.operation == operation }
             #expect(asked.count == count, "\(fault)")
             #expect(clock.waits.count == count - 1, "\(fault)")
         }
     }
 
     @Test func whatFailsForGoodIsAskedThreeTimes() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let clock = TurnedClock()
         let provider = try server.provider(label: "fault-cacerts-status-502", clock: clock)
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .unavailable)
         #expect(clock.waits == [.milliseconds(700), .milliseconds(1200)])
-        #expect(try server.requests().count == 3)
+        #expect(server.requests.count == 3)
         // What will not be another answer is not asked for again.
         let wrong = try server.provider(label: "fault-cacerts-status-404", clock: clock)
         #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .configurationInvalid)
-        #expect(try server.requests().count == 4)
+        #expect(server.requests.count == 4)
     }
 
     @Test(arguments: ["close-after-request*1", "status-503*1", "cut-40*1", "status-503-retry-1*1"])
     func aRequestForACertificateIsNotRepeated(fault: String) async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let clock = TurnedClock()
         let provider = try server.provider(label: "fault-\(fault)", clock: clock)
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } != nil)
         // With the password, which the first one is refused without.
-        let sent = try server.requests().filter { $0["user"] as? String != nil }
+        let sent = server.requests.filter { $0.user != nil }
         #expect(sent.count == 1)
         #expect(clock.waits.isEmpty)
     }
 
     /// And does not say so beforehand, as libest.
-    @Test(arguments: ["basic", "digest"], ["1.2", "1.3"])
-    func aServerMayCloseAfterItsRefusal(authentication: String, version: String) async throws {
-        let server = try await ESTServer.start("--auth", authentication, "--tls", version)
+    @Test(arguments: [ESTAuthentication.basic, .digest], ["1.2", "1.3"])
+    func aServerMayCloseAfterItsRefusal(authentication: ESTAuthentication, version: String) async throws {
+        let server = try ESTResponder(authentication, .init(tls: version))
         for _ in 0..<5 {
             let provider = try server.provider(label: "fault-close-after-answer")
             try server.verify(try await provider.getCertificate(NoUserInteraction()))
@@ -61,15 +61,15 @@ import Testing
 
     /// Another connection is another handshake: only for those that do not say that they keep the first one.
     @Test func aServerThatKeepsTheConnectionIsAnsweredOverIt() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         try server.verify(try await server.provider().getCertificate(NoUserInteraction()))
-        let enrolments = try server.requests().filter { $0["operation"] as? String == "simpleenroll" }
-        #expect(enrolments.map { $0["status"] as? Int } == [401, 200])
-        #expect(Set(enrolments.map { $0["connection"] as? Int }).count == 1)
+        let enrolments = server.requests.filter { $0.operation == .simpleenroll }
+        #expect(enrolments.map(\.status) == [401, 200])
+        #expect(Set(enrolments.map(\.connection)).count == 1)
     }
 
     @Test func aServerSaysWhenToComeBack() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let clock = TurnedClock()
         let soon = try server.provider(label: "fault-cacerts-status-503-retry-5*1", clock: clock)
         _ = try await soon.getCertificate(NoUserInteraction())
@@ -85,7 +85,7 @@ import Testing
 
     @Test func aServerThatIsNotThereIsLookedForAgain() async throws {
         let clock = TurnedClock(draw: 1)
-        let server = try await ESTServer.start()
+        let server = try ESTResponder()
         let provider = try server.provider(["url": "https://localhost:1"], clock: clock)
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .unavailable)
         #expect(clock.waits == [.milliseconds(1200), .milliseconds(2200)])
@@ -100,16 +100,16 @@ import Testing
     }
 
     @Test func whatHoldsForARunIsAskedForOnce() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--pending", "2", "--csrattrs", "hash:sha384")
+        let server = try ESTResponder(.basic, .init(wishes: ["hash:sha384"], pending: 2))
         _ = try await server.provider().getCertificate(NoUserInteraction())
-        let operations = try server.requests().compactMap { $0["operation"] as? String }
-        #expect(operations.filter { $0 == "csrattrs" }.count == 1)
-        #expect(operations.filter { $0 == "cacerts" }.count == 1)
-        #expect(operations.filter { $0 == "simpleenroll" }.count >= 3)
+        let operations = server.requests.map(\.operation)
+        #expect(operations.filter { $0 == .csrattrs }.count == 1)
+        #expect(operations.filter { $0 == .cacerts }.count == 1)
+        #expect(operations.filter { $0 == .simpleenroll }.count >= 3)
     }
 
     @Test func aWaitForADecisionIsCountedDown() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--pending", "1", "--retry-after", "3")
+        let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3"))
         let (clock, person) = (TurnedClock(), Administrator(answering: nil))
         _ = try await server.provider(clock: clock).getCertificate(person)
         #expect(person.waits == [3, 2, 1, 0].map { .seconds($0) })
@@ -118,13 +118,13 @@ import Testing
 
     /// Nothing is said of when with SCEP; and "at once" is no reason to ask each second.
     @Test(arguments: ["absent", "0"]) func aDecisionIsAskedForLessAndLessOften(retryAfter: String) async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--pending", "99", "--retry-after", retryAfter)
+        let server = try ESTResponder(.basic, .init(pending: 99, retryAfter: retryAfter))
         let clock = TurnedClock(draw: 1)
         let error = await #expect(throws: CertificateProviderError.self) {
             try await server.provider(["timeout": "60"], clock: clock).getCertificate(NoUserInteraction())
         }
         // After 5.2, 6.2, 8.2, 12.2 and 20.2 seconds; the next one would be too late.
-        let asked = try server.requests().filter { $0["user"] is String }
+        let asked = server.requests.filter { $0.user != nil }
         #expect(asked.count == 6)
         #expect(clock.waits.reduce(.zero, +) == .seconds(52))
         // What the server has not said is not passed on as if it had.

@@ -8,64 +8,64 @@ import X509
 
 /// A server goes over to a new root.
 @Suite(.timeLimit(.minutes(5))) struct RolloverTests {
-    private func operations(_ server: ESTServer, after count: Int) throws -> [String] {
-        try server.requests().dropFirst(count).compactMap { $0["operation"] as? String }
+    private func operations(_ server: ESTResponder, after count: Int) -> [ESTOperation] {
+        server.requests.dropFirst(count).compactMap(\.operation)
     }
 
     /// The old root has certified the new one's key.
     @Test func aRootThatTheOldOneVouchesForIsTaken() async throws {
-        let server = try await ESTServer.start("--auth", "bearer")
+        let server = try ESTResponder(.bearer)
         let storage = InMemoryStorage()
         let settings = ["username": "", "password-source": "", "bearer-source": "env:TOKEN"]
         let provider = try server.provider(storage: storage, settings)
         try server.verify(try await provider.getCertificate(NoUserInteraction()))
         try server.rollOver()
-        let before = try server.requests().count
+        let before = server.requests.count
         try server.verify(try await provider.getCertificate(NoUserInteraction()), by: "new-ca.pem")
-        let requests = try server.requests().dropFirst(before).filter { $0["event"] as? String == "request" }
+        let requests = server.requests.dropFirst(before)
         let first = try #require(requests.first)
-        #expect(first["operation"] as? String == "cacerts")
-        #expect(first["authorization"] as? String == nil && first["client_certificate"] as? [String: Any] == nil)
-        #expect(requests.dropFirst().allSatisfy { $0["connection"] as? Int != first["connection"] as? Int })
+        #expect(first.operation == .cacerts)
+        #expect(first.authorization == nil && first.clientCertificate == nil)
+        #expect(requests.dropFirst().allSatisfy { $0.connection != first.connection })
         // From now on it is known.
-        let count = try server.requests().count
+        let count = server.requests.count
         try server.verify(try await provider.getCertificate(NoUserInteraction()), by: "new-ca.pem")
-        #expect(try operations(server, after: count).filter { $0 == "cacerts" }.count == 1)
+        #expect(operations(server, after: count).filter { $0 == .cacerts }.count == 1)
     }
 
     @Test func aRootThatNobodyVouchesForIsNot() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--no-links")
+        let server = try ESTResponder(.basic, .init(linksRoots: false))
         let provider = try server.provider(storage: InMemoryStorage())
         let first = try await provider.getCertificate(NoUserInteraction())
         try server.rollOver()
-        let before = try server.requests().count
+        let before = server.requests.count
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
-        #expect(try operations(server, after: before) == ["cacerts"])
+        #expect(operations(server, after: before) == [.cacerts])
         #expect(try provider.getStoredCertificate()?.certificate == first.certificate)
     }
 
     /// A stranger is not even asked.
     @Test func aServerThatWasNeverKnownHasNoSuccessor() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         try server.rollOver()
         let provider = try server.provider()
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
-        #expect(try operations(server, after: 0).isEmpty)
+        #expect(operations(server, after: 0).isEmpty)
     }
 
     @Test func aRootThatWasNamedBeforeIsKnown() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--no-links")
+        let server = try ESTResponder(.basic, .init(linksRoots: false))
         let storage = InMemoryStorage()
         let provider = try server.provider(storage: storage, label: "fault-rollover")
         _ = try await provider.getCertificate(NoUserInteraction())
         try server.rollOver()
-        let before = try server.requests().count
+        let before = server.requests.count
         try server.verify(try await provider.getCertificate(NoUserInteraction()), by: "new-ca.pem")
-        #expect(try operations(server, after: before).filter { $0 == "cacerts" }.count == 1)
+        #expect(operations(server, after: before).filter { $0 == .cacerts }.count == 1)
     }
 
     @Test func withAPinAndTheHostsListNothingIsLearnt() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--server-certificate", "self-signed")
+        let server = try ESTResponder(.basic, .init(serverCertificate: .selfSigned))
         let storage = InMemoryStorage()
         let settings = ["pin": server.directory["server.pem"], "trust-anchors": "", "pin-mode": "pin-only"]
         let provider = try server.provider(storage: storage, settings)

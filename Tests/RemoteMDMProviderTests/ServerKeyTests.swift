@@ -11,32 +11,12 @@ import Testing
 @Suite(.timeLimit(.minutes(5))) struct ServerKeyTests {
     private static let settings = ["server-keygen": "true"]
 
-    @Test(arguments: [("pkcs8", "p256"), ("pkcs8", "p384"), ("pkcs8", "rsa2048"), ("pkcs1", "rsa2048")])
-    func theServersKeyIsTheIdentitys(form: String, type: String) async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--serverkeygen", form)
-        let storage = InMemoryStorage()
-        let settings = Self.settings.merging(["key-type": type]) { $1 }
-        let first = try await server.provider(storage: storage, settings).getCertificate(NoUserInteraction())
-        try server.verify(first)
-        try await first.verifyPossession()
-        let again = try await server.provider(storage: storage, settings).getCertificate(NoUserInteraction())
-        try server.verify(again)
-        #expect(again.certificate.publicKey != first.certificate.publicKey)
-        let stored = try server.provider(storage: storage, settings).getStoredCertificate()
-        #expect(stored?.certificate == again.certificate)
-        let asked = try server.requests().filter { $0["serial"] as? String != nil }
-        #expect(asked.map { $0["operation"] as? String } == ["serverkeygen", "serverkeygen"])
-        // The key that had signed the request is nobody's.
-        let sent = asked.compactMap { $0["csr_key_sha256"] as? String }
-        #expect(!sent.contains(first.certificate.publicKey.sha256.hexEncoded))
-    }
-
     @Test func nobodyGetsAKeyWithoutAsking() async throws {
-        let server = try await ESTServer.start("--auth", "basic", "--serverkeygen", "off")
+        let server = try ESTResponder(.basic, .init(makesKeys: false))
         _ = try await server.provider().getCertificate(NoUserInteraction())
         let provider = try server.provider(Self.settings)
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
-        #expect(try server.requests().filter { $0["operation"] as? String == "simpleenroll" }.isEmpty == false)
+        #expect(server.requests.contains { $0.operation == .simpleenroll })
         let scep = ["protocol": "scep", "trust-anchors": "", "ca-fingerprint": String(repeating: "ab", count: 32)]
         #expect(
             await code { _ = try server.provider(scep.merging(Self.settings) { $1 }) } == .configurationInvalid)
@@ -47,7 +27,7 @@ import Testing
         "wrong-type", "cut-1200", "raw-der", "other-kind",
     ])
     func whatDoesNotFitIsRefused(fault: String) async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let storage = InMemoryStorage()
         let settings = Self.settings.merging(["key-type": "p256"]) { $1 }
         let provider = try server.provider(storage: storage, label: "fault-\(fault)", settings)
@@ -60,7 +40,7 @@ import Testing
 
     /// A kill between two writes must not leave a certificate without its key.
     @Test func theKeyIsStoredBeforeItsCertificate() async throws {
-        let server = try await ESTServer.start("--auth", "basic")
+        let server = try ESTResponder(.basic)
         let storage = WatchedStorage()
         for count in 1...2 {
             let provider = try server.provider(storage: storage, Self.settings)
