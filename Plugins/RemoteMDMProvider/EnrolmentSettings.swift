@@ -1,6 +1,5 @@
 import CertificateProviding
 import CertificateTLS
-import Crypto
 import FoundationEssentials
 import ProviderTransport
 
@@ -60,11 +59,11 @@ struct EnrolmentSettings: Sendable {
         keyStore = parameters[EnrolmentParameter.key]
         asksForKey = parameters[EnrolmentParameter.serverKeygen]
         timeout = parameters[EnrolmentParameter.timeout]
-        var name = "\(enrolmentProtocol.rawValue)\0"
-        name += "\(parameters.text(EnrolmentParameter.url) ?? "")\0\(names.subjectText)\0"
-        name += names.alternativeNames.joined(separator: ",")
-        if let caIdentifier { name += "\0\(caIdentifier)" }
-        entryName = String(Array(SHA256.hash(data: Array(name.utf8))).hexEncoded.prefix(32))
+        entryName = StoredIdentity.name(
+            of: [
+                enrolmentProtocol.rawValue, parameters.text(EnrolmentParameter.url) ?? "", names.subjectText,
+                names.alternativeNames.joined(separator: ","),
+            ] + (caIdentifier.map { [$0] } ?? []))
         try checkServer(parameters)
         try checkKeys(parameters)
     }

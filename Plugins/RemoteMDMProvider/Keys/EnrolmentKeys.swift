@@ -1,19 +1,14 @@
 import CertificateProviding
-import Synchronization
 
 /// The private keys of the provider's identities, in whatever key store.
 final class EnrolmentKeys: Sendable {
-    /// Where new keys are made.
-    let store: any KeyStore
     private let parameters: Parameters
-    /// For keys in other places: those where keys were made under another configuration.
-    private let stores: KeyStores
-    /// Those that were made for them: each has connections and logins of its own.
-    private let others = Mutex<[any KeyStore]>([])
+    private let stores: KeyStoreSet
+    /// Where new keys are made.
+    var store: any KeyStore { stores.configured }
 
     init(_ parameters: Parameters, _ environment: ProviderEnvironment) {
-        store = parameters[EnrolmentParameter.key]
-        stores = environment.keyStores
+        stores = KeyStoreSet(parameters[EnrolmentParameter.key], and: environment.keyStores)
         self.parameters = parameters
     }
 
@@ -125,20 +120,14 @@ final class EnrolmentKeys: Sendable {
     }
 
     /// Whether a key is in the key store that is configured now.
-    func isConfigured(_ key: KeyReference) -> Bool { store.holds(keyURI: key.uri) }
+    func isConfigured(_ key: KeyReference) -> Bool { stores.isConfigured(key) }
 
     /// The key store of a key.
     func store(of key: KeyReference) throws(CertificateProviderError) -> any KeyStore {
-        if isConfigured(key) { return store }
-        if let known = others.withLock({ $0.first { $0.holds(keyURI: key.uri) } }) { return known }
-        let new = try parameters.reading(EnrolmentParameter.key) { () throws(CertificateProviderError) in
-            try stores.store(key.uri)
+        try parameters.reading(EnrolmentParameter.key) { () throws(CertificateProviderError) in
+            try stores.store(of: key)
         }
-        others.withLock { $0.append(new) }
-        return new
     }
 
-    func shutdown() async {
-        for store in [store] + others.withLock(\.self) { await store.shutdown() }
-    }
+    func shutdown() async { await stores.shutdown() }
 }

@@ -11,14 +11,12 @@ enum OwnedKey: Sendable {
     init?(_ entry: StoredIdentity) {
         if let privateKey = entry.privateKey {
             self = .sealed(privateKey)
-        } else if let uri = entry.attributes[Self.attribute], let leaf = entry.certificateChain.first {
-            self = .stored(KeyReference(publicKey: leaf.publicKey, uri: uri))
+        } else if let key = entry.key {
+            self = .stored(key)
         } else {
             return nil
         }
     }
-
-    private static let attribute = "key"
 
     func isSame(as other: OwnedKey) -> Bool {
         switch (self, other) {
@@ -34,9 +32,7 @@ enum OwnedKey: Sendable {
         case .sealed(let privateKey):
             StoredIdentity(certificateChain: chain, privateKey: privateKey, attributes: attributes)
         case .stored(let key):
-            StoredIdentity(
-                certificateChain: chain, privateKey: nil,
-                attributes: attributes.merging([Self.attribute: key.uri]) { $1 })
+            StoredIdentity(certificateChain: chain, key: key, attributes: attributes)
         }
     }
 

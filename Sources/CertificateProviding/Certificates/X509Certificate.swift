@@ -50,6 +50,24 @@ public struct X509Certificate: Sendable {
         }
     }
 
+    /// Reads every certificate of a PEM text (RFC 7468), such as a server's answer. PEM documents of other types are left
+    /// out.
+    ///
+    /// - Throws: `malformedData`, also for a text without a certificate.
+    public static func certificates(pem text: String) throws(CertificateProviderError) -> [X509Certificate] {
+        do {
+            let certificates = try PEMDocument.parseMultiple(pemString: text).filter {
+                $0.discriminator == "CERTIFICATE"
+            }
+            .map { try X509Certificate(derRepresentation: $0.derBytes) }
+            if !certificates.isEmpty { return certificates }
+        } catch {
+            throw CertificateProviderError(
+                .malformedData, "The text contains a damaged certificate, or is not PEM.", underlying: error)
+        }
+        throw CertificateProviderError(.malformedData, "The text contains no certificate.")
+    }
+
     /// Returns the certificate as a value of swift-certificates.
     /// - Throws: `unsupportedAlgorithm` for a key or signature that swift-certificates does not support.
     public func certificate() throws(CertificateProviderError) -> X509.Certificate {

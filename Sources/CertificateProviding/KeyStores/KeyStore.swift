@@ -150,22 +150,6 @@ public protocol KeyImporting: Sendable {
     ) async throws(CertificateProviderError) -> any IdentityKey
 }
 
-/// A key of a ``KeyStore``, as a program writes it down to find it again. Not secret.
-public struct KeyReference: Sendable {
-    /// The public key that belongs to the private key. A store finds the key by it, with the help of the URI.
-    public var publicKey: PublicKeyInfo
-    /// The URI of the private key, without any PIN.
-    public var uri: String
-
-    /// Creates a reference. The URI is not checked; ``KeyStores/store(_:pinSource:)`` does that.
-    ///
-    /// - Parameter uri: The URI of the private key, without any PIN; empty for a key without one.
-    public init(publicKey: PublicKeyInfo, uri: String) {
-        self.publicKey = publicKey
-        self.uri = uri
-    }
-}
-
 /// A key of a ``KeyStore``, as a listing shows it.
 public struct KeyDescription: Sendable {
     /// Finds the key again.

@@ -1,3 +1,5 @@
+import Crypto
+
 /// One provider's part of the identity store: named entries and records that persist after the process ends.
 ///
 /// The calls read and write small local files: they block for a short, bounded time and may be made from any thread.
@@ -54,5 +56,31 @@ public struct StoredIdentity: Sendable {
         self.certificateChain = certificateChain
         self.privateKey = privateKey
         self.attributes = attributes
+    }
+}
+
+extension StoredIdentity {
+    private static let keyAttribute = "key"
+
+    /// Creates a stored identity whose key is in a key store. Its URI becomes the attribute `key`.
+    public init(certificateChain: [X509Certificate], key: KeyReference, attributes: [String: String] = [:]) {
+        self.init(
+            certificateChain: certificateChain, privateKey: nil,
+            attributes: attributes.merging([Self.keyAttribute: key.uri]) { $1 })
+    }
+
+    /// The key of an identity whose key is in a key store; `nil` for another one.
+    public var key: KeyReference? {
+        guard privateKey == nil, let uri = attributes[Self.keyAttribute], let leaf = certificateChain.first else {
+            return nil
+        }
+        return KeyReference(publicKey: leaf.publicKey, uri: uri)
+    }
+
+    /// Returns a name for an entry or a record: of 32 characters, and another one for other properties.
+    ///
+    /// - Parameter properties: Those that make an identity another one, such as the server and the subject.
+    public static func name(of properties: [String]) -> String {
+        String(Array(SHA256.hash(data: Array(properties.joined(separator: "\0").utf8))).hexEncoded.prefix(32))
     }
 }

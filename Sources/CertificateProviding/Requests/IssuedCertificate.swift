@@ -1,38 +1,44 @@
-import CertificateProviding
-import FoundationEssentials
+public import FoundationEssentials
 import X509
 
-/// An issued chain that was checked against the request.
-struct IssuedCertificate: Sendable {
+/// An issued chain that was checked against its request, for providers that enrol with a server.
+public struct IssuedCertificate: Sendable {
     /// Leaf first, without a root.
-    let chain: [X509Certificate]
+    public let chain: [X509Certificate]
 
     /// How far a server's clock may be ahead of ours.
-    static let skew: TimeInterval = 300
+    public static let skew: TimeInterval = 300
 
+    /// Checks an answer: the leaf is for the key, has the names, is valid now, is meant for TLS clients, and leads to an
+    /// authority. Blocks for no I/O.
+    ///
     /// - Parameters:
     ///   - certificates: The server's answer, in any order.
+    ///   - key: The key that the request was signed with.
+    ///   - names: The requested names. The certificate may have more alternative names.
+    ///   - current: The certificate to be renewed; `nil` for a first enrolment.
     ///   - authorities: The CA certificates that the server has sent over an authenticated connection.
     ///   - intermediates: Further certificates for the chain, besides those in the answer: some servers send only
     ///     their root.
     /// - Throws: `protocolError` with the reason; `unsupportedAlgorithm` for an unknown key or signature algorithm;
     ///   `userCancelled`. The existing identity stays.
-    init(
-        _ certificates: [X509Certificate], for request: EnrolmentRequest, from authorities: [X509Certificate],
+    public init(
+        _ certificates: [X509Certificate], for key: PublicKeyInfo, _ names: CertificateRequest.Names,
+        renewing current: X509Certificate? = nil, from authorities: [X509Certificate],
         through intermediates: [X509Certificate] = [], at now: Date
     ) async throws(CertificateProviderError) {
-        if let current = request.current?.certificate, certificates.contains(current),
-            !certificates.contains(where: { $0 != current && $0.publicKey.isSameKey(as: request.key.publicKey) })
+        if let current, certificates.contains(current),
+            !certificates.contains(where: { $0 != current && $0.publicKey.isSameKey(as: key) })
         {
             throw Self.refusal("it is the certificate that was to be renewed")
         }
         // Some servers send it twice.
-        let own = Set(certificates.filter { $0.publicKey.isSameKey(as: request.key.publicKey) })
+        let own = Set(certificates.filter { $0.publicKey.isSameKey(as: key) })
         guard let leaf = own.first else { throw Self.refusal("it is for another key than that of the request") }
         guard own.count == 1 else {
             throw Self.refusal("the answer contains \(own.count) certificates for the key, but one is expected")
         }
-        try Self.check(leaf, for: request.names)
+        try Self.check(leaf, for: names)
         guard leaf.notValidAfter > now else {
             throw Self.refusal("it expired on \(leaf.notValidAfter.formatted(.iso8601))")
         }
@@ -76,8 +82,8 @@ struct IssuedCertificate: Sendable {
     /// Longer than any hierarchy in use.
     private static let maximumLength = 16
 
-    /// Whether a certificate has the configured names.
-    static func has(_ leaf: X509Certificate, _ names: CertificateRequest.Names) -> Bool {
+    /// Whether a certificate has the names, and perhaps more alternative names.
+    public static func has(_ leaf: X509Certificate, _ names: CertificateRequest.Names) -> Bool {
         (try? check(leaf, for: names)) != nil
     }
 

@@ -1,0 +1,32 @@
+import FoundationEssentials
+
+/// A key of a ``KeyStore``, as a program writes it down to find it again. Not secret.
+public struct KeyReference: Sendable {
+    public var publicKey: PublicKeyInfo
+    /// The URI of the private key, without any PIN.
+    public var uri: String
+
+    public init(publicKey: PublicKeyInfo, uri: String) {
+        self.publicKey = publicKey
+        self.uri = uri
+    }
+}
+
+/// For a provider's record of its keys.
+extension KeyReference: Codable {
+    private enum CodingKeys: String, CodingKey {
+        case publicKey, uri
+    }
+
+    public init(from decoder: any Decoder) throws {
+        let container = try decoder.container(keyedBy: CodingKeys.self)
+        publicKey = try PublicKeyInfo(derRepresentation: container.decode(Data.self, forKey: .publicKey))
+        uri = try container.decode(String.self, forKey: .uri)
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(Data(publicKey.derRepresentation), forKey: .publicKey)
+        try container.encode(uri, forKey: .uri)
+    }
+}

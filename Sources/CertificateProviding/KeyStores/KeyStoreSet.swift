@@ -1,0 +1,43 @@
+import Synchronization
+
+/// The key stores of one provider's keys: the configured one, which makes new keys, and those of keys that were made under
+/// an earlier configuration.
+public final class KeyStoreSet: Sendable {
+    /// The key store that makes new keys.
+    public let configured: any KeyStore
+    private let stores: KeyStores
+    /// Those that were made for other keys: each has connections and logins of its own.
+    private let others = Mutex<[any KeyStore]>([])
+    private static let maximum = 8
+
+    /// - Parameters:
+    ///   - configured: The value of the provider's parameter.
+    ///   - stores: Makes the others: ``ProviderEnvironment/keyStores``.
+    public init(_ configured: any KeyStore, and stores: KeyStores) {
+        self.configured = configured
+        self.stores = stores
+    }
+
+    /// Whether a key is in the key store that is configured now. Another one may be lost, and must not block a deletion or
+    /// a renewal.
+    public func isConfigured(_ key: KeyReference) -> Bool { configured.holds(keyURI: key.uri) }
+
+    /// Returns the key store of a key. Does no I/O.
+    ///
+    /// - Throws: `configurationInvalid` for a URI that no installed store knows, or that its store cannot read.
+    public func store(of key: KeyReference) throws(CertificateProviderError) -> any KeyStore {
+        if isConfigured(key) { return configured }
+        if let known = others.withLock({ $0.first { $0.holds(keyURI: key.uri) } }) { return known }
+        let new = try stores.store(key.uri)
+        return others.withLock { others in
+            if others.count >= Self.maximum { others = [] }
+            others.append(new)
+            return new
+        }
+    }
+
+    /// Shuts all of them down (``KeyStore/shutdown()``).
+    public func shutdown() async {
+        for store in [configured] + others.withLock(\.self) { await store.shutdown() }
+    }
+}

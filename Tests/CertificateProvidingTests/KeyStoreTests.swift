@@ -1,0 +1,104 @@
+import CertificateProviding
+import Foundation
+import Synchronization
+import TestSupport
+import Testing
+
+/// What providers with keys in key stores share.
+@Suite struct KeyStoreTests {
+    private let identity = Result { try TestAuthority().issue("client") }
+
+    private func leaf() throws -> X509Certificate { try identity.get().certificate }
+
+    @Test func aReferenceSurvivesARecord() throws {
+        let reference = KeyReference(publicKey: try leaf().publicKey, uri: "store:12")
+        let read = try JSONDecoder().decode(KeyReference.self, from: JSONEncoder().encode(reference))
+        #expect(read.publicKey == reference.publicKey && read.uri == reference.uri)
+        #expect(throws: (any Error).self) {
+            try JSONDecoder().decode(KeyReference.self, from: Data(#"{"publicKey":"AAAA","uri":"store:12"}"#.utf8))
+        }
+    }
+
+    @Test func aStoredIdentityNamesItsKey() throws {
+        let leaf = try leaf()
+        let reference = KeyReference(publicKey: leaf.publicKey, uri: "store:12")
+        var stored = StoredIdentity(certificateChain: [leaf], key: reference, attributes: ["server": "x"])
+        #expect(stored.key?.uri == "store:12" && stored.key?.publicKey == leaf.publicKey)
+        #expect(stored.attributes["server"] == "x" && stored.privateKey == nil)
+        stored.privateKey = SecretBytes(copying: [1])
+        #expect(stored.key == nil)
+        #expect(StoredIdentity(certificateChain: [leaf], privateKey: nil).key == nil)
+    }
+
+    @Test func namesDifferWithTheProperties() {
+        let name = StoredIdentity.name(of: ["https://a", "CN=b"])
+        #expect(name.utf8.count == 32 && name == StoredIdentity.name(of: ["https://a", "CN=b"]))
+        #expect(name != StoredIdentity.name(of: ["https://aCN=b"]))
+    }
+
+    @Test func certificatesAreReadOfPEM() throws {
+        let leaf = try leaf()
+        let key = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"
+        #expect(try X509Certificate.certificates(pem: key + leaf.pemRepresentation + leaf.pemRepresentation).count == 2)
+        for text in ["", key, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            let error = #expect(throws: CertificateProviderError.self) { try X509Certificate.certificates(pem: text) }
+            #expect(error?.code == .malformedData)
+        }
+    }
+
+    @Test func otherStoresAreMadeOnceAndShutDown() async throws {
+        let made = Mutex<[String]>([])
+        let stopped = Mutex<[String]>([])
+        let stores = KeyStores(schemes: ["test"]) { location in
+            guard location.scheme == "test" else { return nil }
+            made.withLock { $0.append(location.uri) }
+            return PlaceStore(place: location.uri) { uri in stopped.withLock { $0.append(uri) } }
+        }
+        let set = KeyStoreSet(try stores.store("test:a"), and: stores)
+        let publicKey = try leaf().publicKey
+        let (own, other) = (
+            KeyReference(publicKey: publicKey, uri: "test:a"), KeyReference(publicKey: publicKey, uri: "test:b")
+        )
+        #expect(set.isConfigured(own) && !set.isConfigured(other))
+        for key in [own, other, other] { #expect(try set.store(of: key).holds(keyURI: key.uri)) }
+        #expect(made.withLock(\.self) == ["test:a", "test:b"])
+        #expect(throws: CertificateProviderError.self) {
+            try set.store(of: KeyReference(publicKey: publicKey, uri: "unknown:b"))
+        }
+        await set.shutdown()
+        #expect(stopped.withLock(\.self) == ["test:a", "test:b"])
+    }
+}
+
+/// A key store of one place, without keys.
+private struct PlaceStore: KeyStore {
+    let place: String
+    let note: @Sendable (String) -> Void
+
+    var scheme: String { "test" }
+    var location: KeyLocation { .plugin }
+    var makes: [KeyType: KeyUse] { [:] }
+    func holds(keyURI: String) -> Bool { keyURI == place }
+
+    func make(
+        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        throw CertificateProviderError(.unsupportedAlgorithm, "No key is made here.")
+    }
+
+    func key(
+        for key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)? { nil }
+
+    func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? { nil }
+    func list() async throws(CertificateProviderError) -> [KeyDescription] { [] }
+
+    func storeChain(
+        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {}
+
+    func destroy(_ key: KeyReference, _ interaction: any UserInteraction) async throws(CertificateProviderError) {}
+    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {}
+    func shutdown() async { note(place) }
+}
