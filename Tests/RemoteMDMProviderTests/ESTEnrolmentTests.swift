@@ -122,7 +122,11 @@ import Testing
         let before = server.requests.count
         let another = "sha256/" + String(repeating: "A", count: 43) + "="
         let wrong = try server.provider(["pin": another])
-        #expect(await code { _ = try await wrong.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
+        let refusal = await #expect(throws: CertificateProviderError.self) {
+            try await wrong.getCertificate(NoUserInteraction())
+        }
+        #expect(refusal?.code == .serverNotTrusted)
+        #expect(refusal?.message.contains(":\(server.port): The server's certificate is not trusted") == true)
         let unreadable = try server.provider(["pin": "sha256/abc"])
         #expect(await code { _ = try await unreadable.getCertificate(NoUserInteraction()) } == .configurationInvalid)
         #expect(server.requests.count == before)

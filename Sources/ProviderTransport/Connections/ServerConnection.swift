@@ -72,7 +72,11 @@ public final class ServerConnection: Sendable {
             if Task.isCancelled {
                 throw CertificateProviderError(.userCancelled, "Connecting to \(server.authority) was cancelled.")
             }
-            if let verdict = tls?.verdict { throw verdict }
+            if var verdict = tls?.verdict {
+                // A run may have several servers.
+                if verdict.code == .serverNotTrusted { verdict.message = "\(server.authority): \(verdict.message)" }
+                throw verdict
+            }
             if security.credentials == nil, tls?.binding.hasCertificateRequest == true,
                 let alert = TLSAlert(receivedIn: error), alert.refusesCertificate
             {

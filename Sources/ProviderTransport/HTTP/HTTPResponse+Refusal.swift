@@ -19,10 +19,19 @@ extension HTTPResponse {
     private static let maximumDelay: Int64 = 30 * 86_400
 
     /// Returns the error for a response with an unexpected status.
-    public func refusal(by server: ServerURL, of purpose: String, at now: Date) -> CertificateProviderError {
-        let said = reason.map { ": " + ($0.hasSuffix(".") ? String($0.dropLast()) : $0) } ?? ""
+    ///
+    /// - Parameters:
+    ///   - purpose: What was asked for, as part of a sentence: `the request for a certificate`.
+    ///   - reason: The server's reason, for a protocol whose errors are not plain text. Secrets are removed from it.
+    ///   - advice: The next step, where the protocol has a better one than HTTP.
+    public func refusal(
+        by server: ServerURL, of purpose: String, saying reason: String? = nil, advice: String? = nil, at now: Date
+    ) -> CertificateProviderError {
+        let said =
+            (reason.map(shownReason) ?? plainReason).map { ": " + ($0.hasSuffix(".") ? String($0.dropLast()) : $0) }
+            ?? ""
         let start = "\(server.authority) answers \(purpose) with the status \(status)\(said)"
-        let (code, advice): (CertificateProviderError.Code, String) =
+        let (code, usual): (CertificateProviderError.Code, String) =
             switch status {
             case 401, 407:
                 (.rejected, "\(challenge)check the user name and password, the token, or the certificate")
@@ -33,7 +42,7 @@ extension HTTPResponse {
             default: (.protocolError, "the protocol does not define this status")
             }
         return CertificateProviderError(
-            code, "\(start); \(advice).", nativeCode: status, retryAfter: retryAfter(now: now))
+            code, "\(start); \(advice ?? usual).", nativeCode: status, retryAfter: retryAfter(now: now))
     }
 
     /// The authentication scheme that the server demands, as part of a message; empty if it names none.
@@ -45,11 +54,15 @@ extension HTTPResponse {
     }
 
     /// The beginning of the server's plain-text body; `nil` if there is none.
-    private var reason: String? {
+    private var plainReason: String? {
         guard let type = headers.first(name: "Content-Type")?.lowercased(), type.hasPrefix("text/plain"),
             body.count <= Self.longestReason, let text = String(validating: body, as: UTF8.self)?.trimmed, !text.isEmpty
         else { return nil }
-        return shown(redaction(text).split(whereSeparator: \.isNewline).joined(separator: " "), 200)
+        return shownReason(text)
+    }
+
+    private func shownReason(_ text: String) -> String {
+        shown(redaction(text).split(whereSeparator: \.isNewline).joined(separator: " "), 200)
     }
 
     /// In bytes. Larger bodies are pages.

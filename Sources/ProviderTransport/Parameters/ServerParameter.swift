@@ -4,10 +4,15 @@ public import CertificateProviding
 /// that they mean the same everywhere.
 public enum ServerParameter {
     /// The URL of the server, http: or https:.
-    public static func url(_ name: String = "url", summary: String) -> Parameter<ServerURL> {
+    ///
+    /// - Parameter isSecure: Whether only https: is accepted, for servers that get a secret with each request.
+    public static func url(_ name: String = "url", isSecure: Bool = false, summary: String) -> Parameter<ServerURL> {
         Parameter(name, .serverURL, absent: nil, summary: summary) { text, _ throws(ParameterProblem) in
             guard let server = ServerURL(text) else {
                 throw .expected("must be an http: or https: URL with a host, and without a user or a fragment")
+            }
+            guard server.isSecure || !isSecure else {
+                throw .expected("must begin with https:, since secrets are sent")
             }
             return server
         }

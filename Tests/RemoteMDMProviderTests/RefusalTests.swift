@@ -1,0 +1,36 @@
+import CertificateProviding
+import Foundation
+import NIOHTTP1
+import ProviderTransport
+import Testing
+
+/// The errors for responses of protocols that have their own.
+@Suite struct RefusalTests {
+    @Test func theServersReasonIsShownWithoutSecrets() throws {
+        let url = try #require(ServerURL("https://vault.example.com:8200"))
+        var response = HTTPResponse(status: 403, headers: [:], body: [])
+        response.redaction = Redaction([SecretBytes(utf8: "s.tellNobody")])
+        let error = response.refusal(
+            by: url, of: "the request", saying: "no\n s.tellNobody.", advice: "check 'token-source'", at: Date())
+        #expect(error.code == .rejected && error.nativeCode == 403)
+        #expect(
+            error.message == "vault.example.com:8200 answers the request with the status 403: no  <secret>; "
+                + "check 'token-source'.")
+        #expect(
+            response.refusal(by: url, of: "the request", at: Date()).message
+                == "vault.example.com:8200 answers the request with the status 403; it does not permit this; ask its "
+                + "administrator.")
+    }
+
+    @Test func aSecureURLIsHTTPS() throws {
+        let url = ServerParameter.url(isSecure: true, summary: "")
+        func parse(_ text: String) throws -> ServerURL {
+            try Parameters(
+                ProviderParameters(["url": .init(text)]), of: [url.descriptor], owner: ProviderID("test"),
+                keyStores: .none)[url]
+        }
+        #expect(try parse("https://vault.example.com").host == "vault.example.com")
+        let error = #expect(throws: CertificateProviderError.self) { try parse("http://vault.example.com") }
+        #expect(error?.code == .configurationInvalid && error?.message.contains("must begin with https:") == true)
+    }
+}
