@@ -136,6 +136,18 @@ extension FaultTests {
         for key in [key, next] { try await provider.discard(key, NoUserInteraction()) }
     }
 
+    /// Killed at the same moment; its owner has no use for the key.
+    @Test func aKeyThatIsRememberedCanBeDestroyed() async throws {
+        let storage = InMemoryStorage()
+        let key = try token(storage).generate(.p256, label: "x").key
+        let reference = KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
+        #expect(try tokens.count(.faults) == 2)
+        let store = try #require(try tokens.provider(.faults, storage: storage).keyStore)
+        try await store.destroy(reference, NoUserInteraction())
+        #expect(try tokens.count(.faults) == 0)
+        try store.destroyStored(reference)
+    }
+
     @Test func withoutARecordNoKeyIsMade() async throws {
         let storage = InMemoryStorage()
         let token = try token(storage)
