@@ -24,8 +24,8 @@ import Synchronization
 ///         presenting: credentials, trusting: logon.trustAnchors)
 ///     // … and logon.renewal among the services of the program.
 ///
-/// It has all built-in providers and key stores, and the identity store of this host. Make ``LogonManager``,
-/// ``RotatingTLSCredentials`` and ``RenewingIdentity`` by hand to choose among them.
+/// It has all built-in providers and key stores, those that the service adds, and the identity store of this host. Make
+/// ``LogonManager``, ``RotatingTLSCredentials`` and ``RenewingIdentity`` by hand to choose among them.
 public final class CertprovLogon: Sendable {
     /// The manager behind this object.
     public let manager: LogonManager
@@ -42,21 +42,25 @@ public final class CertprovLogon: Sendable {
     ///
     /// - Parameters:
     ///   - path: A `.properties` file or a property list.
+    ///   - providers: Further providers that the file may name, besides the built-in ones.
     ///   - logger: Gets warnings about the file, and the results of renewals.
     /// - Throws: `configurationMissing`, `configurationInvalid`, which names the line, and errors of this host's store.
     public convenience init(
-        configuredBy path: String, logger: Logger = Logger(label: "certprov")
+        configuredBy path: String, adding providers: [ProviderDescriptor] = [],
+        logger: Logger = Logger(label: "certprov")
     ) throws(CertificateProviderError) {
         let secrets = SecretReader()
         try self.init(
-            configuredBy: path, logger: logger, secrets: secrets, store: try IdentityStore.standard(secrets: secrets))
+            configuredBy: path, adding: providers, logger: logger, secrets: secrets,
+            store: try IdentityStore.standard(secrets: secrets))
     }
 
     package init(
-        configuredBy path: String, logger: Logger, secrets: SecretReader, store: IdentityStore,
+        configuredBy path: String, adding providers: [ProviderDescriptor] = [], logger: Logger, secrets: SecretReader,
+        store: IdentityStore,
         now: @escaping @Sendable () -> Date = { Date() }
     ) throws(CertificateProviderError) {
-        let registry = try ProviderRegistry(Self.providers, keyStores: Self.keyStores)
+        let registry = try ProviderRegistry(Self.providers + providers, keyStores: Self.keyStores)
         let configuration = try LogonConfiguration.load(path: path, registry: registry)
         for warning in configuration.warnings { logger.warning("\(warning)") }
         let executor = BlockingExecutor.threads()
