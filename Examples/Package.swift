@@ -59,6 +59,27 @@ let package = Package(
             ],
             path: "MutualTLSService/Sources/example-client"
         ),
+        // A provider of its own: what it imports of certprov is public.
+        .target(
+            name: "VaultProvider",
+            dependencies: [
+                .product(name: "CertificateProviding", package: "certprov"),
+                .product(name: "ProviderTransport", package: "certprov"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+            ],
+            path: "VaultProvider/Sources/VaultProvider"
+        ),
+        .executableTarget(
+            name: "vault-fetch",
+            dependencies: [
+                "VaultProvider",
+                .product(name: "CertprovKit", package: "certprov"),
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "Logging", package: "swift-log"),
+            ],
+            path: "VaultProvider/Sources/vault-fetch"
+        ),
     ],
     swiftLanguageModes: [.v6]
 )

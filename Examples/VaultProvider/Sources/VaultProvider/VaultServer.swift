@@ -1,0 +1,101 @@
+import CertificateProviding
+import FoundationEssentials
+import NIOHTTP1
+import ProviderTransport
+
+/// The PKI engine of a Vault or OpenBao server, over one connection.
+struct VaultServer: Sendable {
+    private let settings: VaultSettings
+    private let session: ServerSession
+    private let now: @Sendable () -> Date
+
+    /// Reads the token, and the files of trust anchors and pins. Nothing is sent yet.
+    init(
+        _ settings: VaultSettings, _ environment: ProviderEnvironment, _ interaction: any UserInteraction,
+        _ transport: Transport
+    ) async throws(CertificateProviderError) {
+        let server = settings.server
+        let token = try await environment.secret(
+            from: settings.tokenSource, prompt: "Vault token for \(server.authority)", interaction: interaction)
+        let proxy = try await settings.proxy.choice(environment, interaction).proxy(for: server)
+        let trust = try await environment.executor.run { () throws(CertificateProviderError) in
+            try settings.trust.serverTrust()
+        }
+        session = ServerSession(
+            server, ServerSecurity(trust: trust, now: environment.now),
+            try .bearer(token, from: VaultParameter.tokenSource.name), through: proxy,
+            timeBudget: TimeBudget(settings.timeout, transport.retryPolicy), transport: transport)
+        self.settings = settings
+        now = environment.now
+    }
+
+    /// Connects, and verifies the server. The token is not sent yet.
+    ///
+    /// - Throws: `serverNotTrusted`, `unavailable`, `timedOut`.
+    func connect() async throws(CertificateProviderError) { try await session.connect() }
+
+    /// Has a certificate issued.
+    ///
+    /// - Returns: The certificate, and the CA certificates of the server.
+    /// - Throws: `rejected` and `configurationInvalid` with the server's reason, `unavailable`, `timedOut`,
+    ///   `protocolError`.
+    func sign(
+        _ request: CertificateRequest
+    ) async throws(CertificateProviderError) -> (certificates: [X509Certificate], authorities: [X509Certificate]) {
+        let path = settings.server.path
+        let target = (path.hasSuffix("/") ? String(path.dropLast()) : path) + "/v1/" + settings.operation
+        // Not repeatable: the server issues a certificate for each request.
+        let response = try await session.response(
+            to: HTTPRequest(
+                method: .post, target: target, headers: ["Content-Type": "application/json"],
+                body: try Self.body(request)))
+        guard response.status == 200 else { throw refusal(response) }
+        do {
+            let answer = try JSONDecoder().decode(Answer.self, from: Data(response.body)).data
+            let authorities = Set((answer.ca_chain ?? []) + [answer.issuing_ca])
+            return (
+                try X509Certificate.certificates(pem: answer.certificate),
+                try authorities.flatMap { try X509Certificate.certificates(pem: $0) }
+            )
+        } catch {
+            throw CertificateProviderError(
+                .protocolError,
+                "\(settings.server.authority) answers the request for a certificate with something else; check that 'url' "
+                    + "is a Vault server and '\(VaultParameter.mount.name)' a PKI engine.", underlying: error)
+        }
+    }
+
+    private static func body(_ request: CertificateRequest) throws(CertificateProviderError) -> [UInt8] {
+        do { return Array(try JSONEncoder().encode(["csr": request.pemRepresentation])) } catch {
+            throw CertificateProviderError(.internal, "The request cannot be encoded as JSON.", underlying: error)
+        }
+    }
+
+    /// The error for a refusal: the server's own reason, without the token, and the parameter to check.
+    private func refusal(_ response: HTTPResponse) -> CertificateProviderError {
+        let refusal = try? JSONDecoder().decode(Refusal.self, from: Data(response.body))
+        let advice: String? =
+            switch response.status {
+            case 400: "check 'role' and 'subject', and what the role permits"
+            case 403:
+                "check the token of 'token-source', and whether its policy permits 'update' on \(settings.operation)"
+            case 404: "check 'mount' and the path of 'url'"
+            default: nil
+            }
+        return response.refusal(
+            by: settings.server, of: "the request for a certificate", saying: refusal?.errors.joined(separator: "; "),
+            advice: advice, at: now())
+    }
+
+    /// The part of the answer that matters, with Vault's own names.
+    private struct Answer: Decodable {
+        struct Issued: Decodable {
+            let certificate: String
+            let issuing_ca: String
+            let ca_chain: [String]?
+        }
+        let data: Issued
+    }
+
+    private struct Refusal: Decodable { let errors: [String] }
+}
