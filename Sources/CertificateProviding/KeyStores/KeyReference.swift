@@ -2,10 +2,14 @@ import FoundationEssentials
 
 /// A key of a ``KeyStore``, as a program writes it down to find it again. Not secret.
 public struct KeyReference: Sendable {
+    /// The public key that belongs to the private key. A store finds the key by it, with the help of the URI.
     public var publicKey: PublicKeyInfo
     /// The URI of the private key, without any PIN.
     public var uri: String
 
+    /// Creates a reference. The URI is not checked; ``KeyStores/store(_:pinSource:)`` does that.
+    ///
+    /// - Parameter uri: The URI of the private key, without any PIN; empty for a key without one.
     public init(publicKey: PublicKeyInfo, uri: String) {
         self.publicKey = publicKey
         self.uri = uri

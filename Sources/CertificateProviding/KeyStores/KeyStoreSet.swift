@@ -8,8 +8,9 @@ public final class KeyStoreSet: Sendable {
     private let stores: KeyStores
     /// Those that were made for other keys: each has connections and logins of its own.
     private let others = Mutex<[any KeyStore]>([])
-    private static let maximum = 8
 
+    /// Creates the set. Makes no store yet.
+    ///
     /// - Parameters:
     ///   - configured: The value of the provider's parameter.
     ///   - stores: Makes the others: ``ProviderEnvironment/keyStores``.
@@ -29,11 +30,8 @@ public final class KeyStoreSet: Sendable {
         if isConfigured(key) { return configured }
         if let known = others.withLock({ $0.first { $0.holds(keyURI: key.uri) } }) { return known }
         let new = try stores.store(key.uri)
-        return others.withLock { others in
-            if others.count >= Self.maximum { others = [] }
-            others.append(new)
-            return new
-        }
+        others.withLock { $0.append(new) }
+        return new
     }
 
     /// Shuts all of them down (``KeyStore/shutdown()``).
