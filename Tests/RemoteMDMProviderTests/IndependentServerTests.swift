@@ -1,4 +1,5 @@
 import CertificateProviding
+import Glibc
 import RemoteMDMProvider
 import TestSupport
 import Testing
@@ -6,12 +7,38 @@ import Testing
 /// Enrolment with a server that shares no code with the client: its TLS is OpenSSL's, and its certificates are those of
 /// Python's cryptography.
 @Suite(.timeLimit(.minutes(5))) struct IndependentServerTests {
-    @Test(arguments: ["basic", "digest", "bearer"], ["1.2", "1.3"])
+    @Test(arguments: ["basic", "digest", "bearer", "certificate"], ["1.2", "1.3"])
     func theServerKnowsTheClient(by scheme: String, tls: String) async throws {
         let server = try await ESTServer.start("--auth", scheme, "--tls", tls)
-        let settings = scheme == "bearer" ? ["username": "", "password-source": "", "bearer-source": "env:TOKEN"] : [:]
-        try server.verify(try await server.provider(settings).getCertificate(NoUserInteraction()))
+        let (certificate, key) = (server.directory["manufacturer.pem"], server.directory["manufacturer.key"])
+        chmod(key, 0o600)
+        var settings = scheme == "basic" || scheme == "digest" ? [:] : ["username": "", "password-source": ""]
+        if scheme == "bearer" { settings["bearer-source"] = "env:TOKEN" }
+        if scheme == "certificate" {
+            settings.merge(["client-certificate": certificate, "client-key-source": "file:\(key)"]) { $1 }
+        }
+        let provider = try server.provider(settings)
+        try server.verify(try await provider.getCertificate(NoUserInteraction()))
         #expect(server.issued == 1)
+        try server.verify(try await provider.getCertificate(NoUserInteraction()))
+        #expect(server.issued == 2)
+        #expect(try server.requests().last?["operation"] as? String == "simplereenroll")
+    }
+
+    /// Of TCP, and of OpenSSL. A pair of sockets has no RST.
+    @Test func aConnectionMayEndAnywhere() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let expected: [(String, [CertificateProviderError.Code?])] = [
+            ("close-after-request", [.unavailable]), ("half-close", [.unavailable]), ("no-length", [nil]),
+            ("close-after-answer", [nil]), ("endless", [.protocolError]), ("headers-endless", [.protocolError]),
+            ("cut-400", [.unavailable, .protocolError]), ("cut-400-abrupt", [.unavailable, .protocolError]),
+            ("cut-400-reset", [.unavailable, .protocolError]), ("cut-0-reset", [.unavailable]),
+        ]
+        for (fault, codes) in expected {
+            let provider = try server.provider(label: "fault-\(fault)")
+            let code = await code { _ = try await provider.getCertificate(NoUserInteraction()) }
+            #expect(codes.contains(code), "\(fault): \(String(describing: code))")
+        }
     }
 
     /// One challenge is answered again and again, and its session's key is that of the first answer.

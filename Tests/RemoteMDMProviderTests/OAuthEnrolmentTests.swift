@@ -9,7 +9,7 @@ import Testing
 
 /// Enrolment with tokens of OAuth 2 in place of a password.
 @Suite(.timeLimit(.minutes(5))) struct OAuthEnrolmentTests {
-    private func settings(_ server: ESTServer, _ more: [String: String] = [:]) -> [String: String] {
+    private func settings(_ server: some ESTPeer, _ more: [String: String] = [:]) -> [String: String] {
         [
             "username": "", "password-source": "", "token-url": "https://localhost:\(server.port)/token",
             "client-id": "estclient", "client-secret-source": "env:SECRET",
@@ -130,7 +130,7 @@ import Testing
     }
 
     @Test func parametersThatDoNotFitAreRefused() async throws {
-        let server = try await ESTServer.start()
+        let server = try ESTResponder()
         let bad: [[String: String]] = [
             ["token-url": ""], ["token-url": "http://localhost/token"], ["token-url": "token"],
             ["client-id": ""], ["grant": "implicit"], ["client-authentication": "jwt"],

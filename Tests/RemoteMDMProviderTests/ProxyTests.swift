@@ -176,7 +176,7 @@ import Testing
     }
 
     @Test func parametersThatDoNotFitAreRefused() async throws {
-        let server = try await ESTServer.start()
+        let server = try ESTResponder()
         for settings in [
             ["proxy": "https://proxy:3128"], ["proxy": "socks5://proxy:1080"], ["proxy": "proxy:3128"],
             ["proxy": "http://proxy"], ["proxy": "http://me:secret@proxy:3128"], ["proxy": "http://proxy:3128/path"],
