@@ -48,6 +48,12 @@ public final class PKCS11TokenProvider: CertificateProvider {
     }
 
     /// Finds the identity on the token and tests its key by signing a probe. Asks for the PIN if none is configured.
+    /// Suspends for each call into the module for at most the parameter `timeout`.
+    ///
+    /// - Throws: `tokenNotPresent`; `notFound` for a token without the identity; `configurationInvalid` if the URI
+    ///   matches several; `interactionRequired` if the PIN has no source and no user can be asked; `pinIncorrect`,
+    ///   `pinFinalTry` or `pinLocked`; `keyMismatch`; `timedOut`; `unavailable` for a module that fails;
+    ///   `storeWriteFailed`; `operationNotAllowed` after ``shutdown()``.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
@@ -84,6 +90,9 @@ public final class PKCS11TokenProvider: CertificateProvider {
     /// is present and none was used before.
     ///
     /// Blocks at most for the parameter `timeout`.
+    ///
+    /// - Throws: `tokenNotPresent` or `notFound` if an identity was used before and is not there now. Otherwise as
+    ///   ``getCertificate(_:)``.
     public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
@@ -104,7 +113,11 @@ public final class PKCS11TokenProvider: CertificateProvider {
     }
 
     /// Deletes the record of the chosen identity, and logs out. If `delete-objects` is set, first destroys the
-    /// identity's private key, public key and certificates on the token, without prompting for a PIN.
+    /// identity's private key, public key and certificates on the token, without prompting for a PIN. Blocks
+    /// at most for the parameter `timeout`, twice.
+    ///
+    /// - Throws: `deleteFailed` for objects that remain on the token, or for the record. With `delete-objects` also
+    ///   `tokenNotPresent`, `interactionRequired` if the PIN has no source, and errors of the login and of the module.
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
@@ -149,8 +162,8 @@ public final class PKCS11TokenProvider: CertificateProvider {
     /// Shuts down all modules of this process, as ``shutdown()`` does those of one provider. For programs that end by
     /// `_exit` or a signal; `exit` does it by itself. Blocks, for at most two seconds.
     ///
-    /// - Returns: Whether all calls into modules have returned. If not, the process must end by `_exit` or a signal, since
-    ///   the libraries' exit handlers would crash it.
+    /// - Returns: Whether all calls into modules have returned. If not, the process must end by `_exit` or a signal,
+    ///   since the libraries' exit handlers would crash it.
     @discardableResult
     public static func shutDownAllModules() -> Bool { ModuleEnd.run() }
 

@@ -64,8 +64,12 @@ public final class PKCS12FileProvider: CertificateProvider {
 
     /// Reads the file and stores the chosen identity. Asks for the password if `password-source` is `prompt`.
     ///
-    /// - Throws: Also `pending` if the file's certificate is expired or not yet valid and the stored one is valid,
-    ///   which then stays.
+    /// Reads and decrypts on the environment's executor.
+    ///
+    /// - Throws: `fileNotFound`, or `configurationInvalid` for a file that cannot be read; `malformedData`;
+    ///   `wrongPassword`; `unsupportedAlgorithm`; `keyMismatch`; `notFound` for a file without the identity;
+    ///   `interactionRequired`; `storeWriteFailed`. `pending` if the file's certificate is expired or not yet valid and
+    ///   the stored one is valid, which then stays.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
             let password: SecretBytes?
@@ -111,7 +115,10 @@ public final class PKCS12FileProvider: CertificateProvider {
         }
     }
 
-    /// Returns the stored identity, without the file and its password; `nil` if none is stored.
+    /// Returns the stored identity, without the file and its password; `nil` if none is stored. Blocks on the store's
+    /// files only.
+    ///
+    /// - Throws: `storeReadFailed`, and errors of the source of the sealing key.
     public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
         do throws(CertificateProviderError) {
             guard let entry = try environment.storage.entry(named: settings.entryName) else { return nil }
@@ -121,7 +128,9 @@ public final class PKCS12FileProvider: CertificateProvider {
         }
     }
 
-    /// Deletes the stored identity. The file is not changed.
+    /// Deletes the stored identity. The file is not changed. Blocks on the store's files only.
+    ///
+    /// - Throws: `deleteFailed`.
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
             try environment.storage.removeEntry(named: settings.entryName)

@@ -52,7 +52,10 @@ public final class SealedKeyStore: KeyStore {
 
     public func holds(keyURI: String) -> Bool { SealedKeys.isKeyURI(keyURI) }
 
-    /// Generates a key in memory and seals it. RSA takes a second or more.
+    /// Generates a key in memory and seals it. RSA takes a second or more, on the environment's executor.
+    ///
+    /// - Throws: `unsupportedAlgorithm` for decryption with a key that is not RSA; `storeReadFailed`;
+    ///   `storeWriteFailed`; the error that `remember` throws.
     public func make(
         _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
@@ -109,7 +112,9 @@ public final class SealedKeyStore: KeyStore {
         }
     }
 
-    /// Does nothing: the chain rests with its identity.
+    /// Stores nothing: the chain rests with its identity.
+    ///
+    /// - Throws: `keyMismatch` for a leaf of another key, and for an empty chain.
     public func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
