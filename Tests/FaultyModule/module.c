@@ -134,8 +134,9 @@ static CK_RV get_mechanism_info(CK_SLOT_ID id, CK_MECHANISM_TYPE mechanism, CK_M
 }
 
 static CK_FUNCTION_LIST list;
+static pthread_once_t listed = PTHREAD_ONCE_INIT;
 
-CK_RV C_GetFunctionList(CK_FUNCTION_LIST **functions) {
+static void make_list(void) {
     list = (CK_FUNCTION_LIST){.version = {2, 40}, .C_Initialize = initialize, .C_Finalize = finalize,
         .C_GetInfo = get_info, .C_GetFunctionList = C_GetFunctionList, .C_GetSlotList = get_slot_list,
         .C_GetSlotInfo = get_slot_info, .C_GetTokenInfo = get_token_info, .C_GetMechanismList = get_mechanism_list,
@@ -143,6 +144,11 @@ CK_RV C_GetFunctionList(CK_FUNCTION_LIST **functions) {
     list_session_calls(&list);
     list_object_calls(&list);
     list_signing_calls(&list);
+}
+
+/// Once: p11-kit asks again while other threads call the functions.
+CK_RV C_GetFunctionList(CK_FUNCTION_LIST **functions) {
+    pthread_once(&listed, make_list);
     *functions = &list;
     return CKR_OK;
 }

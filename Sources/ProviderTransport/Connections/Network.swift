@@ -7,7 +7,7 @@ public protocol Network: Sendable {
     /// The event loops of the connections.
     var eventLoopGroup: any EventLoopGroup { get }
 
-    /// Opens a byte stream.
+    /// Opens a byte stream. Returns at once.
     ///
     /// - Parameters:
     ///   - host: A DNS name or an IP address, without brackets.
