@@ -80,7 +80,7 @@ public final class SealedKeyStore: KeyStore {
         let entry = SealedKeys.Entry(
             publicKey: key.publicKey, label: label, privateKey: try key.pkcs8Representation())
         try await executor.run { [storage] () throws(CertificateProviderError) in
-            try SealedKeys.change(in: storage) { $0.insert(entry) }
+            try SealedKeys.change(in: storage) { $0.inserting(entry) }
         }
         return key
     }
@@ -104,7 +104,7 @@ public final class SealedKeyStore: KeyStore {
     ///   key.
     public func list() async throws(CertificateProviderError) -> [KeyDescription] {
         try await executor.run { [storage] () throws(CertificateProviderError) in
-            try SealedKeys.read(from: storage).entries.map { entry in
+            try SealedKeys.read(from: storage).entries().map { entry in
                 KeyDescription(
                     KeyReference(publicKey: entry.publicKey, uri: SealedKeys.uri(of: entry.publicKey)),
                     label: entry.label, location: .store)
@@ -132,7 +132,9 @@ public final class SealedKeyStore: KeyStore {
     public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
         // Without a key there is nothing to write, and so no right to write is needed.
         guard try SealedKeys.read(from: storage).entry(for: key.publicKey) != nil else { return }
-        try SealedKeys.change(in: storage) { $0.remove(key.publicKey) }
+        try SealedKeys.change(in: storage) { keys throws(CertificateProviderError) in
+            try keys.removing(key.publicKey)
+        }
     }
 
     public var importer: (any KeyImporting)? { self }
@@ -153,6 +155,8 @@ extension SealedKeyStore: KeyImporting {
 ///     0       1     format version, 1
 ///     1       …     for each key three fields, each after its size in 4 octets, big-endian:
 ///                   SubjectPublicKeyInfo, DER; label, UTF-8; PKCS#8, DER
+///
+/// A service may have thousands: the record stays one piece of memory, and only the key that is asked for is decoded.
 private struct SealedKeys {
     struct Entry {
         let publicKey: PublicKeyInfo
@@ -160,9 +164,19 @@ private struct SealedKeys {
         let privateKey: SecretBytes
     }
 
+    /// The fields of a key in the record, without their sizes.
+    private struct Place {
+        let whole: Range<Int>
+        let publicKey: Range<Int>
+        let label: Range<Int>
+        let privateKey: Range<Int>
+    }
+
     private static let record = "keys"
     private static let format: UInt8 = 1
-    private(set) var entries: [Entry] = []
+    /// Empty without a record.
+    private let bytes: SecretBytes
+    private let places: [Place]
 
     static func uri(of publicKey: PublicKeyInfo) -> String {
         "\(SealedKeyStore.scheme):\(publicKey.sha256.hexEncoded)"
@@ -174,85 +188,123 @@ private struct SealedKeys {
             && uri.dropFirst(prefix.count).allSatisfy(\.isHexDigit)
     }
 
-    func entry(for publicKey: PublicKeyInfo) -> Entry? { entries.first { $0.publicKey.isSameKey(as: publicKey) } }
-
-    mutating func insert(_ entry: Entry) {
-        remove(entry.publicKey)
-        entries.append(entry)
+    /// All keys.
+    func entries() throws(CertificateProviderError) -> [Entry] {
+        try places.map { place throws(CertificateProviderError) in try entry(at: place) }
     }
 
-    mutating func remove(_ publicKey: PublicKeyInfo) { entries.removeAll { $0.publicKey.isSameKey(as: publicKey) } }
+    func entry(for publicKey: PublicKeyInfo) throws(CertificateProviderError) -> Entry? {
+        try place(of: publicKey).map { place throws(CertificateProviderError) in try entry(at: place) }
+    }
+
+    /// Returns the record with a key added; one with the same public key is replaced.
+    func inserting(_ entry: Entry) -> SecretBytes {
+        let publicKey = entry.publicKey.derRepresentation
+        return record(
+            keeping: places.filter { !has($0, publicKey) },
+            adding: [
+                SecretBytes(copying: publicKey), SecretBytes(copying: Array(entry.label.utf8)), entry.privateKey,
+            ])
+    }
+
+    /// Returns the record without a key.
+    func removing(_ publicKey: PublicKeyInfo) throws(CertificateProviderError) -> SecretBytes {
+        let removed = try place(of: publicKey)
+        return record(keeping: places.filter { $0.whole != removed?.whole }, adding: [])
+    }
 
     static func read(from storage: any IdentityStorage) throws(CertificateProviderError) -> SealedKeys {
-        try storage.record(named: record).map { record throws(CertificateProviderError) in try SealedKeys(record) }
-            ?? SealedKeys()
+        try SealedKeys(try storage.record(named: record))
     }
 
     static func change(
-        in storage: any IdentityStorage, _ body: (inout SealedKeys) -> Void
+        in storage: any IdentityStorage,
+        _ body: (SealedKeys) throws(CertificateProviderError) -> SecretBytes
     ) throws(CertificateProviderError) {
         try storage.updateRecord(named: record) { record throws(CertificateProviderError) in
-            var keys =
-                try record.map { record throws(CertificateProviderError) in try SealedKeys(record) } ?? SealedKeys()
-            body(&keys)
-            return keys.encoded
+            try body(try SealedKeys(record))
         }
     }
 
-    private init() {}
+    // MARK: -
 
-    private init(_ record: SecretBytes) throws(CertificateProviderError) {
-        guard !record.isEmpty else { return }
-        guard let fields = Self.fields(of: record) else {
+    private init(_ record: SecretBytes?) throws(CertificateProviderError) {
+        bytes = record ?? SecretBytes(copying: [])
+        guard let places = Self.places(in: bytes) else {
             throw CertificateProviderError(
                 .storeReadFailed,
                 "The keys in the store are damaged, or were written by a newer certprov; update certprov.")
         }
-        for at in stride(from: 0, to: fields.count, by: 3) {
-            entries.append(
-                Entry(
-                    publicKey: try PublicKeyInfo(derRepresentation: fields[at].withUnsafeBytes { Array($0) }),
-                    label: fields[at + 1].withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
-                    privateKey: fields[at + 2]))
-        }
-    }
-
-    private var encoded: SecretBytes {
-        let fields = entries.flatMap {
-            [
-                SecretBytes(copying: $0.publicKey.derRepresentation), SecretBytes(copying: Array($0.label.utf8)),
-                $0.privateKey,
-            ]
-        }
-        return SecretBytes(count: fields.reduce(1) { $0 + 4 + $1.count }) { buffer in
-            buffer[0] = Self.format
-            var offset = 1
-            for field in fields {
-                buffer.storeBytes(of: UInt32(field.count).bigEndian, toByteOffset: offset, as: UInt32.self)
-                offset += 4
-                field.withUnsafeBytes { bytes in
-                    UnsafeMutableRawBufferPointer(rebasing: buffer[offset..<offset + bytes.count])
-                        .copyMemory(from: bytes)
-                }
-                offset += field.count
-            }
-        }
+        self.places = places
     }
 
     /// Returns nil for a record of another form.
-    private static func fields(of record: SecretBytes) -> [SecretBytes]? {
+    private static func places(in record: SecretBytes) -> [Place]? {
         record.withUnsafeBytes { bytes in
-            guard bytes.first == format else { return nil }
-            var fields: [SecretBytes] = []
-            var rest = bytes.dropFirst()
-            while !rest.isEmpty {
-                let size = rest.prefix(4).reduce(0) { $0 << 8 | Int($1) }
-                guard rest.count >= 4, size <= rest.count - 4 else { return nil }
-                rest = rest.dropFirst(4)
-                fields.append(SecretBytes(copying: UnsafeRawBufferPointer(rebasing: rest.prefix(size))))
-                rest = rest.dropFirst(size)
+            guard let first = bytes.first else { return [] }
+            guard first == format else { return nil }
+            var places: [Place] = []
+            var offset = 1
+            while offset < bytes.count {
+                let start = offset
+                var fields: [Range<Int>] = []
+                for _ in 0..<3 {
+                    guard bytes.count - offset >= 4 else { return nil }
+                    let size = Int(UInt32(bigEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt32.self)))
+                    offset += 4
+                    guard size <= bytes.count - offset else { return nil }
+                    fields.append(offset..<offset + size)
+                    offset += size
+                }
+                places.append(
+                    Place(whole: start..<offset, publicKey: fields[0], label: fields[1], privateKey: fields[2]))
             }
-            return fields.count.isMultiple(of: 3) ? fields : nil
+            return places
+        }
+    }
+
+    private func place(of publicKey: PublicKeyInfo) throws(CertificateProviderError) -> Place? {
+        let encoded = publicKey.derRepresentation
+        if let place = places.first(where: { has($0, encoded) }) { return place }
+        // One key has several encodings.
+        for place in places where try self.publicKey(at: place).isSameKey(as: publicKey) { return place }
+        return nil
+    }
+
+    private func has(_ place: Place, _ publicKey: [UInt8]) -> Bool {
+        bytes.withUnsafeBytes { $0[place.publicKey].elementsEqual(publicKey) }
+    }
+
+    private func publicKey(at place: Place) throws(CertificateProviderError) -> PublicKeyInfo {
+        try PublicKeyInfo(derRepresentation: bytes.withUnsafeBytes { Array($0[place.publicKey]) })
+    }
+
+    private func entry(at place: Place) throws(CertificateProviderError) -> Entry {
+        Entry(
+            publicKey: try publicKey(at: place),
+            label: bytes.withUnsafeBytes { String(decoding: $0[place.label], as: UTF8.self) },
+            privateKey: bytes.withUnsafeBytes { all in
+                SecretBytes(copying: UnsafeRawBufferPointer(rebasing: all[place.privateKey]))
+            })
+    }
+
+    private func record(keeping kept: [Place], adding fields: [SecretBytes]) -> SecretBytes {
+        let size = kept.reduce(1) { $0 + $1.whole.count } + fields.reduce(0) { $0 + 4 + $1.count }
+        return SecretBytes(count: size) { buffer in
+            buffer[0] = Self.format
+            var offset = 1
+            func append(_ source: UnsafeRawBufferPointer) {
+                UnsafeMutableRawBufferPointer(rebasing: buffer[offset..<offset + source.count])
+                    .copyMemory(from: source)
+                offset += source.count
+            }
+            bytes.withUnsafeBytes { all in
+                for place in kept { append(UnsafeRawBufferPointer(rebasing: all[place.whole])) }
+            }
+            for field in fields {
+                withUnsafeBytes(of: UInt32(field.count).bigEndian, append)
+                field.withUnsafeBytes(append)
+            }
         }
     }
 }
