@@ -85,7 +85,7 @@ import Testing
         #expect(stored?.certificate == again.certificate)
         let asked = try server.requests().filter { $0["serial"] as? String != nil }
         #expect(asked.map { $0["operation"] as? String } == ["serverkeygen", "serverkeygen"])
-        // The key that had signed the request is nobody's.
+        // The key that signed the request is destroyed.
         let sent = asked.compactMap { $0["csr_key_sha256"] as? String }
         #expect(!sent.contains(first.certificate.publicKey.sha256.hexEncoded))
     }

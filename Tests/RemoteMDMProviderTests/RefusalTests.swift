@@ -1,4 +1,5 @@
 import CertificateProviding
+import CertificateTLS
 import Foundation
 import NIOHTTP1
 import ProviderTransport
@@ -32,5 +33,22 @@ import Testing
         #expect(try parse("https://vault.example.com").host == "vault.example.com")
         let error = #expect(throws: CertificateProviderError.self) { try parse("http://vault.example.com") }
         #expect(error?.code == .configurationInvalid && error?.message.contains("must begin with https:") == true)
+    }
+
+    /// A bearer token would be readable on the way.
+    @Test func credentialsNeedTLS() async throws {
+        let server = try #require(ServerURL("http://127.0.0.1:1"))
+        for credentials in [
+            ServerCredentials.password(user: "me", .init(utf8: "p")),
+            try .bearer(.init(utf8: "t"), from: "token-source"),
+        ] {
+            let session = ServerSession(
+                server, ServerSecurity(trust: ServerTrust(trustAnchors: .system)), credentials,
+                timeBudget: TimeBudget(.seconds(5), RetryPolicy()))
+            let error = await #expect(throws: CertificateProviderError.self) {
+                try await session.response(to: HTTPRequest(target: "/"))
+            }
+            #expect(error?.code == .configurationInvalid && error?.message.contains("only over TLS") == true)
+        }
     }
 }

@@ -8,8 +8,10 @@ enum LoadedLibraries {
     /// opencryptoki loads in `C_Initialize` and unloads in `C_Finalize`, crashes each thread that has called it and ends
     /// later.
     static func keep() {
-        // The handle is not closed: it is what keeps the library.
-        for path in paths { _ = dlopen(path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) }
+        for path in paths {
+            // RTLD_NODELETE holds after the handle is closed, too (dlopen(3)).
+            if let handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) { dlclose(handle) }
+        }
     }
 
     /// The files whose code is mapped, as proc(5) lists them; empty without a `/proc`.

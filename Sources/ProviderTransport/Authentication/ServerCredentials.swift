@@ -25,6 +25,10 @@ public struct ServerCredentials: Sendable {
         ServerCredentials(kind: .tokens(source))
     }
 
+    var isNone: Bool {
+        if case .none = kind { true } else { false }
+    }
+
     /// Whether they are sent with each request, without a challenge of the server.
     var isToken: Bool {
         switch kind {

@@ -7,7 +7,7 @@ import NIOHTTP1
 actor AuthenticatingSession {
     let server: ServerURL
     private let security: ServerSecurity
-    private let credentials: ServerCredentials
+    let credentials: ServerCredentials
     private let proxy: HTTPProxy?
     private let network: any Network
     private var connection: ServerConnection?

@@ -58,14 +58,20 @@ public struct ServerSession: Sendable {
     ///   - request: The request. Its path is on the session's server.
     ///   - bind: Makes the body for the connection that the request is sent over, so that it can contain the channel
     ///     binding. Called again each time the request is repeated. Without it, the request's own body is sent.
-    /// - Throws: `configurationInvalid` for a redirection to another origin, to which nothing is sent; `timedOut` if
-    ///   the time budget is spent; `userCancelled`; the errors of the connection.
+    /// - Throws: `configurationInvalid` for credentials and a server without TLS, and for a redirection to another origin,
+    ///   to which nothing is sent; `timedOut` if the time budget is spent; `userCancelled`; the errors of the connection.
     public func response(
         to request: HTTPRequest,
         body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
     ) async throws(CertificateProviderError) -> HTTPResponse {
+        guard server.isSecure || session.credentials.isNone else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "Credentials are sent only over TLS, and \(server.authority) is an http: server; set an https: URL. "
+                    + "Nothing was sent.")
+        }
         // An optional request must leave time for the requests after it.
-        try await timeBudget.spend(oneOf: request.isOptional ? 4 : 1) { end throws(CertificateProviderError) in
+        return try await timeBudget.spend(oneOf: request.isOptional ? 4 : 1) { end throws(CertificateProviderError) in
             try await response(to: request, until: end, body: bind)
         }
     }

@@ -24,8 +24,8 @@ struct OwnedKeys: Sendable {
         }
     }
 
-    /// Destroys all keys but that of the stored identity. A key in a key store that is no longer configured, and cannot be
-    /// reached, stays in the record.
+    /// Destroys all keys except the stored identity's. A key in a key store that is no longer configured and cannot be
+    /// reached stays in the record.
     func destroyOthers(
         than current: KeyReference?, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
@@ -60,7 +60,7 @@ struct OwnedKeys: Sendable {
             "The private key of the stored identity is gone from its key store (\(key.uri)); fetch a new identity.")
     }
 
-    /// A key store that is no longer configured may be lost, and must not be in the way for ever.
+    /// Logs an error of a key store that is no longer configured: that store may be lost, and must not block enrolments.
     private func tolerate(
         _ error: CertificateProviderError, about key: KeyReference
     ) throws(CertificateProviderError) {

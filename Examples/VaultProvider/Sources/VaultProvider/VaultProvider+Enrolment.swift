@@ -33,9 +33,9 @@ extension VaultProvider {
         let answer = try await server.sign(try await CertificateRequest(settings.names, key: key))
         let issued = try await IssuedCertificate(
             answer.certificates, for: key.publicKey, settings.names, from: answer.authorities, at: environment.now())
+        // The key signs a probe there.
         try await store.storeChain(issued.chain, for: key, interaction)
         let identity = try identity(issued.chain, key)
-        try await identity.verifyPossession()
         let entry = StoredIdentity(certificateChain: issued.chain, key: store.reference(to: key))
         try await environment.executor.run { [environment, settings] () throws(CertificateProviderError) in
             try environment.storage.setEntry(entry, named: settings.storageName)

@@ -35,15 +35,15 @@ struct VaultFetch: AsyncParsableCommand {
     }
 
     private func fetch(from manager: LogonManager) async throws {
-        let nobody = NoUserInteraction()
-        let identity = try await renew ? manager.obtainIdentity(nobody) : manager.identity(nobody)
+        let interaction = NoUserInteraction()
+        let identity = try await renew ? manager.obtainIdentity(interaction) : manager.identity(interaction)
         print("subject  \(identity.certificate.subject)")
         print("issuer   \(identity.certificate.issuer)")
         print("expires  \(identity.certificate.notValidAfter.formatted(.iso8601))")
         print("key      \(identity.key.uri ?? identity.key.location.rawValue)")
         print(identity.certificateChain.map(\.pemRepresentation).joined(), terminator: "")
         // A service does this when the new identity is in use.
-        if renew { try await manager.discardReplaced(by: identity, nobody) }
+        if renew { try await manager.discardReplaced(by: identity, interaction) }
     }
 
     private func deleteIdentity(of manager: LogonManager) async throws {

@@ -106,7 +106,9 @@ extension ESTResponder {
     }
 
     private func faults(_ label: String, _ operation: ESTOperation) throws -> ESTFaults {
-        guard let faults = ESTFault.all(in: label) else { throw ESTRefusal(404, "There is no fault \(label).") }
+        guard let faults = ESTFault.all(in: label) else {
+            throw ESTRefusal(404, "The label \(label) names no known fault.")
+        }
         return ESTFaults(faults, of: operation) { [self] fault in
             state.withLock { state in
                 state.plays["\(label) \(fault.name)", default: 0] += 1
@@ -189,7 +191,7 @@ extension ESTResponder {
         let text = request.body.filter { !Array("\r\n\t ".utf8).contains($0) }
         guard let der = Data(base64Encoded: Data(text)).map(Array.init),
             let csr = try? CertificateSigningRequest(derEncoded: der)
-        else { throw ESTRefusal(400, "The body is no CSR in base64.") }
+        else { throw ESTRefusal(400, "The body is not a CSR in base64.") }
         record.csrSHA256 = Array(SHA256.hash(data: der)).hexEncoded
         record.csrKeySHA256 = Array(SHA256.hash(data: csr.publicKey.subjectPublicKeyInfoBytes)).hexEncoded
         record.csrSubject = "\(csr.subject)"
@@ -197,7 +199,7 @@ extension ESTResponder {
             throw ESTRefusal(400, "The CSR's signature is not its key's.")
         }
         let isNamed = try !csr.subject.isEmpty || csr.alternativeNames != nil
-        guard isNamed else { throw ESTRefusal(400, "The CSR names nobody.") }
+        guard isNamed else { throw ESTRefusal(400, "The CSR has neither a subject nor an alternative name.") }
         return (csr, der)
     }
 
