@@ -80,7 +80,7 @@ soak: packages-TEST toolchain ## All tests with their loops at full length, and 
 SUITES := test-card test-token-command test-command test-enrolment test-server test-rooms test-token-faults test-token-keys \
     test-tokens
 TOKEN_COMMAND := EndToEndTests\.(Token|Module|WrongPIN|LoginFault|Keygen|NoisyModule|ReaderService)
-TESTS = $(shell $(SWIFT) build --show-bin-path)/certprovPackageTests.xctest --testing-library swift-testing
+TESTS = Scripts/run-tests $(shell $(SWIFT) build --show-bin-path)/certprovPackageTests.xctest --testing-library swift-testing
 .PHONY: $(SUITES)
 
 # There is one smart card, and one service for readers, on a host.

@@ -215,14 +215,16 @@ struct CardTests {
         #expect(try card.triesLeft == Card.tries)
     }
 
-    /// OpenSC 0.23 leaves a lock locked then.
+    /// OpenSC 0.23 leaves a lock locked then. The card stays away for longer than the command takes.
     @Test func aCardThatIsPulledAtThePINIsCalledThat() async throws {
         let options = try card.options(card.uri(.authentication))
         for _ in 0..<3 {
-            try await card.failing(#"{"pull_ins":32,"away":1}"#) {
+            try await card.failing(#"{"pull_ins":32,"away":120}"#) {
                 let output = try certprov(["fetch", "--force"] + options)
                 #expect(output.status == 69, "\(output)")
             }
+            try card.takeOut()
+            try card.putIn()
             let isBack = try await eventually { try certprov(["list"] + options).output.contains("type=private") }
             #expect(isBack)
         }
