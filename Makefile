@@ -17,7 +17,7 @@ DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 EXAMPLE_PACKAGES := $(DEMO_PACKAGES) python3-venv softhsm2 opensc
 OPENBAO ?= .build/openbao/bin/bao
 # A smart card in a virtual reader, for the tests that find its tool beside the checkout.
-CARD_PACKAGES := vsmartcard-vpcd pcscd opensc-pkcs11 python3-cryptography iproute2
+CARD_PACKAGES := vsmartcard-vpcd pcscd opensc opensc-pkcs11 python3-cryptography iproute2
 # PKCS#11 modules that the tests use, and the tools that fill their tokens.
 TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtpm2-pkcs11-1 libtss2-tcti-swtpm0 swtpm \
     tpm2-abrmd libtss2-tcti-tabrmd0 dbus-daemon tpm2-tools opencryptoki $(CARD_PACKAGES)

@@ -35,7 +35,7 @@ extension TokenLocator {
         try requireLogin(to: present)
         guard let chosen = try remembered() else {
             if let login = try tokenToOpen(of: present) { try openUnattended(login) }
-            do throws(CertificateProviderError) { return try identity(pin: nil).key as? TokenKey } catch {
+            do throws(CertificateProviderError) { return try identityKey(pin: nil).1 } catch {
                 guard error.code == .notFound else { throw error }
                 return try uncertifiedKey(on: present.map(\.0))
             }

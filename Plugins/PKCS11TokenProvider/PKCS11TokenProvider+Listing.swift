@@ -73,7 +73,7 @@ extension TokenLocator {
             return " Its PIN is entered on the reader's PIN pad, which a listing does not use."
         }
         if settings.login == .never { return " Set 'login' to 'auto' to see the keys." }
-        return token.isPINAtHand ? "" : " Set 'pin-source' to see the keys."
+        return token.isPINAtHand ? "" : " Set \(settings.names.pinSource) to see the keys."
     }
 
     /// Logs in where a PIN is configured and it is clear for which token.

@@ -1,10 +1,11 @@
 import CP11Kit
 public import CertificateProviding
+import Logging
 
 /// The key store `pkcs11:`: the one token that a URI (RFC 7512) names.
 ///
 /// Keys are made in the token, sensitive and not extractable, and never leave it. Object attributes of the URI name a
-/// key for ``identity(_:)``; for the other calls they do not matter.
+/// key for ``identity(_:_:)``; for the other calls they do not matter.
 public final class TokenKeyStore: KeyStore {
     /// The scheme of its URIs: `pkcs11` (RFC 7512).
     public static let scheme = "pkcs11"
@@ -94,21 +95,27 @@ public final class TokenKeyStore: KeyStore {
         }
     }
 
-    /// Returns the keys that a certificate on the token belongs to. A key without a certificate is not listed.
+    /// Returns the private keys on the token whose public key is there as well, in a public key object or a certificate.
+    /// Logs in if the PIN is at hand; otherwise only public objects are seen. A key that cannot be read is left out, with a
+    /// warning in the log.
     ///
-    /// Throws nothing: a token that cannot be read has no keys in the list.
+    /// - Throws: `tokenNotPresent`, `configurationInvalid` if several tokens match, errors of the login and the module.
     public func list() async throws(CertificateProviderError) -> [KeyDescription] {
-        await provider.listIdentities().identities.compactMap { identity in
-            guard let uri = identity.keyURI, let leaf = identity.certificateChain.first else { return nil }
-            return KeyDescription(
-                KeyReference(publicKey: leaf.publicKey, uri: uri + provider.settings.uri.query),
-                label: identity.alias, location: .token)
+        try await attributed { () async throws(CertificateProviderError) in
+            let tokens = try provider.tokens()
+            return try await tokens.calls.run("listing the keys") { () throws(CertificateProviderError) in
+                let (token, login) = try tokens.single(nil)
+                if let login, login.isUnattended { try tokens.logIn(login, nil) }
+                return try token.keyDescriptions(tokens.settings.uri.query)
+            }
         }
     }
 
-    public func identity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+    public func identity(
+        _ uri: String, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
         try await attributed { () async throws(CertificateProviderError) in
-            try await provider.identity(on: provider.tokens(), interaction)
+            try await provider.identity(on: provider.tokens().narrowed(to: TokenURI(uri)), interaction)
         }
     }
 
@@ -238,7 +245,8 @@ public final class TokenKeyStore: KeyStore {
         let reference = KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
         if let found = try await tokenKey(for: reference, interaction) { return found }
         throw CertificateProviderError(
-            .notFound, "No token that 'uri' matches has the private key (\(key.publicKey.displayName)).")
+            .notFound,
+            "No token that \(provider.settings.names.uri) matches has the private key (\(key.publicKey.displayName)).")
     }
 
     /// The one token that the URI names, with its user logged in.
@@ -274,7 +282,7 @@ extension TokenLocator {
             let candidates = present.map { "'\(TokenURI.text(of: $0.1.token, class: nil, id: [], label: []) ?? "")'" }
             throw CertificateProviderError(
                 .configurationInvalid,
-                "\(present.count) tokens match '\(settings.uri.text.withVisibleControls)'; set 'uri' to one of: "
+                "\(present.count) tokens match '\(settings.uri.text.withVisibleControls)'; set \(settings.names.uri) to one of: "
                     + "\(candidates.joined(separator: ", ")).")
         }
         try requireLogin(to: present)
@@ -319,6 +327,30 @@ extension Token {
             }
         }
         try removeRemains(of: publicKey, id: id)
+    }
+
+    /// - Parameter query: What is appended to the keys' URIs.
+    fileprivate func keyDescriptions(_ query: String) throws(CertificateProviderError) -> [KeyDescription] {
+        try withConnection { connection throws(CryptokiError) in
+            try connection.sessions.withSession { session throws(CryptokiError) in
+                let reader = TokenReader(session: session, slot: connection.slot)
+                let keys = try reader.privateKeys()
+                for error in keys.errors {
+                    pending.logger.warning(
+                        "a private key cannot be read", metadata: ["token": "\(displayName)", "reason": "\(error)"])
+                }
+                let publicKeys = keys.found.isEmpty ? [:] : try reader.publicKeysByID()
+                return keys.found.compactMap { key in
+                    guard let publicKey = publicKeys[key.id]?.first(where: key.mayBe),
+                        let uri = TokenURI.text(
+                            of: connection.slot.token, class: CKO_PRIVATE_KEY, id: key.id, label: key.label)
+                    else { return nil }
+                    return KeyDescription(
+                        KeyReference(publicKey: publicKey, uri: uri + query),
+                        label: String(validating: key.label, as: UTF8.self), location: .token)
+                }
+            }
+        }
     }
 
     func announcement(ofRemains publicKey: PublicKeyInfo, id: [UInt8]) -> String {

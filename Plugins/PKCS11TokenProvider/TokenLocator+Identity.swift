@@ -9,13 +9,19 @@ extension TokenLocator {
     /// - Throws: `tokenNotPresent`, `notFound`, `configurationInvalid` with the URIs to choose from, and what the login
     ///   meets.
     func identity(pin: GivenPIN?) throws(CertificateProviderError) -> Identity {
+        let (found, key) = try identityKey(pin: pin)
+        return try identity(of: found, with: key)
+    }
+
+    /// As ``identity(pin:)``, without the chain.
+    func identityKey(pin: GivenPIN?) throws(CertificateProviderError) -> (Found, TokenKey) {
         let found = try find { login, isFirst throws(CertificateProviderError) in
             // What was accepted is known by then.
             try logIn(login, isFirst ? pin : nil)
             return true
         }
         guard let found else { throw tokenNotPresent() }
-        return try identity(of: found, with: try key(of: found))
+        return (found, try key(of: found))
     }
 
     /// As ``identity(pin:)``, where that takes nobody; `nil` where somebody would have to be asked. The identity is used
@@ -93,7 +99,7 @@ extension TokenLocator {
             let named = candidates.prefix(TokenReader.maximumRemarks)
             throw CertificateProviderError(
                 .configurationInvalid,
-                "There are \(candidates.count) identities; set 'uri' to one of: "
+                "There are \(candidates.count) identities; set \(settings.names.uri) to one of: "
                     + named.map { "'\($0.candidate.uri)' (\($0.candidate.certificate.summary))" }
                     .joined(separator: ", ")
                     + (named.count < candidates.count ? ", or to another that 'certprov list' shows." : "."))

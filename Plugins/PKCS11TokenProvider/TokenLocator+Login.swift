@@ -107,8 +107,8 @@ extension TokenLocator {
             let uri = TokenURI.text(of: login.slot.token, class: nil, id: [], label: []) ?? ""
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The configured PIN is not sent to the token '\(login.token.displayName)', since 'uri' does not name "
-                    + "it; if the PIN is for this token, set 'uri' to '\(uri)'.")
+                "The configured PIN is not sent to the token '\(login.token.displayName)', since \(settings.names.uri) does "
+                    + "not name it; if the PIN is for this token, set \(settings.names.uri) to '\(uri)'.")
         }
     }
 
@@ -142,7 +142,7 @@ extension TokenLocator {
         }
         return CertificateProviderError(
             .configurationInvalid,
-            "The PIN could be for \(uris.count) tokens, and it is sent to one only; set 'uri' to one of: "
+            "The PIN could be for \(uris.count) tokens, and it is sent to one only; set \(settings.names.uri) to one of: "
                 + uris.joined(separator: ", ") + ".")
     }
 }

@@ -107,7 +107,8 @@ extension TokenLocator {
         listing.otherObjects += contents.otherObjects
         if contents.found.isEmpty, contents.remarks.isEmpty, contents.otherObjects.isEmpty {
             let uri = TokenURI.text(of: slot.token, class: nil, id: [], label: []) ?? ""
-            listing.remarks.append("The token '\(token.displayName)' has no object that 'uri' matches: \(uri)")
+            listing.remarks.append(
+                "The token '\(token.displayName)' has no object that \(settings.names.uri) matches: \(uri)")
         }
     }
 
@@ -152,7 +153,7 @@ extension TokenLocator {
         var generation = module.generation
         var look = try Slot.look(at: module, for: settings.uri)
         let missing = state.withLock(\.tokens).filter { identity, token in
-            token.module === module && !look.slots.contains { $0.identity == identity }
+            token.module === module && !(look.slots + look.others).contains { $0.identity == identity }
         }
         // SoftHSM does not see a token whose file another process is just writing, and looks at it only when it starts.
         let mayBeHidden = look.slots.isEmpty && look.isFixed && settings.uri.namesToken

@@ -11,7 +11,13 @@ final class TokenLocator: Sendable {
     let calls: ModuleCalls
     let environment: ProviderEnvironment
     let policy: PINPolicy
-    let state = Mutex(State())
+    let state: Known
+
+    /// What is known of modules and tokens, for all locators of one provider.
+    final class Known: Sendable {
+        private let state = Mutex(State())
+        func withLock<T: Sendable>(_ body: (inout State) -> T) -> T { state.withLock { body(&$0) } }
+    }
 
     struct State {
         var modules: [ModuleReference]?
@@ -26,10 +32,22 @@ final class TokenLocator: Sendable {
         self.settings = settings
         self.environment = environment
         self.calls = ModuleCalls(timeout: settings.timeout)
+        self.state = Known()
         let tried = TriedPINs(
             storage: environment.storage, timeout: settings.timeout, now: environment.now, logger: environment.logger)
-        self.policy = PINPolicy(tried: tried, logger: environment.logger)
+        self.policy = PINPolicy(
+            tried: tried, logger: environment.logger, pinSource: settings.names.pinSource)
         if settings.uri.pinValue != nil { environment.logger.warning("\(TokenSettings.pinValueIsUnsafe)") }
+    }
+
+    /// Looks for something else on the same tokens, which keep their connections and PINs.
+    private init(_ other: TokenLocator, _ settings: TokenSettings) {
+        self.settings = settings
+        (calls, environment, policy, state) = (other.calls, other.environment, other.policy, other.state)
+    }
+
+    func narrowed(to uri: TokenURI) throws(CertificateProviderError) -> TokenLocator {
+        TokenLocator(self, try settings.narrowed(to: uri))
     }
 
     /// A certificate on a token.

@@ -5,22 +5,36 @@ import Crypto
 struct TokenSettings: Sendable {
     enum Login: String, Sendable, CaseIterable { case auto, always, never }
 
-    let uri: TokenURI
+    /// What the parameters are called in messages.
+    private(set) var names: Names
+    private(set) var uri: TokenURI
     let modulePath: String?
-    let pinSource: SecretSource?
+    private(set) var pinSource: SecretSource?
     /// A PIN in the URI itself.
     let pinValue: SecretBytes?
     let login: Login
     let deletesObjects: Bool
     let timeout: Duration
     /// The entry in the store: another URI is another choice.
-    let entryName: String
+    private(set) var entryName: String
+
+    /// Parts of sentences such as `set 'uri' to …`.
+    struct Names: Sendable {
+        var uri = "'uri'"
+        var pinSource = "'pin-source'"
+
+        /// Those of a key store that another provider's parameter names.
+        static func of(_ parameter: String) -> Names {
+            Names(uri: "'\(parameter)'", pinSource: "the pin-source of '\(parameter)'")
+        }
+    }
 
     static let pinValueIsUnsafe =
         "The URI contains the PIN ('pin-value'), readable for all who can read the configuration; write the PIN to a "
         + "file that only you can read, and set 'pin-source' to it."
 
     init(_ parameters: Parameters) throws(CertificateProviderError) {
+        names = Names()
         uri = if let uri = parameters[Parameter.uri] { uri } else { try TokenURI("pkcs11:") }
         modulePath = parameters[Parameter.modulePath]
         // The parameter goes before.
@@ -38,13 +52,9 @@ struct TokenSettings: Sendable {
 
     /// For the key store of a place.
     init(_ location: KeyStoreLocation, _ parameters: Parameters) throws(CertificateProviderError) {
+        names = location.parameter.map(Names.of) ?? Names()
         uri = try TokenURI(location.uri)
-        guard uri.pinValue == nil else {
-            throw CertificateProviderError(
-                .configurationInvalid,
-                "The URI contains a PIN, readable for all who can read the configuration; write the PIN to a file that "
-                    + "only you can read, and name that as its pin-source.")
-        }
+        try Self.refusePIN(in: uri)
         modulePath = parameters[Parameter.modulePath]
         pinSource = if let source = location.pinSource { source } else { try uri.pinSource.map(Self.source(inURI:)) }
         pinValue = nil
@@ -52,6 +62,26 @@ struct TokenSettings: Sendable {
         deletesObjects = false
         timeout = parameters[Parameter.timeout]
         entryName = Self.entryName(modulePath, uri)
+    }
+
+    /// The settings for another object on the same tokens.
+    func narrowed(to uri: TokenURI) throws(CertificateProviderError) -> TokenSettings {
+        try Self.refusePIN(in: uri)
+        var copy = self
+        copy.uri = uri
+        if let source = uri.pinSource { copy.pinSource = try Self.source(inURI: source) }
+        copy.entryName = Self.entryName(modulePath, uri)
+        copy.names = Names(uri: "the URI", pinSource: "the pin-source of the URI")
+        return copy
+    }
+
+    private static func refusePIN(in uri: TokenURI) throws(CertificateProviderError) {
+        guard uri.pinValue == nil else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The URI contains a PIN, readable for all who can read the configuration; write the PIN to a file that "
+                    + "only you can read, and name that as its pin-source.")
+        }
     }
 
     private static func entryName(_ modulePath: String?, _ uri: TokenURI) -> String {

@@ -41,7 +41,7 @@ enum EnrolmentParameter {
             + "certificate: a PEM file, or a key store's URI with pin-source in it."
     ) { text, context throws(ParameterProblem) in
         guard KeyStoreLocation(uri: text, pinSource: nil) != nil else { return .file(text) }
-        do throws(CertificateProviderError) { return .keyStore(try context.keyStores.store(text)) } catch {
+        do throws(CertificateProviderError) { return .keyStore(text, try context.keyStores.store(text)) } catch {
             throw .error(error)
         }
     }

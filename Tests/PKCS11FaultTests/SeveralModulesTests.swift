@@ -48,7 +48,7 @@ import Testing
     }
 
     private func provider(_ uri: String = "pkcs11:") throws -> PKCS11TokenProvider {
-        let values = ["uri": uri, "timeout": "6", "login": "never"]
+        let values = ["uri": uri, "timeout": "16", "login": "never"]
         let provider = try PKCS11TokenProvider(
             environment: .testing(), parameters: ProviderParameters(values.mapValues { .init($0) }))
         return provider

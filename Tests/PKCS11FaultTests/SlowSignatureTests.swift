@@ -15,8 +15,8 @@ import Testing
     @Test(arguments: versions) func theTimeOfTheTokenIsNotTheServers(version: TLSVersion) async throws {
         let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
-        module.control.slow_down("C_Sign", 3000)
-        let report = try await report(of: identity, version, within: .seconds(2))
+        module.control.slow_down("C_Sign", 6000)
+        let report = try await report(of: identity, version, within: .seconds(4))
         #expect(report.clientAuthentication != .notRequested && report.tlsVersion == version)
     }
 
@@ -24,10 +24,10 @@ import Testing
     @Test(arguments: versions) func aTokenThatHangsIsToBlame(version: TLSVersion) async throws {
         let module = try FaultyModule.withIdentity()
         defer { module.control.release() }
-        let identity = try await module.provider(["timeout": "3"]).getCertificate(NoUserInteraction())
+        let identity = try await module.provider(["timeout": "8"]).getCertificate(NoUserInteraction())
         module.control.hold("C_Sign")
         do {
-            _ = try await report(of: identity, version, within: .seconds(1))
+            _ = try await report(of: identity, version, within: .seconds(4))
             Issue.record("signed")
         } catch let error as CertificateProviderError {
             #expect(error.code == .timedOut && error.message.contains("PKCS#11 module did not answer"), "\(error)")

@@ -32,6 +32,26 @@ import Testing
         #expect(found.uri == key.uri && found.publicKey == key.publicKey)
     }
 
+    @Test func keysAreListedAlsoThoseWithoutACertificate() async throws {
+        let made = [
+            try await tokens.provider(.listed).generateKey(.p256, label: "first", NoUserInteraction()),
+            try await tokens.provider(.listed).generateKey(.rsa2048, label: "second", NoUserInteraction()),
+        ]
+        let store = try #require(try tokens.provider(.listed).keyStore)
+        let keys = try await store.list().sorted { $0.label ?? "" < $1.label ?? "" }
+        #expect(keys.map(\.label) == ["first", "second"])
+        #expect(keys.map(\.reference.publicKey) == made.map(\.publicKey))
+        #expect(keys.map(\.reference.uri) == made.map { $0.uri ?? "" })
+        for key in keys { #expect(try await store.key(for: key.reference, NoUserInteraction()) != nil) }
+        for key in keys { try await store.destroy(key.reference, NoUserInteraction()) }
+        #expect(try await store.list().isEmpty)
+        // One that cannot be read is no empty one.
+        let away = try tokens.provider(.listed, ["uri": "pkcs11:token=away"])
+        let several = try tokens.provider(.listed, ["uri": "pkcs11:"])
+        await expect(code: .tokenNotPresent) { _ = try await away.keyStore?.list() }
+        await expect(code: .configurationInvalid) { _ = try await several.keyStore?.list() }
+    }
+
     @Test func otherToolsSeeAKeyThatCannotLeave() async throws {
         let provider = try tokens.provider(.tools)
         let key = try await provider.generateKey(.p256, label: "client", NoUserInteraction())

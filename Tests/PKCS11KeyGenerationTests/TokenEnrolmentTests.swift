@@ -24,7 +24,7 @@ import Testing
         ) throws -> RemoteMDMProvider {
             let variables = [
                 "PASSWORD": ESTServer.password, "WRONG": "wrong", "CHALLENGE": "secret",
-                "OTHERPIN": EmptyTokens.otherPIN, "PIN": EmptyTokens.pin,
+                "OTHERPIN": EmptyTokens.otherPIN, "PIN": EmptyTokens.pin, "EMPTY": "",
             ]
             var environment = ProviderEnvironment.testing(
                 storage: storage, variables: variables, keyStores: [(TokenKeyStore.descriptor, tokenStorage)])
@@ -328,14 +328,8 @@ import Testing
     @Test func theDevicesOwnCertificateMayBeInTheToken() async throws {
         let server = try await ESTServer.start("--auth", "certificate")
         let host = Host(tokens: tokens, server: server)
-        let directory = server.directory
-        try Subprocess.openssl(
-            "x509", "-in", "manufacturer.pem", "-outform", "DER", "-out", "d.crt", in: directory.path)
-        try Subprocess.openssl(
-            "pkey", "-in", "manufacturer.key", "-outform", "DER", "-out", "d.key", in: directory.path)
-        try tokens.write("cert", directory["d.crt"], labelled: "device", to: .device)
-        try tokens.write("privkey", directory["d.key"], labelled: "device", to: .device)
-        let pin = try directory.write(EmptyTokens.pin.utf8, to: "pin")
+        try writeDevice(of: server, to: .device)
+        let pin = try server.directory.write(EmptyTokens.pin.utf8, to: "pin")
         let device = "pkcs11:token=device;object=device?module-path=\(tokens.module)&pin-source=file:\(pin)"
         let settings = ["username": "", "password-source": "", "client-certificate": device]
         for _ in 0..<2 {
@@ -352,6 +346,51 @@ import Testing
             return "\(operation) \(certificate?["subject"] ?? "")"
         }
         #expect(requests == ["simpleenroll CN=Device,O=Enrolment Test", "simplereenroll CN=client,O=Example"])
+    }
+
+    private func writeDevice(of server: ESTServer, to token: EmptyTokens.Name) throws {
+        let directory = server.directory
+        for (command, name) in [("x509", "manufacturer.pem"), ("pkey", "manufacturer.key")] {
+            try Subprocess.openssl(
+                command, "-in", name, "-outform", "DER", "-out", command + ".der", in: directory.path)
+        }
+        try tokens.write("cert", directory["x509.der"], labelled: "device", to: token)
+        try tokens.write("privkey", directory["pkey.der"], labelled: "device", to: token)
+    }
+
+    /// `key` and `client-certificate` name the same one.
+    @Test func thePINOfATokenIsAskedForOnce() async throws {
+        let server = try await ESTServer.start("--auth", "certificate")
+        try writeDevice(of: server, to: .asked)
+        let provider = try Host(tokens: tokens, server: server).provider(
+            .asked,
+            [
+                "username": "", "password-source": "", "key-pin-source": "",
+                "client-certificate": "pkcs11:token=asked;object=device?module-path=\(tokens.module)",
+            ])
+        let person = TestSupport.Person(EmptyTokens.pin)
+        try server.verify(try await provider.getCertificate(person))
+        #expect(person.questions == ["PIN for the token 'asked'"])
+    }
+
+    /// Messages name the parameter that has the URI of the token.
+    @Test func whatIsWrongWithTheTokenIsSaidOfItsParameter() async throws {
+        let host = try await host()
+        let certificate = ["username": "", "password-source": ""]
+        for (settings, text) in [
+            (["key": "pkcs11:?module-path=\(tokens.module)"], "set 'key' to one of: "),
+            (["key-pin-source": "env:EMPTY"], "correct the pin-source of 'key'"),
+            (
+                certificate.merging(["client-certificate": "pkcs11:?module-path=\(tokens.module)"]) { $1 },
+                "'client-certificate'"
+            ),
+        ] {
+            let error = await #expect(throws: CertificateProviderError.self) {
+                _ = try await host.provider(.listed, settings).getCertificate(NoUserInteraction())
+            }
+            #expect(error?.message.contains(text) == true, "\(String(describing: error))")
+            #expect(error?.message.contains("'uri'") == false, "\(String(describing: error))")
+        }
     }
 }
 

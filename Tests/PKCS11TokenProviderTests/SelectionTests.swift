@@ -104,7 +104,7 @@ import Testing
         try await setup.with("module-path", TestModule.softhsm.library).identity().verifyPossession()
         setup.uri = "pkcs11:?module-name=x\(name)"
         let error = await failure { _ = try await setup.with("module-path", TestModule.softhsm.library).identity() }
-        #expect(error?.code == .unavailable && error?.message.contains("'module-name' in 'uri' names '") == true)
+        #expect(error?.code == .unavailable && error?.message.contains("'module-name' in the URI names '") == true)
     }
 
     @Test func aPipeIsNoModule() async throws {

@@ -150,7 +150,8 @@ extension CertificateProviderError {
             case CKR_PIN_EXPIRED:
                 (.rejected, "The PIN of the token '\(token)' has expired; change it with the token's own tool")
             case CKR_USER_PIN_NOT_INITIALIZED: (.rejected, "The token '\(token)' has no user PIN yet; initialise it")
-            case CKR_USER_NOT_LOGGED_IN: (.interactionRequired, "The token '\(token)' requires a PIN; set 'pin-source'")
+            case CKR_USER_NOT_LOGGED_IN:
+                (.interactionRequired, "The token '\(token)' requires a PIN; configure its source")
             case CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_TOKEN_NOT_RECOGNIZED, CKR_SLOT_ID_INVALID,
                 CKR_CRYPTOKI_NOT_INITIALIZED:
                 (.tokenNotPresent, "The token '\(token)' is not present; insert it")

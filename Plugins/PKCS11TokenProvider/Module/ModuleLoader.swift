@@ -43,7 +43,7 @@ enum ModuleLoader {
             if let path = path?.withVisibleControls {
                 throw CertificateProviderError(
                     .unavailable,
-                    "'module-path' names the PKCS#11 module '\(path)', but 'module-name' in 'uri' names '\(name)'; "
+                    "'module-path' names the PKCS#11 module '\(path)', but 'module-name' in the URI names '\(name)'; "
                         + "remove one of them.")
             }
             throw CertificateProviderError(
@@ -78,7 +78,7 @@ enum ModuleLoader {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "'module-path' is the directory '\(shown)'; set it to a library, or name one there with 'module-name' in "
-                    + "'uri'.")
+                    + "the URI.")
         }
         let files: [String]
         do { files = try FileManager.default.contentsOfDirectory(atPath: absolute) } catch {

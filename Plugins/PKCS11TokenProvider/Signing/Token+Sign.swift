@@ -91,7 +91,7 @@ extension Token {
                 refusal = CertificateProviderError(
                     .keyMismatch,
                     "The private key on the token '\(displayName)', id \(key.id.hexEncoded), is not the key of the "
-                        + "certificate; replace the key or the certificate, or name another identity in 'uri'."
+                        + "certificate; replace the key or the certificate, or configure another identity."
                 )
             } catch {
                 if result.key.isProven { throw error }

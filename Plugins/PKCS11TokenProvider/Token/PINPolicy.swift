@@ -7,6 +7,8 @@ import Logging
 struct PINPolicy: Sendable {
     let tried: TriedPINs
     let logger: Logger
+    /// The parameter that names the PIN's source, for messages.
+    var pinSource = TokenSettings.Names().pinSource
 
     /// A PIN from the configuration or from an earlier login.
     struct Remembered {
@@ -63,24 +65,24 @@ struct PINPolicy: Sendable {
             CertificateProviderError(
                 .pinFinalTry,
                 "One more wrong PIN locks the token '\(token)', so the configured PIN is not sent; log in once by hand "
-                    + "with the right PIN (pin-source=prompt).")
+                    + "with the right PIN (set \(pinSource) to prompt).")
         case .wait(let time):
             CertificateProviderError(
                 .operationNotAllowed,
                 "The last logins to the token '\(token)' got no answer, so it is not known whether the configured PIN is "
                     + "right. The next try is permitted at \(time.formatted(.iso8601)); to try earlier, log in by hand "
-                    + "(pin-source=prompt).")
+                    + "(set \(pinSource) to prompt).")
         case .countedAsWrong:
             CertificateProviderError(
                 .pinIncorrect,
                 "The last login to the token '\(token)' with the configured PIN got no answer, and the token has "
                     + "counted a wrong PIN since. The PIN is not sent while the token reports that; correct "
-                    + "'pin-source', or log in once by hand (pin-source=prompt).")
+                    + "\(pinSource), or log in once by hand (set it to prompt).")
         case .rejected, .send:
             CertificateProviderError(
                 .pinIncorrect,
                 "The token '\(token)' has rejected the configured PIN before, so it is not sent again; correct "
-                    + "'pin-source', or, if the PIN is right now, log in once by hand (pin-source=prompt).")
+                    + "\(pinSource), or, if the PIN is right now, log in once by hand (set it to prompt).")
         }
     }
 
@@ -88,7 +90,7 @@ struct PINPolicy: Sendable {
     private func checkLength(of pin: SecretBytes, for slot: Slot) throws(CertificateProviderError) {
         guard !pin.isEmpty else {
             throw CertificateProviderError(
-                .pinIncorrect, "The configured PIN for the token '\(slot.displayName)' is empty; correct 'pin-source'.")
+                .pinIncorrect, "The configured PIN for the token '\(slot.displayName)' is empty; correct \(pinSource).")
         }
         // Of another line, or of an editor's mark of the encoding; nobody can type that.
         let isText = pin.withUnsafeBytes { bytes in
@@ -98,7 +100,7 @@ struct PINPolicy: Sendable {
             throw CertificateProviderError(
                 .pinIncorrect,
                 "The configured PIN for the token '\(slot.displayName)' contains line breaks or other control "
-                    + "characters, so it is not sent; correct 'pin-source'.")
+                    + "characters, so it is not sent; correct \(pinSource).")
         }
         let (minimum, maximum) = (slot.token.ulMinPinLen, slot.token.ulMaxPinLen)
         // Modules that know no maximum say 0 or the largest number.
@@ -107,7 +109,7 @@ struct PINPolicy: Sendable {
             throw CertificateProviderError(
                 .pinIncorrect,
                 "The configured PIN for the token '\(slot.displayName)' is too short or too long, so it is not sent: "
-                    + "the token accepts \(minimum) to \(maximum) bytes; correct 'pin-source'.")
+                    + "the token accepts \(minimum) to \(maximum) bytes; correct \(pinSource).")
         }
     }
 }

@@ -160,7 +160,7 @@ final class PINSupply: Sendable {
             if let value { return value }
             throw CertificateProviderError(
                 .interactionRequired,
-                "The token '\(slot.displayName)' requires its PIN; set 'pin-source', or run 'certprov fetch' on a "
+                "The token '\(slot.displayName)' requires its PIN; set \(policy.pinSource), or run 'certprov fetch' on a "
                     + "terminal to enter it.")
         }
         if let read = state.withLock({ $0.read }) { return read }

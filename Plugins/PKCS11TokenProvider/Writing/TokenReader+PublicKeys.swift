@@ -15,6 +15,14 @@ extension TokenReader {
         return keys
     }
 
+    /// Returns the keys of the public key objects and of the certificates, by their `CKA_ID`.
+    func publicKeysByID() throws(CryptokiError) -> [[UInt8]: [PublicKeyInfo]] {
+        var keys: [[UInt8]: [PublicKeyInfo]] = [:]
+        let found = try publicKeys() + certificates(with: []).map { ($0.handle, $0.certificate.publicKey) }
+        for (handle, key) in found { keys[try session.attribute(CKA_ID, of: handle) ?? [], default: []].append(key) }
+        return keys
+    }
+
     /// Reads a public key object; `nil` for one that cannot be understood.
     func publicKey(_ handle: CK_OBJECT_HANDLE) throws(CryptokiError) -> PublicKeyInfo? {
         switch try session.number(CKA_KEY_TYPE, of: handle) {

@@ -10,8 +10,8 @@ struct ClientCertificate: Sendable {
     enum Place: Sendable {
         /// PEM.
         case file(String)
-        /// An identity in a key store.
-        case keyStore(any KeyStore)
+        /// An identity in a key store, by its URI.
+        case keyStore(String, any KeyStore)
     }
 
     private let place: Place
@@ -20,7 +20,11 @@ struct ClientCertificate: Sendable {
 
     /// `nil` if none is configured.
     init?(_ parameters: Parameters) throws(CertificateProviderError) {
-        guard let place = parameters[EnrolmentParameter.clientCertificate] else { return nil }
+        guard var place = parameters[EnrolmentParameter.clientCertificate] else { return nil }
+        // In the place where new keys are made, it is used through the same store: one login is enough.
+        if case .keyStore(let uri, _) = place, parameters[EnrolmentParameter.key].holds(keyURI: uri) {
+            place = .keyStore(uri, parameters[EnrolmentParameter.key])
+        }
         self.parameters = parameters
         self.place = place
         keySource = parameters[EnrolmentParameter.clientKeySource]
@@ -50,8 +54,8 @@ struct ClientCertificate: Sendable {
     ) async throws(CertificateProviderError) -> Identity {
         let identity: Identity
         switch place {
-        case .keyStore(let store):
-            do throws(CertificateProviderError) { identity = try await store.identity(interaction) } catch {
+        case .keyStore(let uri, let store):
+            do throws(CertificateProviderError) { identity = try await store.identity(uri, interaction) } catch {
                 throw parameters.error(error, about: EnrolmentParameter.clientCertificate)
             }
         case .file(let path):
@@ -94,7 +98,7 @@ struct ClientCertificate: Sendable {
 
     /// Closes what the key store holds open.
     func shutdown() async {
-        if case .keyStore(let store) = place { await store.shutdown() }
+        if case .keyStore(_, let store) = place { await store.shutdown() }
     }
 
     private static func key(

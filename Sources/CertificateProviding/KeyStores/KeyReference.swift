@@ -7,7 +7,7 @@ public struct KeyReference: Sendable {
     /// The URI of the private key, without any PIN.
     public var uri: String
 
-    /// Creates a reference. The URI is not checked; ``KeyStores/store(_:pinSource:)`` does that.
+    /// Creates a reference. The URI is not checked; ``KeyStores/store(_:pinSource:parameter:)`` does that.
     ///
     /// - Parameter uri: The URI of the private key, without any PIN; empty for a key without one.
     public init(publicKey: PublicKeyInfo, uri: String) {

@@ -2,7 +2,7 @@
 ///
 /// A store is made for one URI, which names the place: `store:`, or `pkcs11:token=hsm`. Its users need no knowledge of
 /// the device behind it. A key is found again by its ``KeyReference``, whose URI also finds the store
-/// (``KeyStores/store(_:pinSource:)``).
+/// (``KeyStores/store(_:pinSource:parameter:)``).
 ///
 /// A store is shared between tasks. Calls that take a ``UserInteraction`` may ask a person, for a PIN say; the others
 /// never do, and block for a bounded time.
@@ -58,11 +58,14 @@ public protocol KeyStore: Sendable {
     /// - Throws: `storeReadFailed` for a store that cannot be read, and errors of the device.
     func list() async throws(CertificateProviderError) -> [KeyDescription]
 
-    /// Returns the identity that the store's URI names: a key, and the chain that is stored beside it. The key has
-    /// signed a probe.
+    /// Returns an identity of the store: a key, and the chain that is stored beside it. The key has signed a probe.
     ///
-    /// - Throws: `notFound` where no certificate is beside the key, `configurationInvalid` where the URI names several.
-    func identity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity
+    /// - Parameter uri: Names the identity, in the place that this store was made for.
+    /// - Throws: `notFound` where no certificate is beside the key, `configurationInvalid` where the URI names several,
+    ///   and errors of the login.
+    func identity(
+        _ uri: String, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity
 
     /// Checks that an issued chain is for the key and that the key signs a probe, and stores the chain beside the key,
     /// if the store keeps certificates: other programs find it there too.
@@ -122,7 +125,9 @@ extension KeyStore {
     public func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] { [] }
 
     /// Throws `notFound`: the default for a store that holds no certificates.
-    public func identity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+    public func identity(
+        _ uri: String, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
         throw CertificateProviderError(
             .notFound, "The key store '\(scheme):' keeps no certificates, and so has no identity of its own.")
     }

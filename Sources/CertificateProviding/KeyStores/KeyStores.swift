@@ -25,13 +25,16 @@ public struct KeyStores: Sendable {
     /// - Parameters:
     ///   - uri: Such as `store:`, `pkcs11:token=hsm`, or the URI of a key.
     ///   - pinSource: The source of the store's PIN.
+    ///   - parameter: The provider's parameter that has the URI, for the store's messages.
     /// - Throws: `configurationInvalid` for a URI that no installed store knows, or that its store cannot read.
     public func store(
-        _ uri: String, pinSource: SecretSource? = nil
+        _ uri: String, pinSource: SecretSource? = nil, parameter: String? = nil
     ) throws(CertificateProviderError) -> any KeyStore {
         // The former name of the store of this host.
         let uri = uri == "store" ? "store:" : uri
-        guard let location = KeyStoreLocation(uri: uri, pinSource: pinSource), let store = try make(location) else {
+        guard let location = KeyStoreLocation(uri: uri, pinSource: pinSource, parameter: parameter),
+            let store = try make(location)
+        else {
             let known = schemes.isEmpty ? "a scheme that is installed" : schemes.map { "\($0):" }.alternatives
             throw CertificateProviderError(
                 .configurationInvalid, "No key store is installed for the URI; it must begin with \(known).")
@@ -53,9 +56,11 @@ public struct KeyStoreLocation: Sendable {
     public let scheme: String
     /// The source of the PIN, where the configuration names one.
     public let pinSource: SecretSource?
+    /// The provider's parameter that has the URI, for messages: `key` say, whose PIN's source is `key-pin-source`.
+    public let parameter: String?
 
     /// Returns nil for a text without a scheme (RFC 3986, section 3.1).
-    public init?(uri: String, pinSource: SecretSource?) {
+    public init?(uri: String, pinSource: SecretSource?, parameter: String? = nil) {
         guard let colon = uri.firstIndex(of: ":") else { return nil }
         let scheme = uri[..<colon].lowercased()
         guard let first = scheme.utf8.first, (0x61...0x7a).contains(first),
@@ -66,6 +71,7 @@ public struct KeyStoreLocation: Sendable {
         self.uri = uri
         self.scheme = scheme
         self.pinSource = pinSource
+        self.parameter = parameter
     }
 }
 

@@ -291,7 +291,9 @@ extension ParameterContext {
             source = SecretSource(text)
             // The parameter's own parser says what is wrong with it.
         }
-        do throws(CertificateProviderError) { return try keyStores.store(uri, pinSource: source) } catch {
+        do throws(CertificateProviderError) {
+            return try keyStores.store(uri, pinSource: source, parameter: name)
+        } catch {
             throw .error(error)
         }
     }

@@ -31,7 +31,7 @@ final class Card: Sendable {
         let needed = [
             "vsmartcard-vpcd": "/usr/lib/pcsc/drivers/serial/libifdvpcd.so", "pcscd": "/usr/sbin/pcscd",
             "opensc-pkcs11": module ?? "", "python3-cryptography": "/usr/lib/python3/dist-packages/cryptography",
-            "iproute2": "/usr/bin/ip",
+            "iproute2": "/usr/bin/ip", "opensc": "/usr/bin/pkcs11-tool",
         ]
         let missing = needed.filter { !files.fileExists(atPath: $0.value) }.keys.sorted()
         guard missing.isEmpty else { return "not installed: \(missing.joined(separator: ", "))" }
@@ -70,7 +70,8 @@ final class Card: Sendable {
             rm -rf "$2"
             """, "sh", Self.tool, path,
         ])
-        guard keeper.readLine() == "ready", Self.wait(until: { Self.isServed }) else {
+        // The tool does not wait for the card, and the service looks for it a moment later.
+        guard keeper.readLine() == "ready", Self.wait(until: { Self.isServed && Self.shows(label) }) else {
             throw Failure(description: "the card does not start")
         }
         try Data((Self.pin + "\n").utf8).write(to: URL(filePath: file("pin")))
@@ -167,6 +168,12 @@ extension Card {
         guard Self.wait(until: { Self.isServed && insertions > before }) else {
             throw Failure(description: "pcscd does not start")
         }
+    }
+
+    /// Whether OpenSC shows a token.
+    private static func shows(_ label: String) -> Bool {
+        let list = ["pkcs11-tool", "--module", module ?? "", "--list-token-slots"]
+        return (try? Subprocess.run(list)).map { String(decoding: $0, as: UTF8.self).contains(label) } ?? false
     }
 
     /// How often the card was put in.
