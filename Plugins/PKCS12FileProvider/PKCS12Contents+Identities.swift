@@ -10,7 +10,8 @@ struct PKCS12Identity {
     /// Whether `alias` is the name of this identity, or the SHA-256 fingerprint of its leaf in hex. The fingerprint
     /// distinguishes identities of the same name.
     func isCalled(_ alias: String) -> Bool {
-        alias == self.alias || alias.lowercased().filter { $0 != ":" } == chain[0].sha256Fingerprint.hexEncoded
+        alias == self.alias
+            || alias.lowercased().filter { $0 != ":" } == DisplayText.hexadecimal(chain[0].sha256Fingerprint)
     }
 }
 
@@ -49,7 +50,7 @@ extension PKCS12Contents {
     }
 
     private func unpaired(_ key: Key) -> CertificateProviderError {
-        let name = key.friendlyName.map { " '\($0.withVisibleControls)'" } ?? ""
+        let name = key.friendlyName.map { " '\(DisplayText.visible($0))'" } ?? ""
         let isLinked = key.localKeyID != nil && certificates.contains { $0.localKeyID == key.localKeyID }
         if isLinked {
             return CertificateProviderError(

@@ -113,7 +113,7 @@ struct PKCS12Decoder {
             let (algorithm, ciphertext) = try BER.sequence(bag.value, identifier: .sequence) { nodes in
                 (try nodes.required("encryptionAlgorithm"), Array(try ASN1OctetString(berEncoded: &nodes).bytes))
             }
-            let what = bag.friendlyName.map { "The private key '\($0.withVisibleControls)'" } ?? "A private key"
+            let what = bag.friendlyName.map { "The private key '\(DisplayText.visible($0))'" } ?? "A private key"
             if let key = try decrypt(ciphertext, algorithm, what) { addKey(key, bag) }
         case .certificateBag:
             try budget.spendOnCertificate()

@@ -87,7 +87,7 @@ extension PKCS12FileProvider: IdentityListing {
             let current = reading.found.first(where: { $0.file == file })?.fileDigest, current != digest
         else { return [] }
         return [
-            "\(file.withVisibleControls) has changed since '\(stored.certificateChain[0].subject)' was read from it; "
+            "\(DisplayText.visible(file)) has changed since '\(stored.certificateChain[0].subject)' was read from it; "
                 + "'certprov fetch --force' reads it again."
         ]
     }

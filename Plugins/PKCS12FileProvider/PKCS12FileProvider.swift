@@ -35,7 +35,7 @@ public final class PKCS12FileProvider: CertificateProvider {
             self.passwordSource = passwordSource
             self.alias = alias
             let name = Array("\(source.path)\0\(alias ?? "")".utf8)
-            self.entryName = String(Array(SHA256.hash(data: name)).hexEncoded.prefix(32))
+            self.entryName = String(DisplayText.hexadecimal(SHA256.hash(data: name)).prefix(32))
         }
     }
 
@@ -74,7 +74,7 @@ public final class PKCS12FileProvider: CertificateProvider {
         do throws(CertificateProviderError) {
             let password: SecretBytes?
             if let source = settings.passwordSource {
-                let prompt = "Password for \(settings.source.path.withVisibleControls)"
+                let prompt = "Password for \(DisplayText.visible(settings.source.path))"
                 password = try await environment.secret(from: source, prompt: prompt, interaction: interaction)
             } else {
                 password = nil
@@ -174,7 +174,7 @@ extension PKCS12FileProvider {
         let status = now > new.notValidAfter ? "has expired" : "is not valid yet"
         throw CertificateProviderError(
             .pending,
-            "The certificate of '\(new.subject)' in \(file.withVisibleControls) \(status); the stored one is valid "
+            "The certificate of '\(new.subject)' in \(DisplayText.visible(file)) \(status); the stored one is valid "
                 + "and stays in use. Replace the file, or check this host's clock.")
     }
 

@@ -54,9 +54,9 @@ struct PKCS12Reading {
         if let failure = unreadableFiles.first, alias == nil || candidates.isEmpty { throw failure }
         guard !candidates.isEmpty else {
             if found.isEmpty, let failure = failures.first { throw failure }
-            let names = found.map { "'\($0.identity.alias.withVisibleControls)'" }.joined(separator: ", ")
+            let names = found.map { "'\(DisplayText.visible($0.identity.alias))'" }.joined(separator: ", ")
             throw CertificateProviderError(
-                .notFound, "No identity matches the alias '\((alias ?? "").withVisibleControls)'; available: \(names).")
+                .notFound, "No identity matches the alias '\(DisplayText.visible(alias ?? ""))'; available: \(names).")
         }
         if candidates.count == 1 { return candidates[0] }
         let usable = candidates.filter { $0.identity.chain[0].permitsClientAuthentication }
@@ -72,15 +72,15 @@ struct PKCS12Reading {
             let alias = candidate.identity.alias
             let isUnique = candidates.count { $0.identity.alias == alias } == 1
             return isUnique
-                ? "'\(alias.withVisibleControls)'"
-                : "'\(candidate.identity.chain[0].sha256Fingerprint.hexEncoded)' (\(alias.withVisibleControls))"
+                ? "'\(DisplayText.visible(alias))'"
+                : "'\(DisplayText.hexadecimal(candidate.identity.chain[0].sha256Fingerprint))' (\(DisplayText.visible(alias)))"
         }.joined(separator: ", ")
     }
 
     private static func `in`(_ file: String, _ error: CertificateProviderError) -> CertificateProviderError {
         var error = error
-        if !error.message.hasPrefix(file.withVisibleControls) {
-            error.message = "\(file.withVisibleControls): \(error.message)"
+        if !error.message.hasPrefix(DisplayText.visible(file)) {
+            error.message = "\(DisplayText.visible(file)): \(error.message)"
         }
         return error
     }

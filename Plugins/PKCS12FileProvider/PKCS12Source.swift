@@ -36,12 +36,12 @@ struct PKCS12Source {
                 failures.append(
                     CertificateProviderError(
                         .configurationInvalid,
-                        "\((prefix + name).withVisibleControls): The file's name is not UTF-8; rename the file."))
+                        "\(DisplayText.visible(prefix + name)): The file's name is not UTF-8; rename the file."))
             }
         }
         guard !names.isEmpty || !failures.isEmpty else {
             throw CertificateProviderError(
-                .notFound, "The directory \(path.withVisibleControls) holds no .p12 or .pfx file.")
+                .notFound, "The directory \(DisplayText.visible(path)) holds no .p12 or .pfx file.")
         }
         return (names.sorted().map { prefix + $0 }, failures.sorted { $0.message < $1.message })
     }
@@ -56,7 +56,7 @@ struct PKCS12Source {
     }
 
     /// The SHA-256 hash of a file in hex, to detect changes.
-    static func digest(of file: [UInt8]) -> String { Array(SHA256.hash(data: file)).hexEncoded }
+    static func digest(of file: [UInt8]) -> String { DisplayText.hexadecimal(SHA256.hash(data: file)) }
 
     /// The file's name without its extension.
     static func stem(of file: String) -> String {
@@ -76,6 +76,6 @@ struct PKCS12Source {
         case .systemCall, .notRegular: code = .configurationInvalid
         case .tooLarge: code = .malformedData
         }
-        return CertificateProviderError(code, "\(file.withVisibleControls) cannot be opened: \(failure).\(advice)")
+        return CertificateProviderError(code, "\(DisplayText.visible(file)) cannot be opened: \(failure).\(advice)")
     }
 }

@@ -59,7 +59,7 @@ extension RemoteMDMProvider: IdentityListing {
     }
 
     /// Returns the URI without its query, which names the module and the source of the PIN.
-    private static func shown(_ keyURI: String) -> String { String(keyURI.prefix { $0 != "?" }).withVisibleControls }
+    private static func shown(_ keyURI: String) -> String { DisplayText.visible(String(keyURI.prefix { $0 != "?" })) }
 
     private func listed(_ entry: StoredIdentity, _ key: (any IdentityKey)?) -> ListedIdentity {
         let owned = OwnedKey(entry)

@@ -31,8 +31,7 @@ struct TokenRequest: Sendable {
             limit: TokenMembers.maximumSize, deadline: deadline)
         response.redaction = Redaction(
             secrets + (client.secret.map { [$0, client.basicCredentials(with: $0)] } ?? []))
-        let type = (response.headers.first(name: "Content-Type") ?? "").prefix { $0 != ";" }.lowercased()
-        let members = String(type).trimmed == "application/json" ? TokenMembers(response.body) : nil
+        let members = response.mediaType == "application/json" ? TokenMembers(response.body) : nil
         // Some servers report an error with the status 200.
         if let members, members.error != nil || response.status == 200 {
             guard let error = members.error else { return try TokenResponse(members, from: server.authority) }

@@ -31,7 +31,7 @@ import Testing
         let server = try await ESTServer.start(
             "--auth", "basic", "--tls", version, "--binding", "required", "--csrattrs", "challengePassword")
         let proxy = try ProxyServer(Self.wanting)
-        let pin = String(decoding: try server.directory.read("server.pin"), as: UTF8.self).trimmed
+        let pin = String(decoding: try server.directory.read("server.pin"), as: UTF8.self).filter { !$0.isWhitespace }
         let provider = try provider(server, proxy, Self.credentials.merging(["pin": pin]) { $1 })
         try server.verify(try await provider.getCertificate(NoUserInteraction()))
         let requests = try proxy.requests()

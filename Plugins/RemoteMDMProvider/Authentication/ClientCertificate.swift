@@ -62,7 +62,7 @@ struct ClientCertificate: Sendable {
             // Required for a file.
             let source = keySource ?? .prompt
             let pem = try await environment.secret(
-                from: source, prompt: "Private key of \(path.withVisibleControls), PEM", interaction: interaction)
+                from: source, prompt: "Private key of \(DisplayText.visible(path)), PEM", interaction: interaction)
             identity = try await environment.executor.run { () throws(CertificateProviderError) in
                 let chain = try parameters.reading(EnrolmentParameter.clientCertificate) {
                     () throws(CertificateProviderError) in

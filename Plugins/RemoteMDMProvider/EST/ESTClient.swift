@@ -120,8 +120,8 @@ extension HTTPResponse {
     ///
     /// - Throws: `protocolError` for another type, such as that of a captive portal's page.
     func requireType(_ type: String, _ content: String) throws(CertificateProviderError) {
-        let actual = headers.first(name: "Content-Type") ?? ""
-        guard String(actual.prefix { $0 != ";" }).lowercased().trimmed == type else {
+        guard mediaType == type else {
+            let actual = headers.first(name: "Content-Type") ?? ""
             throw CertificateProviderError(
                 .protocolError,
                 "The server's answer is of type '\(shown(actual, 80))', but \(content) (\(type)) are expected; check "

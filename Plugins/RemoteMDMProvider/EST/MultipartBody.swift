@@ -72,3 +72,10 @@ struct MultipartBody: Sendable {
         return nil
     }
 }
+
+extension String {
+    /// The string without white space at both ends.
+    var trimmed: String {
+        String(drop(while: \.isWhitespace).reversed().drop(while: \.isWhitespace).reversed())
+    }
+}

@@ -72,7 +72,7 @@ final class EnrolmentKeys: Sendable {
             }
             throw CertificateProviderError(
                 .notFound,
-                "The private key of the stored identity is gone from its key store (\(key.uri.withVisibleControls)); have a "
+                "The private key of the stored identity is gone from its key store (\(DisplayText.visible(key.uri))); have a "
                     + "new identity made: certprov fetch --force.")
         }
     }

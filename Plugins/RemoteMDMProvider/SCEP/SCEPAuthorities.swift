@@ -100,11 +100,11 @@ struct SCEPAuthorities: Sendable {
             // The CA may have changed to the successor that it has announced.
             let successors = certificates.filter(configuration.known.contains)
             guard successors.isEmpty else { return successors }
-            let seen = certificates.map { "'\($0.subject)' (\($0.sha256Fingerprint.hexEncoded))" }
+            let seen = certificates.map { "'\($0.subject)' (\(DisplayText.hexadecimal($0.sha256Fingerprint)))" }
             throw CertificateProviderError(
                 .serverNotTrusted,
                 """
-                The CA is not the configured one: the fingerprint \(fingerprint.hexEncoded) is not among those of the \
+                The CA is not the configured one: the fingerprint \(DisplayText.hexadecimal(fingerprint)) is not among those of the \
                 server's certificates, \(seen.joined(separator: ", ")). No request was sent.
                 """)
         }

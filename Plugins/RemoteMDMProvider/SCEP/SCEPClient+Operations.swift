@@ -168,7 +168,8 @@ extension String {
     fileprivate var percentEncoded: String {
         let unreserved = Set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~".utf8)
         return utf8.map { byte in
-            unreserved.contains(byte) ? String(Unicode.Scalar(byte)) : "%" + [byte].hexEncoded.uppercased()
+            unreserved.contains(byte)
+                ? String(Unicode.Scalar(byte)) : "%" + DisplayText.hexadecimal([byte]).uppercased()
         }.joined()
     }
 }

@@ -35,7 +35,7 @@ struct SCEPMessage: Sendable {
     init(_ type: SCEPMessageType, _ content: [UInt8], key: PublicKeyInfo) {
         self.type = type
         self.content = content
-        transactionID = key.sha256.hexEncoded
+        transactionID = DisplayText.hexadecimal(key.sha256)
         var generator = SystemRandomNumberGenerator()
         nonce = (0..<16).map { _ in .random(in: .min ... .max, using: &generator) }
     }

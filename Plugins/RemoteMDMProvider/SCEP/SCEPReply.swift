@@ -104,7 +104,8 @@ private struct SCEPReplyAttributes {
         let meaning = number.flatMap { Self.meanings[$0] } ?? "failInfo \(number?.prefix(8) ?? "is missing")"
         let details = text(SCEPAttribute.failInfoText).map { " It says: \(redaction($0).prefix(300))" } ?? ""
         return CertificateProviderError(
-            .rejected, "The SCEP server refused the request, with \(meaning).\(details)".withVisibleControls,
+            .rejected,
+            DisplayText.visible("The SCEP server refused the request, with \(meaning).\(details)"),
             nativeCode: number.flatMap { Int($0) })
     }
 }

@@ -103,11 +103,11 @@ extension AuthorityTrust {
 
     func refusal(of authorities: [X509Certificate], _ fingerprint: [UInt8]) -> CertificateProviderError {
         let seen = authorities.filter(\.isSelfIssued).prefix(Self.maximumShown)
-            .map { "'\($0.subject)' (\($0.sha256Fingerprint.hexEncoded))" }
+            .map { "'\($0.subject)' (\(DisplayText.hexadecimal($0.sha256Fingerprint)))" }
         return CertificateProviderError(
             .serverNotTrusted,
             """
-            \(settings.server.authority) does not have the configured CA: the fingerprint \(fingerprint.hexEncoded) is \
+            \(settings.server.authority) does not have the configured CA: the fingerprint \(DisplayText.hexadecimal(fingerprint)) is \
             not among those of its certificates, \(seen.joined(separator: ", ")). Nothing secret was sent.
             """)
     }

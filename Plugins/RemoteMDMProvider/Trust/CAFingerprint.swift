@@ -23,6 +23,6 @@ enum CAFingerprint {
 
     /// Returns the fingerprint as OpenSSL prints it, for comparison.
     static func text(of certificate: X509Certificate) -> String {
-        certificate.sha256Fingerprint.map { [$0].hexEncoded.uppercased() }.joined(separator: ":")
+        certificate.sha256Fingerprint.map { DisplayText.hexadecimal([$0]).uppercased() }.joined(separator: ":")
     }
 }

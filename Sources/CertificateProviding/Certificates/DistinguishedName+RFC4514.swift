@@ -79,11 +79,3 @@ extension DistinguishedName {
         }
     }
 }
-
-extension Collection<UInt8> {
-    /// Lower-case hex digits, without separators.
-    public var hexEncoded: String {
-        let digits = Array("0123456789abcdef".utf8)
-        return String(decoding: flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
-    }
-}

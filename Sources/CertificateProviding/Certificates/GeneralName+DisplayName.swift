@@ -35,20 +35,3 @@ extension GeneralName {
             + hex[longest.upperBound...].joined(separator: ":")
     }
 }
-
-extension String {
-    /// The text with every control character as `\xx`, so that external data cannot send commands to a terminal.
-    /// Providers use it for external names in messages, prompts and remarks.
-    public var withVisibleControls: String {
-        guard unicodeScalars.contains(where: \.isControl) else { return self }
-        return unicodeScalars.map { $0.isControl ? "\\" + String($0).utf8.hexEncoded : String($0) }.joined()
-    }
-}
-
-extension Unicode.Scalar {
-    /// Whether this is a C0 or C1 control, or a mark that changes the direction of text.
-    var isControl: Bool {
-        value < 0x20 || (0x7f...0x9f).contains(value) || (0x202a...0x202e).contains(value)
-            || (0x2066...0x2069).contains(value)
-    }
-}

@@ -60,6 +60,12 @@ public struct HTTPResponse: Sendable {
         self.body = body
     }
 
+    /// The media type of ``body``, in lower case and without parameters, such as `application/json` (RFC 9110, section
+    /// 8.3); empty if the server names none.
+    public var mediaType: String {
+        String((headers.first(name: "Content-Type") ?? "").prefix { $0 != ";" }).trimmed.lowercased()
+    }
+
     /// Whether the response has `Connection: keep-alive`. HTTP/1.1 keeps connections by default (RFC 9112, section
     /// 9.3), but some servers close them without notice.
     public var saysKeepAlive: Bool {

@@ -77,12 +77,12 @@ extension HTTPResponse {
 
 extension String {
     /// Whether this is a valid user name for HTTP Basic (RFC 7617, section 2).
-    public var isUserName: Bool {
+    package var isUserName: Bool {
         !unicodeScalars.contains { $0 == ":" || $0.properties.generalCategory == .control }
     }
 
     /// The string without white space at both ends.
-    public var trimmed: String {
+    var trimmed: String {
         let isBlank = { (character: Character) in character.isWhitespace }
         return String(self.drop(while: isBlank).reversed().drop(while: isBlank).reversed())
     }
