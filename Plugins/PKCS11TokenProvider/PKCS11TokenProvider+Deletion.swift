@@ -93,7 +93,7 @@ extension TokenLocator {
         guard keys.count <= 1 else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "\(keys.count) keys have the id \(id.hexEncoded), so none is destroyed; destroy the right one with the "
+                "\(keys.count) keys have the id \(DisplayText.hexadecimal(id)), so none is destroyed; destroy the right one with the "
                     + "token's own tool.")
         }
         return keys.first

@@ -282,7 +282,7 @@ extension TokenLocator {
             let candidates = present.map { "'\(TokenURI.text(of: $0.1.token, class: nil, id: [], label: []) ?? "")'" }
             throw CertificateProviderError(
                 .configurationInvalid,
-                "\(present.count) tokens match '\(settings.uri.text.withVisibleControls)'; set \(settings.names.uri) to one of: "
+                "\(present.count) tokens match '\(DisplayText.visible(settings.uri.text))'; set \(settings.names.uri) to one of: "
                     + "\(candidates.joined(separator: ", ")).")
         }
         try requireLogin(to: present)
@@ -354,11 +354,11 @@ extension Token {
     }
 
     func announcement(ofRemains publicKey: PublicKeyInfo, id: [UInt8]) -> String {
-        "the leftover objects of a key pair (\(publicKey.displayName), id \(id.hexEncoded)) on the token '\(displayName)'"
+        "the leftover objects of a key pair (\(publicKey.displayName), id \(DisplayText.hexadecimal(id))) on the token '\(displayName)'"
     }
 
     func announcement(of key: TokenKey) throws(CertificateProviderError) -> [String] {
-        let name = "(\(key.publicKey.displayName), id \(key.id.hexEncoded))"
+        let name = "(\(key.publicKey.displayName), id \(DisplayText.hexadecimal(key.id)))"
         return ["the private and the public key \(name) on the token '\(displayName)'"]
             + (try certificates(for: key).map { "its certificate '\($0.subject)'" })
     }

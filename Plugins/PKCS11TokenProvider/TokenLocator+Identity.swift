@@ -92,7 +92,7 @@ extension TokenLocator {
             throw failures.first ?? closed?.token.describe(TokenConnection.searchWithoutLogin)
                 ?? CertificateProviderError(
                     .notFound,
-                    "No identity on the token matches '\(settings.uri.text.withVisibleControls)'; 'certprov list' "
+                    "No identity on the token matches '\(DisplayText.visible(settings.uri.text))'; 'certprov list' "
                         + "shows the available identities.")
         }
         guard candidates.count == 1 else {

@@ -37,7 +37,7 @@ extension TokenLocator {
             + unmatched.uninitialised.map { "an uninitialised one in the reader '\($0)'" }
         let named = all.prefix(TokenReader.maximumRemarks)
         let rest = all.count > named.count ? ", and \(all.count - named.count) more" : ""
-        return "No token matches '\(settings.uri.text.withVisibleControls)'. "
+        return "No token matches '\(DisplayText.visible(settings.uri.text))'. "
             + (all.isEmpty ? "No other token is present." : "Present: \(named.joined(separator: ", "))\(rest).")
     }
 
@@ -66,7 +66,7 @@ extension TokenLocator {
         if let missing = state.withLock(\.unmatched.missingService) {
             return CertificateProviderError(
                 .tokenNotPresent,
-                "No token matches '\(settings.uri.text.withVisibleControls)', and the smart card service is not "
+                "No token matches '\(DisplayText.visible(settings.uri.text))', and the smart card service is not "
                     + "running (\(missing)); start pcscd."
             ).naming(others)
         }
@@ -78,7 +78,7 @@ extension TokenLocator {
             : "insert it, or initialise the one in the reader "
                 + "\(readers.map { "'\($0)'" }.joined(separator: " or ")) with its own tool."
         return CertificateProviderError(
-            .tokenNotPresent, "No token matches '\(settings.uri.text.withVisibleControls)'; \(rest)"
+            .tokenNotPresent, "No token matches '\(DisplayText.visible(settings.uri.text))'; \(rest)"
         ).naming(others)
     }
 }

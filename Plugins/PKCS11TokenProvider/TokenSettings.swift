@@ -86,7 +86,7 @@ struct TokenSettings: Sendable {
 
     private static func entryName(_ modulePath: String?, _ uri: TokenURI) -> String {
         let name = Array("\(modulePath ?? "")\0\(uri.text)".utf8)
-        return String(Array(SHA256.hash(data: name)).hexEncoded.prefix(32))
+        return String(DisplayText.hexadecimal(SHA256.hash(data: name)).prefix(32))
     }
 
     /// The `pin-source` of a URI: a file, by its path or as a `file:` URI (RFC 7512, section 2.4).

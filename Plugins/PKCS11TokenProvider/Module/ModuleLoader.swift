@@ -39,8 +39,8 @@ enum ModuleLoader {
             let configured = LoadedModules(.list(list))
             modules = withExtendedLifetime(configured) { wanted() }
         }
-        if modules.isEmpty, let name = uri.moduleName?.withVisibleControls {
-            if let path = path?.withVisibleControls {
+        if modules.isEmpty, let name = uri.moduleName.map(DisplayText.visible) {
+            if let path = path.map(DisplayText.visible) {
                 throw CertificateProviderError(
                     .unavailable,
                     "'module-path' names the PKCS#11 module '\(path)', but 'module-name' in the URI names '\(name)'; "
@@ -58,7 +58,7 @@ enum ModuleLoader {
     ///
     /// - Parameter name: Where the path is a directory, the library that is meant in it (RFC 7512, section 2.4).
     private static func library(at path: String, named name: String?) throws(CertificateProviderError) -> String {
-        let shown = path.withVisibleControls
+        let shown = DisplayText.visible(path)
         let absolute = path.hasPrefix("/") ? path : FileManager.default.currentDirectoryPath + "/" + path
         var status = stat()
         guard stat(absolute, &status) == 0 else {
@@ -91,7 +91,7 @@ enum ModuleLoader {
         guard let found else {
             throw CertificateProviderError(
                 .unavailable,
-                "The PKCS#11 module '\(name.withVisibleControls)' was not found in the directory '\(shown)' of "
+                "The PKCS#11 module '\(DisplayText.visible(name))' was not found in the directory '\(shown)' of "
                     + "'module-path'.")
         }
         return try library(at: absolute + "/" + found, named: nil)
@@ -100,7 +100,7 @@ enum ModuleLoader {
     private static func load(_ path: String) throws(CertificateProviderError) -> LoadedModules {
         guard let functions = p11_kit_module_load(path, 0) else {
             throw CertificateProviderError(
-                .unavailable, "The PKCS#11 module '\(path.withVisibleControls)' cannot be loaded: \(message()).")
+                .unavailable, "The PKCS#11 module '\(DisplayText.visible(path))' cannot be loaded: \(message()).")
         }
         return LoadedModules(.single(functions))
     }

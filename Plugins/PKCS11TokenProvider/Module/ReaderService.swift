@@ -13,7 +13,7 @@ enum ReaderService {
         let path = getenv("PCSCLITE_CSOCK_NAME").map { String(cString: $0) } ?? usualSocket
         let failure = connect(to: path)
         guard [ENOENT, ECONNREFUSED].contains(failure) else { return nil }
-        return "\(path.withVisibleControls): \(String(cString: strerror(failure)))"
+        return "\(DisplayText.visible(path)): \(String(cString: strerror(failure)))"
     }
 
     /// - Returns: The error's number; 0 where the service listens.

@@ -34,12 +34,13 @@ final class TokenURI: Sendable {
         guard result == P11_KIT_URI_OK.rawValue else {
             let reason = p11_kit_uri_message(result).map { String(cString: $0) } ?? "no reason given"
             throw CertificateProviderError(
-                .configurationInvalid, "'\(self.text.withVisibleControls)' is not a PKCS#11 URI (RFC 7512): \(reason).")
+                .configurationInvalid, "'\(DisplayText.visible(self.text))' is not a PKCS#11 URI (RFC 7512): \(reason)."
+            )
         }
         guard p11_kit_uri_any_unrecognized(uri) == 0 else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(self.text.withVisibleControls)' can match no object: it has an attribute with an "
+                "The PKCS#11 URI '\(DisplayText.visible(self.text))' can match no object: it has an attribute with an "
                     + "unknown name, an unknown 'type', or a value that is too long; see RFC 7512, section 2.3.")
         }
         // What was remembered of a token that pads its fields with NULs has them.

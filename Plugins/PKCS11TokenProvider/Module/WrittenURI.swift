@@ -68,27 +68,27 @@ struct WrittenURI {
         guard !names.contains("") else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(path.withVisibleControls)' has an empty attribute, after which everything would be "
+                "The PKCS#11 URI '\(DisplayText.visible(path))' has an empty attribute, after which everything would be "
                     + "ignored; remove the extra ';'.")
         }
         // Of what is behind the '?' nothing is shown that may be a part of a PIN.
         if let misplaced {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(path.withVisibleControls)' has '\(misplaced)' after its '?', where it is ignored; "
+                "The PKCS#11 URI '\(DisplayText.visible(path))' has '\(misplaced)' after its '?', where it is ignored; "
                     + "move it before the '?' (RFC 7512, section 2.3).")
         }
         guard !hasUnknownPIN else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(path.withVisibleControls)' has an attribute after its '?' that begins with 'pin' "
+                "The PKCS#11 URI '\(DisplayText.visible(path))' has an attribute after its '?' that begins with 'pin' "
                     + "and is unknown; use 'pin-source'.")
         }
         var seen = Set<String>()
         for name in names where !seen.insert(name).inserted {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The PKCS#11 URI '\(path.withVisibleControls)' has '\(name.withVisibleControls)' more than once (RFC "
+                "The PKCS#11 URI '\(DisplayText.visible(path))' has '\(DisplayText.visible(name))' more than once (RFC "
                     + "7512, section 2.3); remove all but one.")
         }
     }

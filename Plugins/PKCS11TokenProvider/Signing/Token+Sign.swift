@@ -90,7 +90,7 @@ extension Token {
                 }
                 refusal = CertificateProviderError(
                     .keyMismatch,
-                    "The private key on the token '\(displayName)', id \(key.id.hexEncoded), is not the key of the "
+                    "The private key on the token '\(displayName)', id \(DisplayText.hexadecimal(key.id)), is not the key of the "
                         + "certificate; replace the key or the certificate, or configure another identity."
                 )
             } catch {

@@ -83,6 +83,6 @@ extension Slot.Identity {
     /// The name of a record of this token in the identity store.
     func recordName(_ kind: String) -> String {
         let text = [manufacturer, model, serial, label].joined(separator: "\0")
-        return "\(kind)-" + Array(SHA256.hash(data: Array(text.utf8))).hexEncoded.prefix(32)
+        return "\(kind)-" + DisplayText.hexadecimal(SHA256.hash(data: Array(text.utf8))).prefix(32)
     }
 }

@@ -52,7 +52,7 @@ extension Slot {
             }
             (info, token) = (info.paddedWithBlanks, token.paddedWithBlanks)
             guard token.flags & UInt(CKF_TOKEN_INITIALIZED) != 0 else {
-                look.uninitialised.append(text(info.slotDescription).withVisibleControls)
+                look.uninitialised.append(DisplayText.visible(text(info.slotDescription)))
                 continue
             }
             let slot = Slot(module: module, id: id, token: token)
@@ -85,7 +85,7 @@ extension Slot {
 
 extension Slot.Failure {
     func error(in module: Module) -> CertificateProviderError {
-        let reader = reader.isEmpty ? "A reader" : "The reader '\(reader.withVisibleControls)'"
+        let reader = reader.isEmpty ? "A reader" : "The reader '\(DisplayText.visible(reader))'"
         // Some modules have nothing else to say of a token that is gone.
         return CertificateProviderError(
             cause.isUnspecific ? .tokenNotPresent : .unavailable,

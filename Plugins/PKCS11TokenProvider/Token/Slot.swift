@@ -23,7 +23,7 @@ struct Slot: Sendable {
     var label: String { text(token.label) }
 
     /// What people call the token in a message.
-    var displayName: String { (label.isEmpty ? text(token.serialNumber) : label).withVisibleControls }
+    var displayName: String { DisplayText.visible(label.isEmpty ? text(token.serialNumber) : label) }
 
     func has(_ flag: UInt) -> Bool { token.flags & flag != 0 }
 

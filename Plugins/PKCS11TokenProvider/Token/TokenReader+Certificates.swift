@@ -56,7 +56,8 @@ extension TokenReader {
         for id in Set(strangers).subtracting(reading.found.map(\.id)) {
             let error = CertificateProviderError(
                 .keyMismatch,
-                "The private key with the id \(id.hexEncoded) is not the key of the certificate with that id.")
+                "The private key with the id \(DisplayText.hexadecimal(id)) is not the key of the certificate with that id."
+            )
             failures.append(error.in(slot, id))
         }
         // A key's label is that of all its certificates; one that has the label itself is meant more than the others.
@@ -125,7 +126,7 @@ extension TokenReader {
 extension CertificateProviderError {
     fileprivate func `in`(_ slot: Slot, _ id: [UInt8]) -> Self {
         var copy = self
-        copy.message = "On the token '\(slot.displayName)', id \(id.hexEncoded): \(message)"
+        copy.message = "On the token '\(slot.displayName)', id \(DisplayText.hexadecimal(id)): \(message)"
         return copy
     }
 }

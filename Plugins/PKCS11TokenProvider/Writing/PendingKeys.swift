@@ -87,7 +87,7 @@ struct PendingKeys: Sendable {
         }
         throw CertificateProviderError(
             .unavailable,
-            "\(Self.maximum) key pairs are being made on the token '\(token.label.withVisibleControls)'; "
+            "\(Self.maximum) key pairs are being made on the token '\(DisplayText.visible(token.label))'; "
                 + "try again when one is done.")
     }
 
@@ -149,7 +149,7 @@ extension Token {
             } catch {
                 pending.logger.warning(
                     "an orphaned key pair is left on the token",
-                    metadata: ["id": "\(orphan.id.hexEncoded)", "reason": "\(error)"])
+                    metadata: ["id": "\(DisplayText.hexadecimal(orphan.id))", "reason": "\(error)"])
             }
         }
     }

@@ -76,7 +76,7 @@ extension Token {
     private func stillThere(_ failures: [String], _ id: [UInt8]) -> CertificateProviderError {
         CertificateProviderError(
             .deleteFailed,
-            "The token '\(displayName)' still has \(failures.joined(separator: ", ")), id \(id.hexEncoded); delete it with "
+            "The token '\(displayName)' still has \(failures.joined(separator: ", ")), id \(DisplayText.hexadecimal(id)); delete it with "
                 + "the token's own tool.")
     }
 

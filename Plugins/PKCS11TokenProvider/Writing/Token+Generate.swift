@@ -110,7 +110,7 @@ struct MadeKey: Sendable {
     ) -> CertificateProviderError {
         var reason = reason
         reason.message +=
-            " The new key pair, id \(key.id.hexEncoded), may still be on the token: \(failure.message)"
+            " The new key pair, id \(DisplayText.hexadecimal(key.id)), may still be on the token: \(failure.message)"
         return reason
     }
 }
