@@ -28,12 +28,12 @@ public struct Identity: Sendable {
 
     /// The smallest RSA key that is used, in bits. Smaller ones are listed only: NIST SP 800-131A disallows them, and
     /// TLS peers refuse them with an error that is harder to understand.
-    public static let minimumRSAKeySize = 2048
+    static let minimumRSAKeySize = 2048
 
     /// Creates an identity and checks that chain and key match.
     ///
     /// - Throws: `notFound` for an empty chain, `keyMismatch` if the leaf certifies another key, and
-    ///   `unsupportedAlgorithm` for an RSA key below ``minimumRSAKeySize``.
+    ///   `unsupportedAlgorithm` for an RSA key below 2048 bits.
     public init(
         certificateChain: [X509Certificate], key: any IdentityKey, provenance: Provenance
     ) throws(CertificateProviderError) {
@@ -56,7 +56,7 @@ public struct Identity: Sendable {
     /// The leaf certificate.
     public var certificate: X509Certificate { certificateChain[0] }
 
-    /// Checks that an RSA public key has at least ``minimumRSAKeySize`` bits. Other keys pass.
+    /// Checks that an RSA public key has at least 2048 bits. Other keys pass.
     ///
     /// - Throws: `unsupportedAlgorithm`.
     public static func checkStrength(

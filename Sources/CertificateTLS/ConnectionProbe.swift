@@ -26,7 +26,7 @@ public struct ConnectionProbe: Sendable {
     public var deadline: Duration = .seconds(10)
     /// The minimum time to listen after a TLS 1.3 handshake for an alert, data or the end of the connection. On a slow
     /// network, three times the server's response time.
-    public var settlingTime: Duration = .milliseconds(300)
+    package var settlingTime: Duration = .milliseconds(300)
 
     /// Creates a probe. Arguments are checked by ``run(on:)``.
     ///

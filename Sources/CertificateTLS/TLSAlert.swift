@@ -6,27 +6,27 @@ public struct TLSAlert: RawRepresentable, Hashable, Sendable {
     public init(rawValue: UInt8) { self.rawValue = rawValue }
 
     /// Client and server have no parameters in common; in TLS 1.2 also sent to a client without a certificate.
-    public static let handshakeFailure = Self(rawValue: 40)
+    static let handshakeFailure = Self(rawValue: 40)
     /// The certificate is damaged, or a signature in it does not verify.
-    public static let badCertificate = Self(rawValue: 42)
+    static let badCertificate = Self(rawValue: 42)
     /// The certificate has a type or purpose that is not accepted.
-    public static let unsupportedCertificate = Self(rawValue: 43)
+    static let unsupportedCertificate = Self(rawValue: 43)
     /// The issuer has revoked the certificate.
-    public static let certificateRevoked = Self(rawValue: 44)
+    static let certificateRevoked = Self(rawValue: 44)
     /// The certificate is outside its validity period.
-    public static let certificateExpired = Self(rawValue: 45)
+    static let certificateExpired = Self(rawValue: 45)
     /// The certificate is not accepted for another reason.
-    public static let certificateUnknown = Self(rawValue: 46)
+    static let certificateUnknown = Self(rawValue: 46)
     /// The certificate's chain does not lead to a CA that the peer trusts.
-    public static let unknownCA = Self(rawValue: 48)
+    static let unknownCA = Self(rawValue: 48)
     /// The certificate is valid, but its subject has no access.
-    public static let accessDenied = Self(rawValue: 49)
+    static let accessDenied = Self(rawValue: 49)
     /// A signature, in the handshake or in a certificate, does not verify.
-    public static let decryptError = Self(rawValue: 51)
+    static let decryptError = Self(rawValue: 51)
     /// Client and server have no TLS version in common.
-    public static let protocolVersion = Self(rawValue: 70)
+    static let protocolVersion = Self(rawValue: 70)
     /// The client presented no certificate (TLS 1.3).
-    public static let certificateRequired = Self(rawValue: 116)
+    static let certificateRequired = Self(rawValue: 116)
 
     private static let names: [UInt8: String] = [
         0: "close_notify", 10: "unexpected_message", 20: "bad_record_mac", 22: "record_overflow",
@@ -40,7 +40,7 @@ public struct TLSAlert: RawRepresentable, Hashable, Sendable {
     ]
 
     /// Whether a server refuses the client certificate with this alert.
-    package var refusesCertificate: Bool {
+    public var refusesCertificate: Bool {
         switch self {
         case .badCertificate, .unsupportedCertificate, .certificateRevoked, .certificateExpired, .certificateUnknown,
             .unknownCA, .accessDenied, .decryptError, .certificateRequired:
@@ -59,7 +59,7 @@ extension TLSAlert: CustomStringConvertible {
 
 extension TLSAlert {
     /// Returns the alert of the peer that caused `error`; `nil` for another cause.
-    public init?(receivedIn error: any Error) {
+    package init?(receivedIn error: any Error) {
         // SSL_AD_REASON_OFFSET: BoringSSL reports a received alert as an error of its own with this reason.
         guard let reason = BoringSSLReason.reasons(in: error).first(where: { (1000...1255).contains($0.rawValue) })
         else { return nil }

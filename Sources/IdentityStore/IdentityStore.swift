@@ -36,8 +36,13 @@ public final class IdentityStore: Sendable {
         self.keySource = keySource ?? KeyFile(path: self.path, files: files)
     }
 
-    /// Returns the default store of this user on this host: in ``StateDirectory/path()``, sealed with the credential
-    /// ``SystemdCredentialKey/credentialName`` if it exists.
+    /// Returns the default store of this user on this host, sealed with the credential
+    /// ``SystemdCredentialKey/credentialName`` if it exists. It is in the first of these directories that is set:
+    ///
+    /// - `$STATE_DIRECTORY` (systemd.exec(5), `StateDirectory=`)
+    /// - `$XDG_STATE_HOME/certprov`
+    /// - `~/.local/state/certprov`, the default of the XDG Base Directory Specification, except for root
+    /// - `/var/lib/certprov`
     ///
     /// - Throws: `configurationInvalid` for a credential that is not a valid key, or for an unusable directory in the
     ///   environment.

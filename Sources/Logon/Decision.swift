@@ -53,8 +53,7 @@ public struct Decision: Sendable {
     /// The time that the provider took; zero if it was not asked.
     public var duration: Duration
 
-    /// Creates a decision.
-    public init(
+    init(
         provider: ProviderID, step: Step, outcome: Outcome, reason: String? = nil,
         error: CertificateProviderError? = nil, duration: Duration = .zero
     ) {
@@ -82,8 +81,7 @@ public struct Explanation: Sendable {
     /// At least one decision for every provider, in the order in which they would be asked.
     public var decisions: [Decision]
 
-    /// Creates an explanation.
-    public init(chosen: ProviderID?, decisions: [Decision]) {
+    init(chosen: ProviderID?, decisions: [Decision]) {
         self.chosen = chosen
         self.decisions = decisions
     }

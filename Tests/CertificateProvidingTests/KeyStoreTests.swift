@@ -76,7 +76,7 @@ private struct PlaceStore: KeyStore {
     let note: @Sendable (String) -> Void
 
     var scheme: String { "test" }
-    var location: KeyLocation { .plugin }
+    var location: KeyLocation { KeyLocation(rawValue: "elsewhere") }
     var makes: [KeyType: KeyUse] { [:] }
     func holds(keyURI: String) -> Bool { keyURI == place }
 

@@ -1,7 +1,8 @@
-import CertificateProviding
 import Synchronization
 import TestSupport
 import Testing
+
+@testable import CertificateProviding
 
 @Suite struct ProviderIDTests {
     @Test(arguments: ["a", "pkcs12", "remote-mdm", "a_b", "a0-", String(repeating: "a", count: 64)])
@@ -40,9 +41,6 @@ import Testing
         #expect(!text.contains("s3cret") && text.contains("pin=<redacted>"))
         let errors = [
             parameters.invalid("pin", "is odd", provider: provider),
-            error { () throws(CertificateProviderError) in
-                _ = try parameters.secretSource("pin", provider: provider)
-            },
             error { () throws(CertificateProviderError) in
                 try parameters.refuseUnknown(knowing: [], provider: provider)
             },
@@ -200,7 +198,7 @@ import Testing
         let publicKey: PublicKeyInfo
         let signer: any IdentityKey
         var signatureSchemes: [SignatureScheme]
-        let location = KeyLocation.plugin
+        let location = KeyLocation(rawValue: "elsewhere")
         func signature(
             for message: [UInt8], using scheme: SignatureScheme
         ) async throws(CertificateProviderError) -> [UInt8] {

@@ -89,7 +89,7 @@ import Testing
             let key: any IdentityKey
             var publicKey: PublicKeyInfo { key.publicKey }
             var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
-            var location: KeyLocation { .plugin }
+            var location: KeyLocation { KeyLocation(rawValue: "elsewhere") }
             func signature(
                 for message: [UInt8], using scheme: SignatureScheme
             ) async throws(CertificateProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }

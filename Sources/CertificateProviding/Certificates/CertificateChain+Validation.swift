@@ -6,11 +6,11 @@ import SwiftASN1
 
 extension CertificateChain {
     /// The result of a search for a path from a certificate to a trust anchor.
-    public struct Validation: Sendable {
+    package struct Validation: Sendable {
         /// Leaf first, with the anchor; `nil` if no path was found.
-        public let path: [X509Certificate]?
+        package let path: [X509Certificate]?
         /// The reason why no path was found, as a clause for a message, such as "it expired on …"; `nil` if unknown.
-        public let obstacle: String?
+        package let obstacle: String?
     }
 
     /// Validates a path from a certificate to a trust anchor (RFC 5280, section 6): signatures, validity, basic
@@ -27,7 +27,7 @@ extension CertificateChain {
     ///   - date: The time at which all certificates must be valid.
     /// - Throws: `unsupportedAlgorithm` for a leaf that swift-certificates cannot read, `userCancelled` if the task was
     ///   cancelled.
-    public static func validation(
+    package static func validation(
         of leaf: X509Certificate, among candidates: [X509Certificate], trusting anchors: [X509Certificate]?,
         at date: Date
     ) async throws(CertificateProviderError) -> Validation {

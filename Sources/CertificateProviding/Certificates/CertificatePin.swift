@@ -45,7 +45,7 @@ public struct CertificatePin: Sendable, Hashable {
     }
 
     /// Returns the pin of a certificate's public key, in the form that ``init(publicKey:)`` reads.
-    public static func publicKeyText(of certificate: X509Certificate) -> String {
+    package static func publicKeyText(of certificate: X509Certificate) -> String {
         "sha256/" + Data(SHA256.hash(data: certificate.publicKey.derRepresentation)).base64EncodedString()
     }
 

@@ -45,7 +45,7 @@ public enum RegularFile {
     ///
     /// - Parameter limit: The maximum size, in bytes.
     /// - Throws: ``Failure``, also for a file that grows beyond the limit while it is read.
-    public static func read(_ file: FileDescriptor, atMost limit: Int) throws(Failure) -> [UInt8] {
+    package static func read(_ file: FileDescriptor, atMost limit: Int) throws(Failure) -> [UInt8] {
         let status: Stat
         do throws(Errno) { status = try file.stat() } catch { throw .systemCall(error) }
         guard status.type == .regular else { throw .notRegular(kind(of: status.type)) }

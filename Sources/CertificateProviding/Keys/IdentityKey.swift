@@ -105,6 +105,4 @@ public struct KeyLocation: RawRepresentable, Hashable, Sendable {
     public static let store = Self(rawValue: "store")
     /// A PKCS#11 token.
     public static let token = Self(rawValue: "token")
-    /// A plugin.
-    public static let plugin = Self(rawValue: "plugin")
 }

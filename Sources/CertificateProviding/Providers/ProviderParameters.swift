@@ -31,14 +31,14 @@ public struct ProviderParameters: Sendable {
     public var names: [String] { values.keys.sorted() }
 
     /// Returns the text of a parameter; `nil` if it is not set or empty.
-    public func string(_ name: String) -> String? {
+    package func string(_ name: String) -> String? {
         guard let text = values[name]?.text, !text.isEmpty else { return nil }
         return text
     }
 
     /// Returns the text of a required parameter.
     /// - Throws: `configurationInvalid`.
-    public func requiredString(_ name: String, provider: ProviderID) throws(CertificateProviderError) -> String {
+    func requiredString(_ name: String, provider: ProviderID) throws(CertificateProviderError) -> String {
         guard let text = string(name) else {
             throw CertificateProviderError(
                 .configurationInvalid,
@@ -48,20 +48,8 @@ public struct ProviderParameters: Sendable {
         return text
     }
 
-    /// Returns the secret source that a parameter names; `nil` if it is not set.
-    /// - Throws: `configurationInvalid`, with the parameter's origin.
-    public func secretSource(
-        _ name: String, provider: ProviderID
-    ) throws(CertificateProviderError) -> SecretSource? {
-        guard let text = string(name) else { return nil }
-        guard let source = SecretSource(text) else {
-            throw invalid(name, "must be file:PATH, env:NAME, fd:N, systemd:NAME or prompt", provider: provider)
-        }
-        return source
-    }
-
     /// Returns the error for an invalid value. It does not show the value.
-    public func invalid(_ name: String, _ reason: String, provider: ProviderID) -> CertificateProviderError {
+    func invalid(_ name: String, _ reason: String, provider: ProviderID) -> CertificateProviderError {
         let origin = values[name]?.origin.map { "\($0): " } ?? ""
         return CertificateProviderError(
             .configurationInvalid, "\(origin)The parameter '\(name)' \(reason).", provider: provider)
@@ -70,7 +58,7 @@ public struct ProviderParameters: Sendable {
     /// Calls `body`, which converts a parameter's value, and adds the parameter's name and origin to its error.
     ///
     /// - Throws: The error of `body`, with `malformedData` replaced by `configurationInvalid`.
-    public func reading<T>(
+    func reading<T>(
         _ name: String, provider: ProviderID, _ body: () throws(CertificateProviderError) -> T
     ) throws(CertificateProviderError) -> T {
         do throws(CertificateProviderError) { return try body() } catch {
@@ -81,7 +69,7 @@ public struct ProviderParameters: Sendable {
     }
 
     /// Returns `error` with the name and origin of a parameter added to its message, and `provider` as its provider.
-    public func error(
+    func error(
         _ error: CertificateProviderError, about name: String, provider: ProviderID
     ) -> CertificateProviderError {
         var copy = error
@@ -93,7 +81,7 @@ public struct ProviderParameters: Sendable {
 
     /// Refuses parameters that the provider does not document.
     /// - Throws: `unsupportedParameter`, listing the documented parameters.
-    public func refuseUnknown(
+    func refuseUnknown(
         knowing documented: [ParameterDescriptor], provider: ProviderID
     ) throws(CertificateProviderError) {
         let known = documented.map(\.name)

@@ -1,13 +1,13 @@
 public import CertificateProviding
 import CertificateTLS
 import FoundationEssentials
-public import NIOCore
+package import NIOCore
 import NIOHTTP1
 import NIOPosix
 import NIOSSL
 import Synchronization
 
-/// A connection to a server that takes one request at a time. After a failure it is closed.
+/// A connection of a ``ServerSession``. It takes one request at a time. After a failure it is closed.
 ///
 /// AsyncHTTPClient is not used: EST binds a request to its connection (RFC 7030, section 3.5), so the connection must
 /// exist before the request is made, and the request must be sent over it.
@@ -46,7 +46,7 @@ public final class ServerConnection: Sendable {
     /// - Throws: `unavailable` if the server cannot be reached, `timedOut`, `serverNotTrusted`, `protocolError` if it
     ///   does not speak TLS, `rejected` if it refuses the client certificate, `userCancelled`. If a proxy refuses:
     ///   `rejected`, `unavailable` or `configurationInvalid`.
-    public static func open(
+    package static func open(
         _ server: ServerURL, _ security: ServerSecurity, through proxy: HTTPProxy? = nil,
         over network: any Network = TCPNetwork(), deadline: NIODeadline
     ) async throws(CertificateProviderError) -> ServerConnection {
@@ -160,17 +160,17 @@ public final class ServerConnection: Sendable {
     public var channelBinding: [UInt8]? { binding?.value }
 
     /// Whether another request may be sent.
-    public var isOpen: Bool { channel.isActive && !state.withLock(\.hasEnded) }
+    package var isOpen: Bool { channel.isActive && !state.withLock(\.hasEnded) }
 
     /// Closes the connection. Returns at once.
-    public func close() { channel.close(promise: nil) }
+    package func close() { channel.close(promise: nil) }
 
     /// Sends a request and returns the complete response. Call it for one request at a time.
     ///
     /// - Parameter limit: The maximum size of the body, in bytes.
     /// - Throws: `timedOut`, `protocolError` for a response that is truncated or too large, `unavailable` if the
     ///   connection breaks, `userCancelled`.
-    public func response(
+    package func response(
         to request: HTTPRequest, limit: Int, deadline: NIODeadline
     ) async throws(CertificateProviderError) -> HTTPResponse {
         let response = try await answer(to: gateway?.passingOn(request, to: server) ?? request, limit, deadline)

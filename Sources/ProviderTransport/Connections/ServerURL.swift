@@ -44,7 +44,7 @@ public struct ServerURL: Sendable, Hashable {
     /// Resolves a reference (RFC 3986, section 5) in the response to a request for `target`, without its fragment.
     ///
     /// - Returns: `nil` if the result is not a valid server URL, or has a user in it.
-    public func resolving(_ reference: String, against target: String) -> ServerURL? {
+    func resolving(_ reference: String, against target: String) -> ServerURL? {
         let text = String(decoding: reference.utf8.prefix { $0 != UInt8(ascii: "#") }, as: UTF8.self)
         guard !text.isEmpty else { return ServerURL(origin + target) }
         return URL(string: text, relativeTo: URL(string: origin + target)).flatMap { ServerURL($0.absoluteString) }

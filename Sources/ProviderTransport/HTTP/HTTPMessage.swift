@@ -51,9 +51,9 @@ public struct HTTPResponse: Sendable {
     /// The content, complete; at most ``ServerSession/maximumBody`` bytes.
     public var body: [UInt8]
     /// Removes the secrets of the request from texts of the server.
-    public var redaction = Redaction()
+    package var redaction = Redaction()
 
-    /// Creates a response to a request without secrets; otherwise set ``redaction`` too.
+    /// Creates a response, for tests.
     public init(status: Int, headers: HTTPHeaders, body: [UInt8]) {
         self.status = status
         self.headers = headers
@@ -68,7 +68,7 @@ public struct HTTPResponse: Sendable {
 
     /// Whether the response has `Connection: keep-alive`. HTTP/1.1 keeps connections by default (RFC 9112, section
     /// 9.3), but some servers close them without notice.
-    public var saysKeepAlive: Bool {
+    var saysKeepAlive: Bool {
         headers[canonicalForm: "Connection"].contains { $0.lowercased() == "keep-alive" }
     }
 }

@@ -19,7 +19,7 @@ public struct RetryPolicy: Sendable {
     }
 
     /// The maximum number of attempts, including the first.
-    public static let maximumAttempts = 3
+    static let maximumAttempts = 3
     private static let floor = Duration.milliseconds(200)
     private static let base = Duration.seconds(1)
 
@@ -27,7 +27,7 @@ public struct RetryPolicy: Sendable {
     /// failed together do not come back together.
     ///
     /// - Parameter attempt: The number of attempts so far.
-    public func delay(after attempt: Int) -> Duration {
+    func delay(after attempt: Int) -> Duration {
         Self.floor + Self.base * (1 << min(max(attempt, 1) - 1, 10)) * draw()
     }
 
@@ -46,7 +46,7 @@ public struct RetryPolicy: Sendable {
     private static let pollFloor = Duration.seconds(4)
 
     /// Returns the delay that a server has asked for, and a random addition, since other hosts were told the same.
-    public func delay(afterBeingTold retryAfter: Duration) -> Duration {
+    func delay(afterBeingTold retryAfter: Duration) -> Duration {
         retryAfter + Self.floor + Self.base * draw()
     }
 }

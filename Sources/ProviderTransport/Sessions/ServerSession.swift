@@ -5,8 +5,9 @@ import NIOCore
 /// A session with one server: connects when needed, authenticates to the server, follows redirections on the same
 /// origin, and retries requests if that is harmless, within the time budget of the run.
 ///
-/// Connecting is retried, since nothing was sent yet. A request that was sent is retried only if it is marked as
-/// repeatable: a server that got a certificate request and failed to answer may have issued.
+/// Connecting is tried up to three times, since nothing was sent yet. A request that was sent is repeated, up to three
+/// times in all, only if it is marked as repeatable: a server that got a certificate request and failed to answer may
+/// have issued.
 ///
 /// Send one request at a time. The connection is closed when the last copy of the session is released.
 public struct ServerSession: Sendable {
@@ -46,7 +47,9 @@ public struct ServerSession: Sendable {
 
     /// Connects, and verifies the server.
     ///
-    /// - Throws: As ``ServerConnection/open(_:_:through:over:deadline:)``; `timedOut` if the time budget is spent.
+    /// - Throws: `unavailable` if the server cannot be reached, `timedOut` if the time budget is spent, `serverNotTrusted`,
+    ///   `protocolError` if it does not speak TLS, `rejected` if it refuses the client certificate, `userCancelled`. If a
+    ///   proxy refuses: `rejected`, `unavailable` or `configurationInvalid`.
     public func connect() async throws(CertificateProviderError) {
         try await timeBudget.spend { end throws(CertificateProviderError) in try await connect(until: end) }
     }
