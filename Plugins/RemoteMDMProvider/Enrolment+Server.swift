@@ -86,7 +86,7 @@ extension Enrolment {
             credentials: try (settings.server.isSecure ? known : nil).map {
                 identity throws(CertificateProviderError) in
                 try TLSCredentials(identity)
-            }, now: environment.now)
+            }, now: environment.now, executor: environment.executor)
         let session = authorities.access.session(security, credentials)
         switch settings.enrolmentProtocol {
         case .est:
@@ -167,7 +167,7 @@ extension Enrolment {
         let endpoint = try await blocking { [settings, environment, transport] () throws(CertificateProviderError) in
             try oauth.endpoint(
                 trustLike: trust, through: access.proxies, over: transport.network, timeout: settings.timeout,
-                date: environment.now)
+                environment)
         }
         var clientSecret: SecretBytes?
         if let source = oauth.secretSource {

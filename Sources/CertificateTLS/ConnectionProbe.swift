@@ -27,6 +27,8 @@ public struct ConnectionProbe: Sendable {
     /// The minimum time to listen after a TLS 1.3 handshake for an alert, data or the end of the connection. On a slow
     /// network, three times the server's response time.
     package var settlingTime: Duration = .milliseconds(300)
+    /// Runs the reading of the trust anchors' files; by default a thread of its own, while there is work.
+    public var executor = BlockingExecutor.threads(maximum: 1)
 
     /// Creates a probe. Arguments are checked by ``run(on:)``.
     ///
@@ -43,7 +45,7 @@ public struct ConnectionProbe: Sendable {
     }
 
     /// Connects, makes the handshake, and closes the connection. Does not block `group` or the caller's executor; the
-    /// trust anchors are read on a thread of NIO's pool.
+    /// trust anchors are read on ``executor``.
     ///
     /// Suspends until there is a result, for at most ``deadline`` after the trust anchors were read, plus the time that
     /// the key takes to sign. Cancelling the task does not end it sooner. When it returns, the connection is being
@@ -60,9 +62,9 @@ public struct ConnectionProbe: Sendable {
         let request = RequestTime()
         do {
             let sni = try validatedServerName()
-            let context = try await NIOThreadPool.singleton.runIfActive {
-                try NIOSSLContext(configuration: configuration(noting: request))
-            }
+            let context = try await executor.run {
+                Result { try NIOSSLContext(configuration: configuration(noting: request)) }
+            }.get()
             return try await outcome(context: context, sni: sni, request: request, on: group.any()).get()
         } catch {
             throw failure(error, certificateRequested: request.time != nil)

@@ -10,6 +10,7 @@ public struct TokenEndpoint: Sendable {
     let trust: ServerTrust
     let timeout: Duration
     let date: @Sendable () -> Date
+    let executor: BlockingExecutor
     /// The proxy for the requests; `nil` for a direct connection.
     public var proxy: HTTPProxy?
     /// The network that the connections are made in.
@@ -24,10 +25,12 @@ public struct TokenEndpoint: Sendable {
     ///   - timeout: How long one token may take, including the connection and a refused refresh token.
     ///   - date: The wall clock for the validity of the server's certificate.
     ///   - network: The network that the connections are made in.
+    ///   - executor: Runs the reading of the trust anchors' files; by default a thread of its own, while there is work.
     /// - Throws: `configurationInvalid` for an invalid URL, or one that is not `https:`.
     public init(
         _ url: String, trust: ServerTrust, timeout: Duration = .seconds(60),
-        date: @escaping @Sendable () -> Date = { Date() }, network: any Network = TCPNetwork()
+        date: @escaping @Sendable () -> Date = { Date() }, network: any Network = TCPNetwork(),
+        executor: BlockingExecutor = .threads(maximum: 1)
     ) throws(CertificateProviderError) {
         // The URL is not shown, since it may contain a password.
         guard let server = ServerURL(url) else {
@@ -47,6 +50,7 @@ public struct TokenEndpoint: Sendable {
         self.timeout = timeout
         self.date = date
         self.network = network
+        self.executor = executor
     }
 
     /// Returns the same endpoint, reached through an HTTP proxy. The proxy opens a tunnel (RFC 9110, section 9.3.6), in

@@ -23,8 +23,8 @@ struct TokenRequest: Sendable {
         ]
         client.authenticate(&form, &headers)
         let connection = try await ServerConnection.open(
-            server, .init(trust: endpoint.trust, credentials: nil, now: endpoint.date), through: endpoint.proxy,
-            over: endpoint.network, deadline: deadline)
+            server, .init(trust: endpoint.trust, now: endpoint.date, executor: endpoint.executor),
+            through: endpoint.proxy, over: endpoint.network, deadline: deadline)
         defer { connection.close() }
         var response = try await connection.response(
             to: HTTPRequest(method: .post, target: server.target, headers: headers, body: form.bytes),

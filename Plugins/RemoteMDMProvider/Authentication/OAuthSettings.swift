@@ -64,14 +64,15 @@ struct OAuthSettings: Sendable {
     /// - Parameter server: The trust in the enrolment server.
     func endpoint(
         trustLike server: ServerTrust, through proxies: ProxyChoice, over network: any Network, timeout: Duration,
-        date: @escaping @Sendable () -> Date
+        _ environment: ProviderEnvironment
     ) throws(CertificateProviderError) -> TokenEndpoint {
         var known = isOnSameServer ? server : ServerTrust(trustAnchors: .system)
         if trust.hasAnchors { known = try trust.serverTrust() }
         // In addition to the trust anchors.
         if trust.hasPins { known.pins = try trust.pins() }
-        var endpoint = try TokenEndpoint(url, trust: known, timeout: timeout, date: date)
-        endpoint.network = network
+        var endpoint = try TokenEndpoint(
+            url, trust: known, timeout: timeout, date: environment.now, network: network, executor: environment.executor
+        )
         endpoint.proxy = try proxies.proxy(for: endpoint.server)
         return endpoint
     }

@@ -44,7 +44,7 @@ extension AuthorityTrust {
         let security = ServerSecurity(
             trust: trust,
             credentials: try identity.map { identity throws(CertificateProviderError) in try TLSCredentials(identity) },
-            now: environment.now, skipsVerification: skipsVerification)
+            now: environment.now, executor: environment.executor, skipsVerification: skipsVerification)
         let session = access.session(security, .none)
         return try await ESTClient(settings.server, session: session, now: environment.now).authorities()
     }

@@ -3,7 +3,6 @@ import CertificateTLS
 import FoundationEssentials
 package import NIOCore
 import NIOHTTP1
-import NIOPosix
 import NIOSSL
 import Synchronization
 
@@ -51,13 +50,13 @@ public final class ServerConnection: Sendable {
         over network: any Network = TCPNetwork(), deadline: NIODeadline
     ) async throws(CertificateProviderError) -> ServerConnection {
         let eventLoop = network.eventLoopGroup.any()
-        let tls: TLSHandshake?
-        do {
+        var tls: TLSHandshake?
+        if server.isSecure {
             // Reads the system trust store, if that is trusted.
-            tls = try await NIOThreadPool.singleton.runIfActive {
-                try server.isSecure ? TLSHandshake(server, security, on: eventLoop) : nil
+            tls = try await security.executor.run { () throws(CertificateProviderError) in
+                try TLSHandshake(server, security, on: eventLoop)
             }
-        } catch { throw Self.failure(error, server, isConnecting: true) }
+        }
         let attempt = Attempt(on: eventLoop)
         do {
             let channel = try await withTaskCancellationHandler {

@@ -1,3 +1,4 @@
+public import CertificateProviding
 public import CertificateTLS
 public import FoundationEssentials
 
@@ -9,6 +10,8 @@ public struct ServerSecurity: Sendable {
     public var credentials: TLSCredentials?
     /// The wall clock, for the validity of the server's certificate.
     public var now: @Sendable () -> Date
+    /// Runs the reading of the trust anchors' files.
+    public var executor: BlockingExecutor
     /// Whether trust anchors, names and dates are not verified. Pins are still checked. Only for requests without
     /// secrets, whose response is not trusted.
     public var skipsVerification: Bool
@@ -19,14 +22,16 @@ public struct ServerSecurity: Sendable {
     ///   - trust: The trust anchors and pins that the server is verified with.
     ///   - credentials: The client certificate; `nil` for none.
     ///   - now: The wall clock, for the validity of the server's certificate.
+    ///   - executor: Runs the reading of the trust anchors' files; by default a thread of its own, while there is work.
     ///   - skipsVerification: Whether trust anchors, names and dates are not verified. Pins still are.
     public init(
         trust: ServerTrust, credentials: TLSCredentials? = nil, now: @escaping @Sendable () -> Date = { Date() },
-        skipsVerification: Bool = false
+        executor: BlockingExecutor = .threads(maximum: 1), skipsVerification: Bool = false
     ) {
         self.trust = trust
         self.credentials = credentials
         self.now = now
+        self.executor = executor
         self.skipsVerification = skipsVerification
     }
 }
