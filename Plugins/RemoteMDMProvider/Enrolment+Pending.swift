@@ -111,12 +111,9 @@ extension Enrolment {
     /// Destroys the key that the stored identity has replaced, if `leaf` is the leaf of the stored identity.
     func discardReplaced(by leaf: X509Certificate) async throws(CertificateProviderError) {
         guard try await replacement(by: leaf) != nil else { return }
-        let claim = try await blocking { () throws(CertificateProviderError) in
-            try storage.leaseRecord(named: settings.recordName)
+        _ = try await environment.withLease(of: settings.recordName) { () throws(CertificateProviderError) in
+            if let replacement = try await replacement(by: leaf) { try await end(replacement) }
         }
-        guard let claim else { return }
-        defer { claim.isUnsettled = false }
-        if let replacement = try await replacement(by: leaf) { try await end(replacement) }
     }
 
     /// Returns the record of the enrolment that made the stored identity, if a replaced key is still to be destroyed.

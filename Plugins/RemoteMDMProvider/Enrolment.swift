@@ -29,16 +29,12 @@ struct Enrolment {
     }
 
     func run() async throws(CertificateProviderError) -> Identity {
-        guard
-            let claim = try await blocking({ () throws(CertificateProviderError) in
-                try storage.leaseRecord(named: settings.recordName)
-            })
-        else {
-            throw CertificateProviderError(
-                .operationNotAllowed,
-                "Another process is enrolling with \(settings.server.authority); wait until it has finished.")
-        }
-        defer { claim.isUnsettled = false }
+        let identity = try await environment.withLease(of: settings.recordName, runAlone)
+        guard let identity else { throw settings.busy }
+        return identity
+    }
+
+    private func runAlone() async throws(CertificateProviderError) -> Identity {
         let current = try await currentIdentity()
         var renewed = current?.identity.flatMap { $0.certificate.status(at: environment.now()) == .valid ? $0 : nil }
         var content = RequestContent(names: names(renewing: renewed), wishes: SCEPClient.attributes)

@@ -95,29 +95,28 @@ public final class RemoteMDMProvider: CertificateProvider {
     /// - Throws: `operationNotAllowed` while another process is enrolling; the errors of the store and of the token.
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
-            guard let claim = try environment.storage.leaseRecord(named: settings.recordName) else {
-                throw CertificateProviderError(
-                    .operationNotAllowed,
-                    "Another process is enrolling with \(settings.server.authority); wait until it has finished.")
-            }
-            defer { claim.isUnsettled = false }
-            for key in ownedKeys() {
-                do throws(CertificateProviderError) {
-                    try keys.store(of: key).destroyStored(key)
-                } catch {
-                    // A token that is no longer configured may be lost, and must not block the deletion for ever.
-                    if keys.isConfigured(key) { throw error }
-                    environment.logger.warning(
-                        "a key is left in a key store that cannot be used",
-                        metadata: ["key": "\(key.uri)", "reason": "\(error)"])
-                }
-            }
-            try environment.storage.updateRecord(named: settings.recordName) { _ in SecretBytes(copying: []) }
-            try AuthorityTrust.forget(settings, in: environment.storage)
-            try environment.storage.removeEntry(named: settings.entryName)
+            let deleted: Void? = try environment.storage.withLease(of: settings.recordName, deleteAlone)
+            if deleted == nil { throw settings.busy }
         } catch {
             throw error.attributed(to: id)
         }
+    }
+
+    private func deleteAlone() throws(CertificateProviderError) {
+        for key in ownedKeys() {
+            do throws(CertificateProviderError) {
+                try keys.store(of: key).destroyStored(key)
+            } catch {
+                // A token that is no longer configured may be lost, and must not block the deletion for ever.
+                if keys.isConfigured(key) { throw error }
+                environment.logger.warning(
+                    "a key is left in a key store that cannot be used",
+                    metadata: ["key": "\(key.uri)", "reason": "\(error)"])
+            }
+        }
+        try environment.storage.updateRecord(named: settings.recordName) { _ in SecretBytes(copying: []) }
+        try AuthorityTrust.forget(settings, in: environment.storage)
+        try environment.storage.removeEntry(named: settings.entryName)
     }
 
     /// Logs out of the tokens that hold the keys, and closes their sessions.
@@ -153,6 +152,12 @@ public final class RemoteMDMProvider: CertificateProvider {
 
 extension EnrolmentSettings {
     var recordName: String { "enrolment-\(entryName)" }
+
+    /// The error while another process has the lease of the record.
+    var busy: CertificateProviderError {
+        CertificateProviderError(
+            .operationNotAllowed, "Another process is enrolling with \(server.authority); wait until it has finished.")
+    }
 }
 
 extension RemoteMDMProvider: DeletionAnnouncing {

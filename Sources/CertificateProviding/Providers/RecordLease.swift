@@ -42,3 +42,36 @@ public final class RecordLease: Sendable {
         }
     }
 }
+
+extension IdentityStorage {
+    /// Runs work with the lease of a record. Blocks as long as the work does.
+    ///
+    /// - Returns: The result of the work; `nil` while another process or thread has the lease. The work is not started
+    ///   then.
+    /// - Throws: `storeWriteFailed` if the lease cannot be taken, and the error of the work.
+    public func withLease<Result>(
+        of record: String, _ work: () throws(CertificateProviderError) -> Result
+    ) throws(CertificateProviderError) -> Result? {
+        guard let lease = try leaseRecord(named: record) else { return nil }
+        defer { withExtendedLifetime(lease) {} }
+        return try work()
+    }
+}
+
+extension ProviderEnvironment {
+    /// Runs work with the lease of a record of ``storage``. The lease is taken on ``executor``.
+    ///
+    /// - Returns: The result of the work; `nil` while another process or thread has the lease. The work is not started
+    ///   then.
+    /// - Throws: `storeWriteFailed` if the lease cannot be taken, and the error of the work.
+    public func withLease<Result>(
+        of record: String, _ work: () async throws(CertificateProviderError) -> Result
+    ) async throws(CertificateProviderError) -> Result? {
+        let lease = try await executor.run { [storage] () throws(CertificateProviderError) in
+            try storage.leaseRecord(named: record)
+        }
+        guard let lease else { return nil }
+        defer { withExtendedLifetime(lease) {} }
+        return try await work()
+    }
+}
