@@ -1,0 +1,195 @@
+import FoundationEssentials
+import Logging
+
+/// The private keys that a provider has made and not destroyed, in whatever key store.
+///
+/// A record in the provider's storage names every key from before its first use until after its destruction. A process
+/// that is killed at any moment so leaves no key that the record does not name, and the next call of
+/// ``destroyOthers(than:_:)`` destroys those that are not in use.
+///
+/// An enrolment calls ``destroyOthers(than:_:)`` for the leftovers of killed runs, ``make(_:label:use:_:)``, and, if it
+/// fails, ``destroyOthers(than:_:)`` again. Once the new identity is in use, ``ReplacedIdentityDiscarding`` destroys the
+/// old key in the same way. Change the keys only with the lease of the record
+/// (``ProviderEnvironment/withLease(of:_:)``): another process may have made a key that is not in use yet.
+public struct OwnedKeys: Sendable {
+    private let stores: KeyStoreSet
+    private let environment: ProviderEnvironment
+    private let recordName: String
+
+    /// Creates the set of a provider's keys. Reads nothing yet.
+    ///
+    /// - Parameters:
+    ///   - store: The key store that makes new keys: the value of the provider's parameter.
+    ///   - environment: The provider's. Its storage has the record, and its key stores have the keys that were made
+    ///     under an earlier configuration.
+    ///   - record: The name of the record.
+    public init(_ store: any KeyStore, _ environment: ProviderEnvironment, record: String) {
+        stores = KeyStoreSet(store, and: environment.keyStores)
+        self.environment = environment
+        recordName = record
+    }
+
+    /// The key store that makes new keys.
+    public var store: any KeyStore { stores.configured }
+
+    /// Makes a key in ``store``. It is in the record before it may be used.
+    ///
+    /// - Parameters:
+    ///   - label: A name for people.
+    ///   - use: What the key may do, and nothing else.
+    /// - Throws: As ``KeyStore/make(_:label:use:_:remember:)``, and the errors of the storage. The key is then destroyed,
+    ///   or in the record.
+    public func make(
+        _ type: KeyType, label: String, use: KeyUse = .signing, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        try await store.make(type, label: label, use: use, interaction) { key throws(CertificateProviderError) in
+            let reference = store.reference(to: key)
+            try await environment.executor.run { () throws(CertificateProviderError) in
+                try change { $0.append(reference) }
+            }
+        }
+    }
+
+    /// Returns a key without asking for a PIN. Blocks for a bounded time.
+    ///
+    /// - Throws: `notFound` if it is gone, `interactionRequired` if the user would have to be asked, and other errors of
+    ///   its key store.
+    public func storedKey(_ key: KeyReference) throws(CertificateProviderError) -> any IdentityKey {
+        if let key = try stores.store(of: key).storedKey(for: key) { return key }
+        throw CertificateProviderError(
+            .notFound,
+            "The private key of the stored identity is gone from its key store (\(key.uri.withVisibleControls)); fetch a "
+                + "new identity.")
+    }
+
+    /// Destroys all keys except one. If a key is in a key store that is no longer configured, and that store fails, the
+    /// key stays in the record, and a warning is logged: the store may be lost, and must not block enrolments.
+    ///
+    /// - Parameter current: The key in use; `nil` for none.
+    /// - Throws: `storeReadFailed` for a record that is damaged or that a newer version has written, other errors of the
+    ///   storage, and those of the configured key store.
+    public func destroyOthers(
+        than current: KeyReference?, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        let keys = try await environment.executor.run { () throws(CertificateProviderError) in
+            try named(in: try environment.storage.record(named: recordName))
+        }
+        for key in keys where current.map(key.isSame) != true {
+            do throws(CertificateProviderError) {
+                try await stores.store(of: key).destroy(key, interaction)
+            } catch {
+                try tolerate(error, about: key)
+                continue
+            }
+            try await environment.executor.run { () throws(CertificateProviderError) in
+                try change { $0.removeAll(where: key.isSame) }
+            }
+        }
+    }
+
+    /// Destroys all keys without asking for a PIN, and empties the record: for
+    /// ``CertificateProvider/deleteStoredCertificate()``. Blocks. A damaged record names no key, and is emptied too. If a
+    /// key store that is no longer configured fails, a warning is logged.
+    ///
+    /// - Parameter current: The key of the stored identity, in case the record is damaged; `nil` for none.
+    /// - Throws: `storeReadFailed` for a record that a newer version has written, other errors of the storage, those of
+    ///   the configured key store, and `interactionRequired` if it would have to ask. The keys that are left are then in
+    ///   the record still.
+    public func destroyAllStored(and current: KeyReference?) throws(CertificateProviderError) {
+        for key in try all(and: current) {
+            do throws(CertificateProviderError) { try stores.store(of: key).destroyStored(key) } catch {
+                try tolerate(error, about: key)
+            }
+        }
+        try environment.storage.updateRecord(named: recordName) { _ in SecretBytes(copying: []) }
+    }
+
+    /// Returns a sentence for each object that ``destroyAllStored(and:)`` would destroy outside this host's own store, for
+    /// ``DeletionAnnouncing``. Asks for no PIN.
+    ///
+    /// - Throws: As ``KeyStore/announceDestruction(of:)``; `storeReadFailed` for a record that a newer version has
+    ///   written.
+    public func announceDestruction(
+        and current: KeyReference?
+    ) async throws(CertificateProviderError) -> [String] {
+        let keys = try await environment.executor.run { () throws(CertificateProviderError) in try all(and: current) }
+        var sentences: [String] = []
+        for key in keys { sentences += try await stores.store(of: key).announceDestruction(of: key) }
+        return sentences
+    }
+
+    /// Shuts the key stores down (``KeyStore/shutdown()``).
+    public func shutdown() async { await stores.shutdown() }
+
+    private func tolerate(
+        _ error: CertificateProviderError, about key: KeyReference
+    ) throws(CertificateProviderError) {
+        if stores.isConfigured(key) { throw error }
+        environment.logger.warning(
+            "a key is left in a key store that cannot be used",
+            metadata: ["key": "\(key.uri.withVisibleControls)", "reason": "\(error)"])
+    }
+
+    // MARK: - The record
+
+    /// JSON: `{"version":1,"keys":[…]}`, with a ``KeyReference`` for each key.
+    private struct Contents: Codable {
+        static let version = 1
+        var version = Self.version
+        var keys: [KeyReference]
+    }
+
+    private struct Version: Decodable { let version: Int }
+
+    /// Returns all keys to delete, those that are not in use first.
+    private func all(and current: KeyReference?) throws(CertificateProviderError) -> [KeyReference] {
+        var keys: [KeyReference] = []
+        do throws(CertificateProviderError) {
+            keys = try named(in: try environment.storage.record(named: recordName))
+        } catch  where error.isOfNewerVersion {
+            throw error
+        } catch {
+            // It names no key, and is deleted all the same.
+        }
+        guard let current else { return keys }
+        return keys.filter { !$0.isSame(as: current) } + [current]
+    }
+
+    private func change(_ change: (inout [KeyReference]) -> Void) throws(CertificateProviderError) {
+        try environment.storage.updateRecord(named: recordName) { record throws(CertificateProviderError) in
+            var keys = try named(in: record)
+            change(&keys)
+            do { return SecretBytes(copying: try JSONEncoder().encode(Contents(keys: keys))) } catch {
+                throw CertificateProviderError(.internal, "The record of keys cannot be encoded.", underlying: error)
+            }
+        }
+    }
+
+    private func named(in record: SecretBytes?) throws(CertificateProviderError) -> [KeyReference] {
+        guard let record, !record.isEmpty else { return [] }
+        let data = record.withUnsafeBytes { Data($0) }
+        do {
+            guard try JSONDecoder().decode(Version.self, from: data).version <= Contents.version else {
+                throw NewerVersion()
+            }
+            return try JSONDecoder().decode(Contents.self, from: data).keys
+        } catch {
+            throw CertificateProviderError(
+                .storeReadFailed,
+                error is NewerVersion
+                    ? "A newer version of this program has written the record of the provider's keys; use that version."
+                    : "The record of the provider's keys is damaged; delete the identity to discard it.",
+                underlying: error)
+        }
+    }
+}
+
+private struct NewerVersion: Error {}
+
+extension CertificateProviderError {
+    fileprivate var isOfNewerVersion: Bool { underlying is NewerVersion }
+}
+
+extension KeyReference {
+    fileprivate func isSame(as other: KeyReference) -> Bool { publicKey.isSameKey(as: other.publicKey) }
+}

@@ -1,0 +1,330 @@
+import CertificateProviding
+import Logging
+import Synchronization
+import TestSupport
+import Testing
+
+/// A provider's record of its keys.
+@Suite struct OwnedKeysTests {
+    private let person = NoUserInteraction()
+
+    /// Runs a provider's steps again and again, each time killed one step later, until they end.
+    private func killed(
+        _ prepare: (Host) async throws -> Void = { _ in }, _ run: (Host) async throws -> Void,
+        then check: (Host) async throws -> Void
+    ) async throws {
+        for steps in 0..<100 {
+            let host = Host()
+            try await prepare(host)
+            host.power.cut(after: steps)
+            try? await run(host)
+            let isKilled = host.power.isOff
+            let next = host.restarted()
+            #expect(try next.unknownKeys().isEmpty, "after \(steps) steps")
+            try await check(next)
+            if !isKilled {
+                #expect(steps > 5)
+                return
+            }
+        }
+        Issue.record("The steps do not end.")
+    }
+
+    private func enrol(_ host: Host) async throws {
+        try await host.keys.destroyOthers(than: host.current, person)
+        do {
+            let key = try await host.keys.make(.p256, label: "client", person)
+            try host.use(host.keys.store.reference(to: key))
+        } catch {
+            try await host.keys.destroyOthers(than: host.current, person)
+            throw error
+        }
+        try await host.keys.destroyOthers(than: host.current, person)
+    }
+
+    @Test func aKillAtAnyMomentLeavesNoKeyThatIsNotInTheRecord() async throws {
+        try await killed(enrol, enrol) { host in
+            let current = try #require(host.current)
+            _ = try host.keys.storedKey(current)
+            try await host.keys.destroyOthers(than: current, person)
+            #expect(host.uris == [current.uri])
+        }
+    }
+
+    @Test func aDeletionThatIsKilledIsCompletedByTheNext() async throws {
+        try await killed(enrol) { host in
+            try host.keys.destroyAllStored(and: host.current)
+        } then: { host in
+            try host.keys.destroyAllStored(and: host.current)
+            #expect(host.uris.isEmpty)
+            #expect(try host.storage.record(named: "keys")?.isEmpty == true)
+        }
+    }
+
+    @Test func aKeyThatCannotBeWrittenDownIsDestroyed() async throws {
+        let host = Host()
+        host.memory.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await host.keys.make(.p256, label: "client", person)
+        }
+        #expect(error?.code == .storeWriteFailed && host.uris.isEmpty)
+    }
+
+    @Test func aKeyThatIsGoneIsAnError() async throws {
+        let host = Host()
+        try await enrol(host)
+        let current = try #require(host.current)
+        try host.keys.store.destroyStored(current)
+        let error = #expect(throws: CertificateProviderError.self) { try host.keys.storedKey(current) }
+        #expect(error?.code == .notFound)
+    }
+
+    @Test func aLostStoreBlocksNothingUnlessItIsTheConfiguredOne() async throws {
+        let host = Host()
+        try await enrol(host)
+        host.breakStore()
+        await #expect(throws: CertificateProviderError.self) { try await host.keys.destroyOthers(than: nil, person) }
+        #expect(throws: CertificateProviderError.self) { try host.keys.destroyAllStored(and: nil) }
+        let moved = host.with(place: "test:new")
+        try await moved.keys.destroyOthers(than: nil, person)
+        // Still in the record, for the day when the store is back.
+        host.repairStore()
+        try await moved.keys.destroyOthers(than: nil, person)
+        #expect(host.uris.isEmpty)
+        try await enrol(host)
+        host.breakStore()
+        try moved.keys.destroyAllStored(and: host.current)
+    }
+
+    @Test func whatIsDestroyedElsewhereIsAnnounced() async throws {
+        let host = Host()
+        try await enrol(host)
+        let uri = try #require(host.current).uri
+        #expect(try await host.keys.announceDestruction(and: host.current) == ["the key \(uri)"])
+        #expect(try await host.keys.announceDestruction(and: nil) == ["the key \(uri)"])
+    }
+
+    @Test func aDamagedRecordIsRefusedAndDeleted() async throws {
+        let host = Host()
+        try await enrol(host)
+        try host.memory.updateRecord(named: "keys") { _ in SecretBytes(utf8: "{") }
+        let error = await #expect(throws: CertificateProviderError.self) { try await enrol(host) }
+        #expect(error?.code == .storeReadFailed)
+        try host.keys.destroyAllStored(and: host.current)
+        #expect(host.uris.isEmpty)
+        host.forget()
+        try await enrol(host)
+    }
+
+    @Test func aRecordOfANewerVersionIsLeftAlone() async throws {
+        let host = Host()
+        let newer = SecretBytes(utf8: #"{"version":2,"secrets":[]}"#)
+        try host.memory.updateRecord(named: "keys") { _ in newer }
+        for error in [
+            await #expect(throws: CertificateProviderError.self) { try await enrol(host) },
+            #expect(throws: CertificateProviderError.self) { try host.keys.destroyAllStored(and: nil) },
+        ] { #expect(error?.code == .storeReadFailed && error?.message.contains("newer version") == true) }
+        #expect(try host.memory.record(named: "keys") == newer)
+    }
+
+    @Test func theLeaseIsHeldDuringTheWork() async throws {
+        let environment = ProviderEnvironment.testing()
+        let inner = try await environment.withLease(of: "keys") { () throws(CertificateProviderError) in
+            #expect(try environment.storage.withLease(of: "keys") { 1 } == nil)
+            return try environment.storage.withLease(of: "other") { 2 }
+        }
+        #expect(inner == 2)
+        await #expect(throws: CertificateProviderError.self) {
+            try await environment.withLease(of: "keys") { () throws(CertificateProviderError) in
+                throw CertificateProviderError(.unavailable, "down")
+            }
+        }
+        #expect(try environment.storage.withLease(of: "keys") { 3 } == 3)
+    }
+}
+
+/// A host with a provider that has keys in a key store. Each write may be the last thing that the process does.
+private struct Host {
+    let power = Power()
+    let memory: InMemoryStorage
+    let storage: any IdentityStorage
+    private let device: Device
+    let keys: OwnedKeys
+
+    init() { self.init(InMemoryStorage(), Device(), "test:a") }
+
+    private init(_ memory: InMemoryStorage, _ device: Device, _ place: String) {
+        self.memory = memory
+        self.device = device
+        let storage = PoweredStorage(storage: memory, power: power)
+        self.storage = storage
+        var environment = ProviderEnvironment.testing(storage: storage)
+        environment.keyStores = KeyStores(schemes: ["test"]) { [power] location in
+            DeviceStore(place: location.uri, device: device, power: power)
+        }
+        keys = OwnedKeys(DeviceStore(place: place, device: device, power: power), environment, record: "keys")
+    }
+
+    /// The key of the stored identity.
+    var current: KeyReference? { device.state.withLock(\.current) }
+
+    func use(_ key: KeyReference) throws(CertificateProviderError) {
+        try power.spend()
+        device.state.withLock { $0.current = key }
+        try power.spend()
+    }
+
+    func forget() { device.state.withLock { $0.current = nil } }
+
+    var uris: [String] { device.state.withLock { $0.keys.keys.sorted() } }
+
+    /// The keys in the store that no announcement names.
+    func unknownKeys() throws -> [String] {
+        let record = try memory.record(named: "keys")
+        let text = record?.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } ?? ""
+        return uris.filter { !text.contains($0.dropFirst("test:a/".count)) }
+    }
+
+    /// The next process. The store destroys the keys of those that were not told that the key is written down.
+    func restarted() -> Host {
+        device.state.withLock { $0.keys = $0.keys.filter { $0.value.isRemembered } }
+        return Host(memory.afterCrash(), device, "test:a")
+    }
+
+    /// The same, with another key store configured.
+    func with(place: String) -> Host { Host(memory, device, place) }
+
+    func breakStore() { device.state.withLock { $0.isBroken = true } }
+    func repairStore() { device.state.withLock { $0.isBroken = false } }
+}
+
+/// The rest of a process's life, in steps.
+private final class Power: Sendable {
+    private let left = Mutex<Int?>(nil)
+
+    func cut(after steps: Int) { left.withLock { $0 = steps } }
+
+    var isOff: Bool { left.withLock { $0 == 0 } }
+
+    func spend() throws(CertificateProviderError) {
+        let isOff = left.withLock { left in
+            guard let steps = left else { return false }
+            if steps > 0 { left = steps - 1 }
+            return steps == 0
+        }
+        if isOff { throw CertificateProviderError(.internal, "The process was killed.") }
+    }
+}
+
+private struct PoweredStorage: IdentityStorage {
+    let storage: InMemoryStorage
+    let power: Power
+
+    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+        try storage.entry(named: name)
+    }
+
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+        try storage.setEntry(identity, named: name)
+    }
+
+    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: name) }
+
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        try power.spend()
+        return try storage.record(named: name)
+    }
+
+    func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError) {
+        try power.spend()
+        try storage.updateRecord(named: name, change)
+        try power.spend()
+    }
+
+    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+        try storage.leaseRecord(named: name)
+    }
+}
+
+/// What outlives a process.
+private final class Device: Sendable {
+    struct State {
+        var keys: [String: (key: SoftwareKey, isRemembered: Bool)] = [:]
+        var made = 0
+        var isBroken = false
+        var current: KeyReference?
+    }
+    let state = Mutex(State())
+}
+
+/// A key store as the contract has it: a key that was not written down is destroyed.
+private struct DeviceStore: KeyStore {
+    let place: String
+    let device: Device
+    let power: Power
+
+    var scheme: String { "test" }
+    var location: KeyLocation { KeyLocation(rawValue: "elsewhere") }
+    var makes: [KeyType: KeyUse] { [.p256: .signing] }
+    func holds(keyURI: String) -> Bool { keyURI == place || keyURI.hasPrefix(place + "/") }
+
+    func make(
+        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        try power.spend()
+        var key = try SoftwareKey.generate(type, location: location)
+        let uri = device.state.withLock { state in
+            state.made += 1
+            let uri = "\(place)/key-\(state.made)-"
+            key.uri = uri
+            state.keys[uri] = (key, false)
+            return uri
+        }
+        do throws(CertificateProviderError) {
+            try power.spend()
+            try await remember(key)
+            try power.spend()
+        } catch {
+            if !power.isOff { device.state.withLock { $0.keys[uri] = nil } }
+            throw error
+        }
+        device.state.withLock { $0.keys[uri]?.isRemembered = true }
+        try power.spend()
+        return key
+    }
+
+    func key(
+        for key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)? { try storedKey(for: key) }
+
+    func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+        device.state.withLock { $0.keys[key.uri]?.key }
+    }
+
+    func list() async throws(CertificateProviderError) -> [KeyDescription] { [] }
+
+    func storeChain(
+        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {}
+
+    func destroy(_ key: KeyReference, _ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        try destroyStored(key)
+    }
+
+    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
+        try power.spend()
+        let isBroken = device.state.withLock { state in
+            if !state.isBroken { state.keys[key.uri] = nil }
+            return state.isBroken
+        }
+        if isBroken { throw CertificateProviderError(.tokenNotPresent, "The device is gone.") }
+        try power.spend()
+    }
+
+    func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
+        ["the key \(key.uri)"]
+    }
+}
