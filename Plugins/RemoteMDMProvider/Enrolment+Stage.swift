@@ -65,19 +65,3 @@ extension CertificateProviderError {
         return isOfRequest && ![401, 403, 404, 405, 407, 408, 410, 429].contains(number)
     }
 }
-
-extension KeyType {
-    /// Whether a public key has this type.
-    func fits(_ key: PublicKeyInfo) -> Bool {
-        switch self {
-        case .p256: key.curve == "P-256"
-        case .p384: key.curve == "P-384"
-        case .p521: key.curve == "P-521"
-        case .ed25519: key.algorithm == .ed25519
-        case .rsa2048: key.algorithm == .rsa && key.bits == 2048
-        case .rsa3072: key.algorithm == .rsa && key.bits == 3072
-        case .rsa4096: key.algorithm == .rsa && key.bits == 4096
-        default: false
-        }
-    }
-}

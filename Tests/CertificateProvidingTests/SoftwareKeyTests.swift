@@ -18,6 +18,11 @@ import Testing
         try await identity.verifyPossession()
     }
 
+    @Test(arguments: KeyType.allCases) func aKeyFitsItsTypeAlone(type: KeyType) throws {
+        let key = try SoftwareKey.generate(type, location: .store).publicKey
+        #expect(KeyType.allCases.filter { $0.fits(key) } == [type])
+    }
+
     @Test func refusesAMixedPair() throws {
         let authority = try Self.authority.get()
         let (one, other) = (try authority.issue("one"), try authority.issue("other"))
