@@ -118,7 +118,7 @@ struct EnrolmentSettings: Sendable {
                 EnrolmentParameter.caFingerprint, "is not used with pin-mode=pin-only; remove it")
         }
         // The CA fingerprint does not authenticate the TLS connection; only the system trust store would.
-        if enrolmentProtocol == .scep, server.isSecure, !configuredTrust.hasAnchors, !configuredTrust.hasPins {
+        if enrolmentProtocol == .scep, server.isSecure, !configuredTrust.isConfigured {
             let reason =
                 "is not sent to a server that only the system trust store authenticates; set 'trust-anchors' or 'pin' "
                 + "as well"
@@ -148,7 +148,7 @@ struct EnrolmentSettings: Sendable {
         // SCEP protects itself, and knows its authority by the fingerprint, the anchors or a person.
         guard server.isSecure else { return ServerTrust(trustAnchors: .system) }
         // The system trust store is meant for the web, and is never used implicitly for an enrolment server.
-        guard enrolmentProtocol == .scep || configuredTrust.hasAnchors || configuredTrust.hasPins else {
+        guard enrolmentProtocol == .scep || configuredTrust.isConfigured else {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "No trust anchor is configured for \(server.authority). Set 'trust-anchors' to a PEM file with its "

@@ -24,6 +24,21 @@ public struct ConfiguredTrust: Sendable {
         hasPins = !parameters[pins].isEmpty
     }
 
+    /// Whether trust anchors or pins are configured. Otherwise only the system trust store authenticates the server: any
+    /// of its CAs can then name another server that gets the secrets.
+    public var isConfigured: Bool { hasAnchors || hasPins }
+
+    /// Checks, before a secret is sent to a server, that more than the system trust store authenticates it.
+    ///
+    /// - Throws: `configurationInvalid`, with the parameters to set, if neither trust anchors nor pins are configured.
+    public func requireConfigured(for server: ServerURL) throws(CertificateProviderError) {
+        guard !isConfigured else { return }
+        throw parameters.invalid(
+            anchorsParameter,
+            "is missing; set it to a PEM file with the CA of \(server.authority), or set '\(pinsParameter.name)': the "
+                + "system trust store is not enough for a server that gets secrets")
+    }
+
     /// Reads the trust anchors.
     ///
     /// - Returns: An empty array if no file is configured.
