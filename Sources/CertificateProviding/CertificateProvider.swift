@@ -1,7 +1,8 @@
 /// A source of a client identity: a PKCS#12 file, a hardware token, a device-management server or a plugin.
 ///
 /// ``getStoredCertificate()`` is cheap: it reads this host's store, or the token. ``getCertificate(_:)`` obtains a new
-/// identity and may take long. A conforming type is shared between tasks and guards its own state.
+/// identity and may take long. A conforming type is shared between tasks and guards its own state. Its errors need not
+/// name it: the manager that asks the provider adds its ``id``.
 public protocol CertificateProvider: Sendable {
     /// The name of the provider in the configuration, such as `pkcs12`.
     var id: ProviderID { get }

@@ -69,6 +69,22 @@ extension LogonManager {
         }
     }
 
+    /// Returns a sentence for each object that ``deleteStoredCertificates()`` destroys outside this host's store, such as
+    /// a key in a token, so that the user can be asked first. Never prompts.
+    ///
+    /// - Throws: The first error of a provider.
+    public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
+        var sentences: [String] = []
+        for provider in providers {
+            do throws(CertificateProviderError) {
+                sentences += try await provider.deletions?.announcedDeletions() ?? []
+            } catch {
+                throw error.attributed(to: provider.id)
+            }
+        }
+        return sentences
+    }
+
     /// Returns which provider would be chosen now, and why. Does not ask a provider for an identity: looks at the
     /// stored ones, then at the listings of providers with ``/CertificateProviding/IdentityListing``. Never prompts.
     /// Changes nothing, except that a token whose PIN is configured is logged in to.

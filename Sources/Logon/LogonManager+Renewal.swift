@@ -48,8 +48,12 @@ extension LogonManager {
     public func discardReplaced(
         by identity: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
-        let provider = providers.first { $0.id == identity.provenance.provider }
-        try await provider?.replacement?.discardReplaced(by: identity, interaction)
+        let id = identity.provenance.provider
+        do throws(CertificateProviderError) {
+            try await providers.first { $0.id == id }?.replacement?.discardReplaced(by: identity, interaction)
+        } catch {
+            throw error.attributed(to: id)
+        }
     }
 }
 

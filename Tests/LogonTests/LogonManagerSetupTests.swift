@@ -1,4 +1,5 @@
 import CertificateProviding
+import TestSupport
 import Testing
 
 @testable import Logon
@@ -123,5 +124,47 @@ import Testing
         let manager = try manager(LogonConfiguration(providers: [ConfiguredProvider(id: id)]), registry)
         #expect(await manager.providers.first?.listing?.listIdentities().remarks == ["listed"])
         #expect(manager.providers.first?.deletions == nil && manager.providers.first?.keyStore == nil)
+    }
+
+    @Test func errorsOfAbilitiesNameTheProvider() async throws {
+        struct Anonymous: CertificateProvider, DeletionAnnouncing, ReplacedIdentityDiscarding {
+            let id: ProviderID
+            let error: CertificateProviderError?
+            var deletions: (any DeletionAnnouncing)? { self }
+            var replacement: (any ReplacedIdentityDiscarding)? { self }
+            func announcedDeletions() async throws(CertificateProviderError) -> [String] {
+                if let error { throw error }
+                return ["a key of \(id)"]
+            }
+            func discardReplaced(
+                by identity: Identity, _ interaction: any UserInteraction
+            ) async throws(CertificateProviderError) { if let error { throw error } }
+            func getCertificate(
+                _ interaction: any UserInteraction
+            ) async throws(CertificateProviderError) -> Identity { throw CertificateProviderError(.notFound, "None.") }
+            func getStoredCertificate() throws(CertificateProviderError) -> Identity? { nil }
+            func deleteStoredCertificate() throws(CertificateProviderError) {}
+        }
+        let ids = [ProviderID("one"), ProviderID("two")]
+        let issued = try TestAuthority().issue("client")
+        let identity = try Identity(
+            certificateChain: issued.certificateChain, key: issued.key, provenance: .init(provider: ids[1]))
+        for error in [nil, CertificateProviderError(.tokenNotPresent, "Gone.")] {
+            let registry = try ProviderRegistry(
+                ids.map { id in
+                    ProviderDescriptor(id: id, displayName: "", summary: "", parameters: []) { _, _ in
+                        Anonymous(id: id, error: id == ids[1] ? error : nil)
+                    }
+                })
+            let manager = try manager(LogonConfiguration(providers: ids.map { ConfiguredProvider(id: $0) }), registry)
+            if error == nil {
+                #expect(try await manager.announcedDeletions() == ["a key of one", "a key of two"])
+                try await manager.discardReplaced(by: identity, NoUserInteraction())
+            } else {
+                #expect(await failure { try await manager.announcedDeletions() }?.provider == ids[1])
+                let discarding = await failure { try await manager.discardReplaced(by: identity, NoUserInteraction()) }
+                #expect(discarding?.provider == ids[1])
+            }
+        }
     }
 }

@@ -50,10 +50,7 @@ struct Delete: AsyncParsableCommand {
 
     /// The objects that are destroyed in addition to the stored identity, for the confirmation.
     private static func announcement(_ manager: LogonManager) async throws(CertificateProviderError) -> String {
-        var objects: [String] = []
-        for provider in manager.providers {
-            objects += try await provider.deletions?.announcedDeletions() ?? []
-        }
+        let objects = try await manager.announcedDeletions()
         return objects.isEmpty ? "" : " This permanently destroys: \(objects.joined(separator: "; "))."
     }
 }
