@@ -3,7 +3,8 @@ public import CertificateProviding
 /// The proxy that a provider's parameters name: ``ServerParameter/proxy``, ``ServerParameter/proxyUsername`` and
 /// ``ServerParameter/proxyPasswordSource``.
 public struct ProxySettings: Sendable {
-    private let proxy: ConfiguredProxy
+    /// `nil` if the environment variables decide.
+    private let proxy: ProxyChoice?
     private let user: String?
     private let passwordSource: SecretSource?
 
@@ -14,7 +15,7 @@ public struct ProxySettings: Sendable {
         proxy = parameters[ServerParameter.proxy]
         user = parameters[ServerParameter.proxyUsername]
         passwordSource = parameters[ServerParameter.proxyPasswordSource]
-        if case .none = proxy.kind, user != nil {
+        if case .direct = proxy?.kind, user != nil {
             throw parameters.invalid(ServerParameter.proxyUsername, "needs a 'proxy'")
         }
     }
@@ -26,18 +27,11 @@ public struct ProxySettings: Sendable {
     public func choice(
         _ environment: ProviderEnvironment, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> ProxyChoice {
-        switch proxy.kind {
-        case .none: return .none
-        case .environment:
-            // There may be a password in them.
-            return .environment(
-                ProxyEnvironment { [secrets = environment.secrets] in try? secrets.read(.environment($0)) })
-        case .proxy(let proxy):
-            guard let user else { return .always(proxy) }
-            let password = try await environment.secret(
-                from: passwordSource ?? .prompt, prompt: "Password of \(user) at the proxy \(proxy.server.authority)",
-                interaction: interaction)
-            return .always(proxy.with(user: user, password: password))
-        }
+        guard let proxy else { return .environment(environment.secrets) }
+        guard case .always(let server) = proxy.kind, let user else { return proxy }
+        let password = try await environment.secret(
+            from: passwordSource ?? .prompt, prompt: "Password of \(user) at the proxy \(server.server.authority)",
+            interaction: interaction)
+        return .always(server.with(user: user, password: password))
     }
 }

@@ -55,17 +55,17 @@ public enum ServerParameter {
         }
     }
 
-    /// The proxy for all requests.
-    public static let proxy = Parameter<ConfiguredProxy>(
-        "proxy", .proxyURL, absent: .environment,
+    /// The proxy for all requests; `nil` if the environment variables decide. ``ProxySettings`` reads it.
+    public static let proxy = Parameter<ProxyChoice?>(
+        "proxy", .proxyURL, absent: .some(nil),
         defaultValue: "https_proxy or http_proxy, and no_proxy, of the environment",
         summary: "http://HOST:PORT of the proxy for all requests, or none."
     ) { text, _ throws(ParameterProblem) in
-        if text == "none" { return .none }
+        if text == "none" { return .direct }
         guard let proxy = HTTPProxy(text) else {
             throw .expected("must be http://HOST:PORT or none; set the user with 'proxy-username'")
         }
-        return .proxy(proxy)
+        return .always(proxy)
     }
     /// The user name for ``proxy``.
     public static let proxyUsername = userName(
@@ -82,20 +82,4 @@ public enum ServerParameter {
     ) -> Parameter<Duration> {
         .seconds("timeout", default: 60, in: 1...86_400, summary: summary)
     }
-}
-
-/// The value of ``ServerParameter/proxy``.
-public struct ConfiguredProxy: Sendable {
-    enum Kind: Sendable {
-        case environment, none
-        case proxy(HTTPProxy)
-    }
-    let kind: Kind
-
-    /// The environment variables decide.
-    public static let environment = ConfiguredProxy(kind: .environment)
-    /// Every server is reached directly.
-    public static let none = ConfiguredProxy(kind: .none)
-    /// Every server is reached through this proxy.
-    public static func proxy(_ proxy: HTTPProxy) -> ConfiguredProxy { ConfiguredProxy(kind: .proxy(proxy)) }
 }

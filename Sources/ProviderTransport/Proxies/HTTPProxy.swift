@@ -24,7 +24,7 @@ public struct HTTPProxy: Sendable {
     }
 
     /// Returns the same proxy with credentials for HTTP Basic (RFC 7617), which are sent to the proxy only.
-    public func with(user: String, password: SecretBytes) -> HTTPProxy {
+    package func with(user: String, password: SecretBytes) -> HTTPProxy {
         HTTPProxy(server: server, user: user, password: password)
     }
 
