@@ -20,6 +20,17 @@ import Testing
     @Test func isOrdered() { #expect([ProviderID("b"), ProviderID("a")].sorted().map(\.rawValue) == ["a", "b"]) }
 }
 
+@Suite struct DisplayTextTests {
+    @Test func controlsAreVisible() {
+        #expect(DisplayText.visible("plain ä") == "plain ä")
+        #expect(DisplayText.visible("a\u{1b}[2Jb\n\u{202e}c") == "a\\1b[2Jb\\0a\\e280aec")
+    }
+
+    @Test func bytesAreHexadecimal() {
+        #expect(DisplayText.hexadecimal([]) == "" && DisplayText.hexadecimal([0, 0x0f, 0xa0] as [UInt8]) == "000fa0")
+    }
+}
+
 @Suite struct ProviderParametersTests {
     private let provider = ProviderID("test")
 
