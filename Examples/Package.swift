@@ -66,7 +66,6 @@ let package = Package(
                 .product(name: "CertificateProviding", package: "certprov"),
                 .product(name: "ProviderTransport", package: "certprov"),
                 .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
             ],
             path: "VaultProvider/Sources/VaultProvider"
         ),

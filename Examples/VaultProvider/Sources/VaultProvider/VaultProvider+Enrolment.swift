@@ -4,10 +4,8 @@ import ProviderTransport
 
 extension VaultProvider {
     /// One enrolment, from the key to the stored identity. It can be killed at any moment: until the identity is stored, the
-    /// old one is in use, and ``OwnedKeys`` knows the new key.
+    /// old one is in use, and `OwnedKeys` knows the new key.
     func enrol(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
-        let lease = try await environment.executor.run(lease)
-        defer { withExtendedLifetime(lease) {} }
         let server = try await VaultServer(settings, environment, interaction, transport)
         // Before a key is made: a server that is down, or unknown, costs none.
         try await server.connect()
@@ -26,7 +24,6 @@ extension VaultProvider {
     private func newIdentity(
         from server: VaultServer, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
-        let store = keys.stores.configured
         let key = try await keys.make(
             settings.keyType, label: settings.names.commonName ?? settings.names.subjectText, interaction)
         interaction.report("Asking \(settings.server.authority) for a certificate for \(settings.names.subjectText)")
@@ -34,9 +31,9 @@ extension VaultProvider {
         let issued = try await IssuedCertificate(
             answer.certificates, for: key.publicKey, settings.names, from: answer.authorities, at: environment.now())
         // The key signs a probe there.
-        try await store.storeChain(issued.chain, for: key, interaction)
+        try await keys.store.storeChain(issued.chain, for: key, interaction)
         let identity = try identity(issued.chain, key)
-        let entry = StoredIdentity(certificateChain: issued.chain, key: store.reference(to: key))
+        let entry = StoredIdentity(certificateChain: issued.chain, key: keys.store.reference(to: key))
         try await environment.executor.run { [environment, settings] () throws(CertificateProviderError) in
             try environment.storage.setEntry(entry, named: settings.storageName)
         }
@@ -57,19 +54,11 @@ extension VaultProvider: ReplacedIdentityDiscarding {
     public func discardReplaced(
         by identity: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
-            // Without the lease: another process is enrolling, and destroys the key itself.
-            let lease = try await environment.executor.run {
-                [environment, settings] () throws(CertificateProviderError) in
-                try environment.storage.leaseRecord(named: settings.storageName)
-            }
-            guard let lease else { return }
-            defer { withExtendedLifetime(lease) {} }
+        // Without the lease: another process is enrolling, and destroys the key itself.
+        _ = try await environment.withLease(of: settings.storageName) { () throws(CertificateProviderError) in
             let current = try await currentKey()
             guard let current, current.publicKey.isSameKey(as: identity.key.publicKey) else { return }
             try await keys.destroyOthers(than: current, interaction)
-        } catch {
-            throw error.attributed(to: id)
         }
     }
 }

@@ -17,9 +17,7 @@ public final class VaultProvider: CertificateProvider {
             id: id, displayName: "Vault", summary: "Requests an identity from the PKI engine of Vault or OpenBao.",
             parameters: VaultParameter.all
         ) { environment, parameters throws(CertificateProviderError) in
-            do throws(CertificateProviderError) { return try VaultProvider(environment, parameters, transport) } catch {
-                throw error.attributed(to: id)
-            }
+            try VaultProvider(environment, parameters, transport)
         }
     }
 
@@ -35,9 +33,7 @@ public final class VaultProvider: CertificateProvider {
         self.environment = environment
         self.transport = transport
         settings = try VaultSettings(parameters)
-        keys = OwnedKeys(
-            stores: KeyStoreSet(parameters[VaultParameter.key], and: environment.keyStores), environment: environment,
-            recordName: settings.storageName)
+        keys = OwnedKeys(parameters[VaultParameter.key], environment, record: settings.storageName)
     }
 
     /// Enrols, or renews with a new key.
@@ -46,56 +42,45 @@ public final class VaultProvider: CertificateProvider {
     ///   `protocolError` for an answer that does not fit the request, `operationNotAllowed` while another process is
     ///   enrolling, and errors of the key store.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
-        do throws(CertificateProviderError) { return try await enrol(interaction) } catch {
-            throw error.attributed(to: id)
+        let identity = try await environment.withLease(of: settings.storageName) {
+            () throws(CertificateProviderError) in
+            try await enrol(interaction)
         }
+        guard let identity else { throw busy }
+        return identity
     }
 
     /// Returns the identity in the identity store; `nil` if there is none.
     ///
     /// - Throws: The errors of both stores; `interactionRequired` if the user would have to be asked for a PIN.
     public func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
-        do throws(CertificateProviderError) {
-            guard let entry = try environment.storage.entry(named: settings.storageName) else { return nil }
-            guard let key = entry.key else {
-                throw CertificateProviderError(.storeReadFailed, "The stored identity has no key; delete it.")
-            }
-            return try identity(entry.certificateChain, try keys.storedKey(key))
-        } catch {
-            throw error.attributed(to: id)
+        guard let entry = try environment.storage.entry(named: settings.storageName) else { return nil }
+        guard let key = entry.key else {
+            throw CertificateProviderError(.storeReadFailed, "The stored identity has no key; delete it.")
         }
+        return try identity(entry.certificateChain, try keys.storedKey(key))
     }
 
     /// Destroys the keys and deletes the identity, without asking for a PIN. The certificate is not revoked.
     ///
     /// - Throws: `operationNotAllowed` while another process is enrolling, and the errors of both stores.
     public func deleteStoredCertificate() throws(CertificateProviderError) {
-        do throws(CertificateProviderError) {
-            let lease = try lease()
-            defer { withExtendedLifetime(lease) {} }
-            for key in ownedKeys() { try keys.destroyStored(key) }
-            // Also a damaged one.
-            try environment.storage.updateRecord(named: settings.storageName) { _ in SecretBytes(copying: []) }
+        let deleted: Void? = try environment.storage.withLease(of: settings.storageName) {
+            () throws(CertificateProviderError) in
+            try keys.destroyAllStored(and: readableKey)
             try environment.storage.removeEntry(named: settings.storageName)
-        } catch {
-            throw error.attributed(to: id)
         }
+        if deleted == nil { throw busy }
     }
 
     /// Logs out of the tokens that hold the keys.
-    public func shutdown() async { await keys.stores.shutdown() }
+    public func shutdown() async { await keys.shutdown() }
 
-    /// Returns the keys to delete. An entry or a record that cannot be read names no key, and is deleted all the same.
-    private func ownedKeys() -> [KeyReference] {
-        let current = (try? environment.storage.entry(named: settings.storageName))?.key
-        let others = (try? keys.all()) ?? []
-        return others.filter { current.map($0.isSame) != true } + [current].compactMap(\.self)
-    }
+    /// The key of the stored identity. An entry that cannot be read names none, and is deleted all the same.
+    private var readableKey: KeyReference? { (try? environment.storage.entry(named: settings.storageName))?.key }
 
-    /// Takes the right to change keys and identity. It ends with the value, or with the process.
-    func lease() throws(CertificateProviderError) -> RecordLease {
-        if let lease = try environment.storage.leaseRecord(named: settings.storageName) { return lease }
-        throw CertificateProviderError(
+    private var busy: CertificateProviderError {
+        CertificateProviderError(
             .operationNotAllowed,
             "Another process is enrolling with \(settings.server.authority); wait until it has finished.")
     }
@@ -112,12 +97,6 @@ extension VaultProvider: DeletionAnnouncing {
 
     /// Returns a sentence for each object that ``deleteStoredCertificate()`` destroys outside this host's store.
     public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
-        do throws(CertificateProviderError) {
-            var sentences: [String] = []
-            for key in ownedKeys() { sentences += try await keys.stores.store(of: key).announceDestruction(of: key) }
-            return sentences
-        } catch {
-            throw error.attributed(to: id)
-        }
+        try await keys.announceDestruction(and: readableKey)
     }
 }

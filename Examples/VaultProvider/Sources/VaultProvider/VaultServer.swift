@@ -1,13 +1,11 @@
 import CertificateProviding
-import FoundationEssentials
-import NIOHTTP1
 import ProviderTransport
 
 /// The PKI engine of a Vault or OpenBao server, over one connection.
 struct VaultServer: Sendable {
     private let settings: VaultSettings
     private let session: ServerSession
-    private let now: @Sendable () -> Date
+    private let environment: ProviderEnvironment
 
     /// Reads the token, and the files of trust anchors and pins. Nothing is sent yet.
     init(
@@ -22,11 +20,11 @@ struct VaultServer: Sendable {
             try settings.trust.serverTrust()
         }
         session = ServerSession(
-            server, ServerSecurity(trust: trust, now: environment.now),
+            server, ServerSecurity(trust: trust, now: environment.now, executor: environment.executor),
             try .bearer(token, from: VaultParameter.tokenSource.name), through: proxy,
             timeBudget: TimeBudget(settings.timeout, transport.retryPolicy), transport: transport)
         self.settings = settings
-        now = environment.now
+        self.environment = environment
     }
 
     /// Connects, and verifies the server. The token is not sent yet.
@@ -38,7 +36,7 @@ struct VaultServer: Sendable {
     ///
     /// - Returns: The certificate, and the CA certificates of the server.
     /// - Throws: `rejected` and `configurationInvalid` with the server's reason, `unavailable`, `timedOut`,
-    ///   `protocolError`.
+    ///   `protocolError` and `malformedData` for another answer.
     func sign(
         _ request: CertificateRequest
     ) async throws(CertificateProviderError) -> (certificates: [X509Certificate], authorities: [X509Certificate]) {
@@ -46,34 +44,19 @@ struct VaultServer: Sendable {
         let target = (path.hasSuffix("/") ? String(path.dropLast()) : path) + "/v1/" + settings.operation
         // Not repeatable: the server issues a certificate for each request.
         let response = try await session.response(
-            to: HTTPRequest(
-                method: .post, target: target, headers: ["Content-Type": "application/json"],
-                body: try Self.body(request)))
+            to: HTTPRequest(target: target, json: ["csr": request.pemRepresentation]))
         guard response.status == 200 else { throw refusal(response) }
-        do {
-            let answer = try JSONDecoder().decode(Answer.self, from: Data(response.body)).data
-            let authorities = Set((answer.ca_chain ?? []) + [answer.issuing_ca])
-            return (
-                try X509Certificate.certificates(pem: answer.certificate),
-                try authorities.flatMap { try X509Certificate.certificates(pem: $0) }
-            )
-        } catch {
-            throw CertificateProviderError(
-                .protocolError,
-                "\(settings.server.authority) answers the request for a certificate with something else; check that 'url' "
-                    + "is a Vault server and '\(VaultParameter.mount.name)' a PKI engine.", underlying: error)
-        }
-    }
-
-    private static func body(_ request: CertificateRequest) throws(CertificateProviderError) -> [UInt8] {
-        do { return Array(try JSONEncoder().encode(["csr": request.pemRepresentation])) } catch {
-            throw CertificateProviderError(.internal, "The request cannot be encoded as JSON.", underlying: error)
-        }
+        let answer = try response.json(Answer.self, from: settings.server).data
+        let authorities = Set((answer.ca_chain ?? []) + [answer.issuing_ca])
+        return (
+            try X509Certificate.certificates(pem: answer.certificate),
+            try X509Certificate.certificates(pem: authorities.joined(separator: "\n"))
+        )
     }
 
     /// The error for a refusal: the server's own reason, without the token, and the parameter to check.
     private func refusal(_ response: HTTPResponse) -> CertificateProviderError {
-        let refusal = try? JSONDecoder().decode(Refusal.self, from: Data(response.body))
+        let refusal = try? response.json(Refusal.self, from: settings.server)
         let advice: String? =
             switch response.status {
             case 400: "check 'role' and 'subject', and what the role permits"
@@ -84,7 +67,7 @@ struct VaultServer: Sendable {
             }
         return response.refusal(
             by: settings.server, of: "the request for a certificate", saying: refusal?.errors.joined(separator: "; "),
-            advice: advice, at: now())
+            advice: advice, at: environment.now())
     }
 
     /// The part of the answer that matters, with Vault's own names.

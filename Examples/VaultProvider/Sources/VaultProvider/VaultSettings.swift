@@ -68,12 +68,8 @@ struct VaultSettings: Sendable {
         timeout = parameters[VaultParameter.timeout]
         operation = "\(parameters[VaultParameter.mount])/sign/\(parameters[VaultParameter.role])"
         storageName = StoredIdentity.name(of: [server.origin + server.path, operation, names.subjectText])
-        // The system trust store alone would let every public CA name a server that gets the token.
-        guard trust.hasAnchors || trust.hasPins else {
-            throw parameters.invalid(
-                VaultParameter.trustAnchors,
-                "is missing; set it to a PEM file with the CA of \(server.authority), or set 'pin'")
-        }
+        // The server gets the token.
+        try trust.requireConfigured(for: server)
         guard server.query == nil else { throw parameters.invalid(VaultParameter.url, "must not have a query") }
     }
 }

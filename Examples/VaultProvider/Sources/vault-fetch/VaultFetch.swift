@@ -47,9 +47,7 @@ struct VaultFetch: AsyncParsableCommand {
     }
 
     private func deleteIdentity(of manager: LogonManager) async throws {
-        for provider in manager.providers {
-            for sentence in try await provider.deletions?.announcedDeletions() ?? [] { print(sentence) }
-        }
+        for sentence in try await manager.announcedDeletions() { print(sentence) }
         try await manager.deleteStoredCertificates()
     }
 }
