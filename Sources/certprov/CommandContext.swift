@@ -6,6 +6,7 @@ import Glibc
 import IdentityStore
 import Logging
 import Logon
+import NIOCore
 import PKCS12FileProvider
 import RemoteMDMProvider
 
@@ -65,6 +66,9 @@ struct CommandContext: Sendable {
         setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
         // A reader that has gone away is an error to report, not a silent death.
         signal(SIGPIPE, SIG_IGN)
+        // SwiftNIO would start a thread for each processor. A command has one connection at a time.
+        NIOSingletons.groupLoopCountSuggestion = 1
+        NIOSingletons.blockingPoolThreadCountSuggestion = 1
 
         let status: ExitStatus
         do throws(CertificateProviderError) {
