@@ -68,6 +68,17 @@ import Testing
         #expect(await code { _ = try await later.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
     }
 
+    @Test(arguments: [true, false]) func whatIsConfiguredIsNotRemembered(withAnchors: Bool) async throws {
+        let server = try await SCEPHTTPServer(SCEPResponder(.init(capabilities: "SCEPStandard\nRenewal")))
+        let folder = try TemporaryDirectory()
+        try folder.write(try CertifiedKey.authority.get().certificate.pemRepresentation.utf8, to: "ca.pem")
+        let storage = InMemoryStorage()
+        let provider = try provider(
+            server, storage: storage, withAnchors ? ["ca-fingerprint": "", "trust-anchors": folder["ca.pem"]] : [:])
+        _ = try await provider.getCertificate(NoUserInteraction())
+        #expect(try storage.record(named: provider.settings.authoritiesRecordName) == nil)
+    }
+
     /// A server that cannot say it now has said it before.
     @Test func whatWasAnnouncedStaysKnown() async throws {
         let storage = InMemoryStorage()

@@ -18,6 +18,8 @@ struct AuthorityTrust: Sendable {
     let fingerprint: [UInt8]?
     /// The authorities that were learnt under this configuration and have not expired.
     let known: [X509Certificate]
+    /// Whether authorities are stored, also of another configuration.
+    private let hasRecord: Bool
     /// Identifies the configuration under which authorities are learnt. `nil` if none are learnt: a pin is configured
     /// with the system trust store. With SCEP, these authenticate only the connection, and not the CA.
     private let basis: [UInt8]?
@@ -41,6 +43,7 @@ struct AuthorityTrust: Sendable {
             .flatMap { record throws(CertificateProviderError) in try KnownAuthorities(record) }
         let now = environment.now()
         (self.anchors, self.fingerprint, self.basis) = (anchors, fingerprint, basis)
+        hasRecord = record != nil
         known = record.map { $0.basis == basis ? $0.certificates.filter { $0.notValidAfter > now } : [] } ?? []
     }
 
@@ -100,7 +103,7 @@ struct AuthorityTrust: Sendable {
         if !anchors.isEmpty, known.isEmpty, settings.enrolmentProtocol == .est {
             try requireFingerprint(among: authorities)
         }
-        guard let basis, let lasting, !lasting.isEmpty else { return }
+        guard let basis, let lasting, !lasting.isEmpty, hasRecord || !isConfigured(lasting) else { return }
         // What is configured stays trusted for as long as it is.
         let configured = known.filter { $0.sha256Fingerprint == fingerprint && !lasting.contains($0) }
         guard Set(lasting + configured) != Set(known) else { return }
@@ -110,6 +113,13 @@ struct AuthorityTrust: Sendable {
         }
         environment.logger.debug(
             "authorities remembered", metadata: ["subjects": "\(new.certificates.map(\.subject))"])
+    }
+
+    /// Whether the configuration alone makes all of `authorities` trust anchors of a SCEP server. Of an EST server the
+    /// fingerprint does not authenticate the connection: its root has to be remembered.
+    private func isConfigured(_ authorities: [X509Certificate]) -> Bool {
+        settings.enrolmentProtocol == .scep
+            && authorities.allSatisfy { anchors.isEmpty ? $0.sha256Fingerprint == fingerprint : anchors.contains($0) }
     }
 
     private func requireFingerprint(among authorities: [X509Certificate]) throws(CertificateProviderError) {
