@@ -262,7 +262,8 @@ let package = Package(
         .testTarget(
             name: "RemoteMDMProviderTests",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "IdentityStore", "OAuth", "OpenSSLSupport",
+                "COpenSSL", "CertificateProviding", "CertificateTLS", "IdentityStore", "OAuth",
+                "OpenSSLSupport",
                 "RemoteMDMProvider", "ProviderTransport", "TestSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),

@@ -23,6 +23,29 @@ import Testing
         #expect(KeyType.allCases.filter { $0.fits(key) } == [type])
     }
 
+    @Test func decryptsOnlyWhatIsForAnRSAKey() async throws {
+        let directory = try TemporaryDirectory()
+        try directory.write("content".utf8, to: "content")
+        for command in [
+            "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out whole",
+            "pkcs8 -topk8 -nocrypt -in whole -outform DER -out pkcs8", "pkey -in whole -pubout -out public",
+            "pkeyutl -encrypt -pubin -inkey public -in content -out encrypted",
+        ] {
+            try Subprocess.run(["openssl"] + command.split(separator: " ").map(String.init), in: directory.path)
+        }
+        let key = try SoftwareKey(pkcs8: SecretBytes(copying: directory.read("pkcs8")), location: .file)
+        let encrypted = try directory.read("encrypted")
+        let decrypter = try #require(key.decrypter)
+        #expect(try await decrypter.decrypt(encrypted) == SecretBytes(copying: Array("content".utf8)))
+        for damaged in [[], Array(encrypted.dropLast()), encrypted + [0], [UInt8](repeating: 0xff, count: 256)] {
+            let error = await #expect(throws: CertificateProviderError.self) { try await decrypter.decrypt(damaged) }
+            #expect(error?.code == .malformedData)
+        }
+        for kind in TestAuthority.KeyKind.allCases where kind != .rsa2048 {
+            #expect(try Self.authority.get().issue("signer", kind: kind).key.decrypter == nil)
+        }
+    }
+
     @Test func refusesAMixedPair() throws {
         let authority = try Self.authority.get()
         let (one, other) = (try authority.issue("one"), try authority.issue("other"))

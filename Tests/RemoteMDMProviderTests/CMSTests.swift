@@ -27,9 +27,13 @@ import Testing
             content, attributes: [attribute], signer: signer.get().cmsIdentity(in: library), digest: digest)
     }
 
-    @Test(arguments: ["SHA256", "SHA512"]) func opensslVerifiesOurs(digest: String) throws {
+    @Test(arguments: ["SHA256", "SHA512"]) func opensslVerifiesOurs(digest: String) async throws {
         let folder = try folder()
-        try folder.write(try sign(content, digest: digest), to: "message")
+        let signer = try signer.get()
+        let message = try await SignedMessage.encoded(
+            content, attributes: [attribute], certificate: signer.certificate.derRepresentation, key: signer.key,
+            digest: digest)
+        try folder.write(message, to: "message")
         try Subprocess.openssl(
             "cms", "-verify", "-inform", "DER", "-in", "message", "-CAfile", "signer.pem", "-purpose", "any",
             "-binary", "-out", "out", in: folder.path)
@@ -48,20 +52,22 @@ import Testing
         #expect(signed.digest.lowercased() == digest)
     }
 
-    @Test(arguments: ["aes-128-cbc", "aes-256-cbc", "des-ede3-cbc"]) func weDecryptOpenssls(cipher: String) throws {
+    @Test(arguments: ["aes-128-cbc", "aes-256-cbc", "des-ede3-cbc"]) func weDecryptOpenssls(cipher: String) async throws
+    {
         let folder = try folder()
         try Subprocess.openssl(
             "cms", "-encrypt", "-in", "content", "-\(cipher)", "-outform", "DER", "-binary", "-out", "message",
             "signer.pem", in: folder.path)
-        let signer = try signer.get().cmsIdentity(in: library)
-        let message = try folder.read("message")
-        let (plain, used) = try library.decryptEnvelopedData(
-            message, recipient: signer, accepting: [.aes128CBC, .aes256CBC, .tripleDESCBC])
-        #expect(plain == content)
-        #expect(throws: OpenSSLError.self) {
-            try library.decryptEnvelopedData(
-                message, recipient: signer, accepting: Set([.aes128CBC, .aes256CBC, .tripleDESCBC]).subtracting([used]))
+        let signer = try signer.get()
+        let ciphers: Set<CMSCipher> = [.aes128CBC, .aes256CBC, .tripleDESCBC]
+        func envelope(accepting ciphers: Set<CMSCipher>) throws -> CMSEnvelope {
+            try CMSEnvelope(
+                folder.read("message"), for: signer.certificate.derRepresentation, accepting: ciphers, with: library)
         }
+        let message = try envelope(accepting: ciphers)
+        let key = try await signer.key.decrypt(message.encryptedKey)
+        #expect(try message.content(key: key, with: library) == content)
+        #expect(throws: OpenSSLError.self) { try envelope(accepting: ciphers.subtracting([message.cipher])) }
     }
 
     @Test(arguments: [CMSCipher.aes128CBC, .tripleDESCBC]) func opensslDecryptsOurs(cipher: CMSCipher) throws {
@@ -72,6 +78,15 @@ import Testing
             "cms", "-decrypt", "-inform", "DER", "-in", "message", "-recip", "signer.pem", "-inkey", "signer.key",
             "-binary", "-out", "out", in: folder.path)
         #expect(try folder.read("out") == content)
+    }
+
+    @Test func theNameOfTheOnlyRecipientDoesNotMatter() async throws {
+        let signer = try signer.get()
+        let named = try CertifiedKey("another encoding", key: signer.key).certificate.derRepresentation
+        let message = try CMSEnvelope(
+            library.envelopedData(content, recipient: named, cipher: .aes128CBC),
+            for: signer.certificate.derRepresentation, accepting: [.aes128CBC], with: library)
+        #expect(try message.content(key: await signer.key.decrypt(message.encryptedKey), with: library) == content)
     }
 
     @Test func attributesAndNoContentComeBack() throws {
@@ -127,10 +142,10 @@ import Testing
 
     @Test func messagesOfOneKindAreNotTakenForAnother() throws {
         let signer = try signer.get()
-        let identity = try signer.cmsIdentity(in: library)
         let signed = try sign(content)
         #expect(throws: OpenSSLError.self) {
-            try library.decryptEnvelopedData(signed, recipient: identity, accepting: [.aes128CBC])
+            try CMSEnvelope(
+                signed, for: signer.certificate.derRepresentation, accepting: [.aes128CBC], with: library)
         }
         let enveloped = try library.envelopedData(
             content, recipient: signer.certificate.derRepresentation, cipher: .aes128CBC)

@@ -25,7 +25,7 @@ import X509
             let csr = try await CertificateRequest(request.names, key: request.key)
             let parsed = try CertificateSigningRequest(derEncoded: csr.derRepresentation)
             let signer = try SCEPSigner(for: request, now: client.now())
-            requester = try await SCEPRequester(signer, csr: parsed, now: client.now(), in: client.library)
+            requester = try await SCEPRequester(signer, csr: parsed, now: client.now())
             message = SCEPMessage(.pkcsReq, csr.derRepresentation, key: request.key.publicKey)
             let encoded = try await message.encoded(
                 by: requester, for: authority, digest: "SHA256", cipher: .aes128CBC, with: client.library)
@@ -38,15 +38,15 @@ import X509
             try SCEPReply(bytes, to: message, signers: [authority], with: client.library)
         }
 
-        func decrypt(_ bytes: [UInt8]) throws -> [UInt8] {
-            // As with a key in a token, which decrypts to whatever it may be.
-            let envelope = try? CMSEnvelope(
-                bytes, for: requester.certificate, accepting: [.aes128CBC], with: client.library)
+        func decrypt(_ bytes: [UInt8]) async throws -> [UInt8] {
+            let envelope = try CMSEnvelope(
+                bytes, for: requester.certificate, accepting: [.aes128CBC, .desCBC, .tripleDESCBC],
+                with: client.library)
+            // As with a key that decrypts to whatever it may be.
             let key = SecretBytes(copying: [UInt8](repeating: 7, count: 16))
-            _ = try? envelope?.content(key: key, with: client.library)
-            return try client.library.decryptEnvelopedData(
-                bytes, recipient: #require(requester.identity), accepting: [.aes128CBC, .desCBC, .tripleDESCBC]
-            ).content
+            _ = try? envelope.content(key: key, with: client.library)
+            let decrypter = try #require(requester.key.decrypter)
+            return try envelope.content(key: await decrypter.decrypt(envelope.encryptedKey), with: client.library)
         }
     }
 
@@ -57,7 +57,9 @@ import X509
             #expect(throws: CertificateProviderError.self) { try exchange.read(Array(exchange.reply.prefix(count))) }
         }
         for count in exchange.envelope.indices {
-            #expect(throws: OpenSSLError.self) { try exchange.decrypt(Array(exchange.envelope.prefix(count))) }
+            await #expect(throws: OpenSSLError.self) {
+                try await exchange.decrypt(Array(exchange.envelope.prefix(count)))
+            }
         }
         for count in exchange.bag.indices {
             #expect(throws: CertificateProviderError.self) {
@@ -88,7 +90,7 @@ import X509
         while rounds.next() {
             let bytes = mutator.next()
             _ = try? CertificateBag.certificates(in: bytes)
-            _ = try? exchange.decrypt(bytes)
+            _ = try? await exchange.decrypt(bytes)
         }
     }
 }

@@ -99,10 +99,11 @@ import Testing
             try SCEPConfiguration(trusting: responder.authority.certificate), transport: responder.transport)
         let certificate = try CertifiedKey("device", key: TestKeys.rsa.get()).certificate.derRepresentation
         let envelope = try client.library.envelopedData([1, 2, 3], recipient: certificate, cipher: .aes128CBC)
-        let other = try CMSIdentity(
-            certificate: certificate, key: TestKeys.otherRSA.get().pkcs8Representation(), in: client.library)
-        let plain = try? client.library.decryptEnvelopedData(envelope, recipient: other, accepting: [.aes128CBC])
-        #expect(plain?.content != [1, 2, 3])
+        let read = try CMSEnvelope(envelope, for: certificate, accepting: [.aes128CBC], with: client.library)
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await TestKeys.otherRSA.get().decrypt(read.encryptedKey)
+        }
+        #expect(error?.code == .malformedData)
     }
 
     @Test(arguments: Array(400...599)) func everyStatusIsATypedError(status: Int) async throws {

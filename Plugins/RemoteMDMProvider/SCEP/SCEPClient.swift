@@ -94,7 +94,7 @@ struct SCEPClient: EnrolmentProtocol {
 
         let challenge = request.isPending ? nil : try await challenge(request)
         let csr = try await makeCSR(request, challenge)
-        let requester = try await SCEPRequester(signer, csr: csr.parsed, now: now, in: library)
+        let requester = try await SCEPRequester(signer, csr: csr.parsed, now: now)
         let message: SCEPMessage
         if request.isPending {
             let names = try SCEPMessage.issuerAndSubject(
@@ -156,9 +156,6 @@ struct SCEPClient: EnrolmentProtocol {
         _ message: [UInt8], for requester: SCEPRequester
     ) async throws(CertificateProviderError) -> (content: [UInt8], cipher: CMSCipher) {
         do {
-            if let identity = requester.identity {
-                return try library.decryptEnvelopedData(message, recipient: identity, accepting: Self.ciphers)
-            }
             let envelope = try CMSEnvelope(
                 message, for: requester.certificate, accepting: Self.ciphers, with: library)
             guard let decrypter = requester.key.decrypter else {
@@ -166,7 +163,7 @@ struct SCEPClient: EnrolmentProtocol {
             }
             let contentKey = try await decrypter.decrypt(envelope.encryptedKey)
             return (try envelope.content(key: contentKey, with: library), envelope.cipher)
-        } catch let error as CertificateProviderError {
+        } catch let error as CertificateProviderError where error.code != .malformedData {
             throw error
         } catch {
             let isOld = (error as? OpenSSLError)?.isUnsupportedAlgorithm ?? false

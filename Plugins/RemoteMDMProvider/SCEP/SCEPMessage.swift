@@ -53,9 +53,6 @@ struct SCEPMessage: Sendable {
         let envelope: [UInt8]
         do throws(OpenSSLError) {
             envelope = try library.envelopedData(content, recipient: recipient.derRepresentation, cipher: cipher)
-            if let identity = requester.identity {
-                return try library.signedData(envelope, attributes: attributes, signer: identity, digest: digest)
-            }
         } catch {
             throw CertificateProviderError(.internal, "The SCEP message cannot be written.", underlying: error)
         }

@@ -1,7 +1,6 @@
 import CertificateProviding
 import Crypto
 import FoundationEssentials
-import OpenSSLSupport
 import SwiftASN1
 import X509
 
@@ -24,7 +23,7 @@ struct SCEPSigner: Sendable {
                 use an RSA key, or EST.
                 """)
         }
-        guard signing.exporter != nil || signing.decrypter != nil else {
+        guard signing.decrypter != nil else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
                 """
@@ -43,28 +42,16 @@ struct SCEPRequester: Sendable {
     /// The certificate to be renewed, or else one that the key signs itself; DER.
     let certificate: [UInt8]
     let key: any IdentityKey
-    /// Both for OpenSSL; `nil` for a key that cannot be exported.
-    let identity: CMSIdentity?
 
     /// - Parameter csr: The certificate request of the transaction.
     init(
-        _ signer: SCEPSigner, csr: CertificateSigningRequest, now: Date, in library: OpenSSLLibrary
+        _ signer: SCEPSigner, csr: CertificateSigningRequest, now: Date
     ) async throws(CertificateProviderError) {
         key = signer.key
         if let current = signer.current {
             certificate = current.derRepresentation
         } else {
             certificate = try await Self.selfSigned(signer.key, csr: csr, now: now)
-        }
-        guard let exported = try key.exporter?.pkcs8Representation() else {
-            identity = nil
-            return
-        }
-        do throws(OpenSSLError) {
-            identity = try CMSIdentity(certificate: certificate, key: exported, in: library)
-        } catch {
-            throw CertificateProviderError(
-                .internal, "The key that signs the request cannot be used.", underlying: error)
         }
     }
 

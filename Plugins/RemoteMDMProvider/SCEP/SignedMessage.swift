@@ -3,8 +3,7 @@ import Crypto
 import OpenSSLSupport
 import SwiftASN1
 
-/// A SignedData (RFC 5652, section 5) whose signer's key cannot be exported: OpenSSL signs only with keys that it
-/// holds.
+/// A SignedData (RFC 5652, section 5), signed by an ``IdentityKey``: OpenSSL signs only with keys that it holds.
 enum SignedMessage {
     private static let data: ASN1ObjectIdentifier = [1, 2, 840, 113549, 1, 7, 1]
     private static let signedData: ASN1ObjectIdentifier = [1, 2, 840, 113549, 1, 7, 2]

@@ -7,6 +7,10 @@ import SwiftASN1
 public struct SoftwareKey: IdentityKey, KeyExporting {
     /// The key itself.
     public var exporter: (any KeyExporting)? { self }
+    /// The key itself; `nil` for a key that is not RSA, or is restricted to RSASSA-PSS.
+    public var decrypter: (any KeyDecrypting)? {
+        publicKey.algorithm == .rsa && !publicKey.isRestrictedToPSS ? self : nil
+    }
 
     /// The public key.
     public let publicKey: PublicKeyInfo
@@ -96,6 +100,25 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
             case .sha512: try key.signature(for: SHA512.hash(data: message), padding: padding)
             }
         return Array(signature.rawRepresentation)
+    }
+}
+
+extension SoftwareKey: KeyDecrypting {
+    /// Decrypts in memory, without suspending.
+    ///
+    /// - Throws: `malformedData`, also for a key that is not RSA.
+    public func decrypt(_ ciphertext: [UInt8]) async throws(CertificateProviderError) -> SecretBytes {
+        do {
+            // swift-crypto has another type for keys that decrypt.
+            let key = try pkcs8.withUnsafeBytes {
+                try _RSA.Encryption.PrivateKey(
+                    unsafeDERRepresentation: PrivateKeyInfo(derEncoded: ArraySlice($0)).privateKey)
+            }
+            return SecretBytes(copying: try key.decrypt(ciphertext, padding: ._WEAK_AND_INSECURE_PKCS_V1_5))
+        } catch {
+            throw CertificateProviderError(
+                .malformedData, "The data cannot be decrypted: it was not encrypted for this key.")
+        }
     }
 }
 

@@ -2,7 +2,7 @@ internal import COpenSSL
 package import CertificateProviding
 internal import SwiftASN1
 
-/// An EnvelopedData (RFC 5652, section 6) for an RSA key that OpenSSL does not hold, such as one in a token.
+/// An EnvelopedData (RFC 5652, section 6) for an RSA key that OpenSSL does not hold.
 ///
 /// The caller decrypts ``encryptedKey`` with that key and passes the result to ``content(key:with:)``.
 package struct CMSEnvelope: Sendable {
@@ -29,7 +29,9 @@ package struct CMSEnvelope: Sendable {
             guard let recipients = enveloped.first(where: { $0.identifier == .set }),
                 let content = enveloped.last(where: { $0.identifier == .sequence })
             else { throw ASN1Error.invalidASN1Object(reason: "an element is missing") }
-            let named = try recipients.elements.filter { try Self.isFor(certificate, $0) }
+            var named = try recipients.elements
+            // Of one alone the name does not matter: a server may encode it in another way.
+            if named.count > 1 { named = try named.filter { try Self.isFor(certificate, $0) } }
             guard let recipient = named.first, named.count == 1 else {
                 throw ASN1Error.invalidASN1Object(reason: "not exactly one RecipientInfo is for the certificate")
             }

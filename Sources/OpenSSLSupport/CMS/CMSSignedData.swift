@@ -35,48 +35,6 @@ package struct CMSSignedContent: Sendable {
 }
 
 extension OpenSSLLibrary {
-    private static let flags = UInt32(CMS_PARTIAL | CMS_BINARY | CMS_NOSMIMECAP)
-
-    /// Signs `content` in a SignedData with one signer. The message includes the signer's certificate.
-    ///
-    /// - Parameters:
-    ///   - content: `nil` for a message without content, which has only attributes.
-    ///   - digest: OpenSSL's name of the digest.
-    /// - Returns: The message, DER.
-    package func signedData(
-        _ content: [UInt8]?, attributes: [CMSAttribute], signer identity: CMSIdentity, digest: String
-    ) throws(OpenSSLError) -> [UInt8] {
-        let data = try MemoryBIO(content ?? [])
-        let flags = Self.flags | (content == nil ? UInt32(CMS_DETACHED) : 0)
-        OpenSSLError.clear()
-        guard let digest = EVP_MD_fetch(context, digest, nil) else { throw OpenSSLError("EVP_MD_fetch") }
-        defer { EVP_MD_free(digest) }
-        guard let content = CMS_sign_ex(nil, nil, nil, data.pointer, flags, context, nil) else {
-            throw OpenSSLError("CMS_sign_ex")
-        }
-        let message = CMSMessage(adopting: content)
-        guard let signer = CMS_add1_signer(content, identity.certificate.pointer, identity.key.pointer, digest, flags)
-        else {
-            throw OpenSSLError("CMS_add1_signer")
-        }
-        for attribute in attributes { try Self.add(attribute, to: signer) }
-        guard CMS_final(content, data.pointer, nil, flags) == 1 else { throw OpenSSLError("CMS_final") }
-        return try message.derRepresentation()
-    }
-
-    private static func add(_ attribute: CMSAttribute, to signer: OpaquePointer) throws(OpenSSLError) {
-        let (type, bytes) =
-            switch attribute.value {
-            case .printableString(let text): (V_ASN1_PRINTABLESTRING, Array(text.utf8))
-            case .utf8String(let text): (V_ASN1_UTF8STRING, Array(text.utf8))
-            case .octetString(let bytes): (V_ASN1_OCTET_STRING, bytes)
-            }
-        OpenSSLError.clear()
-        guard CMS_signed_add1_attr_by_txt(signer, attribute.type, type, bytes, Int32(clamping: bytes.count)) == 1 else {
-            throw OpenSSLError("CMS_signed_add1_attr_by_txt")
-        }
-    }
-
     /// Verifies the signature of a SignedData with one signer.
     ///
     /// - Parameter signers: Certificates, DER, one of which must have signed. They are not validated: the caller

@@ -143,9 +143,11 @@ final class SCEPResponder: Sendable {
         func text(_ type: String) -> String {
             if case .printableString(let text) = values[type] { text } else { "" }
         }
-        let (content, cipher) = try library.decryptEnvelopedData(
-            signed.content, recipient: reader.cmsIdentity(in: library),
-            accepting: [.aes128CBC, .tripleDESCBC, .desCBC])
+        let content = try library.decryptEnvelopedData(signed.content, recipient: reader.cmsIdentity(in: library))
+        let cipher = try CMSEnvelope(
+            signed.content, for: reader.certificate.derRepresentation,
+            accepting: [.aes128CBC, .tripleDESCBC, .desCBC], with: library
+        ).cipher
         return Received(
             type: text(SCEPAttribute.messageType), transactionID: text(SCEPAttribute.transactionID),
             nonce: values[SCEPAttribute.senderNonce], digest: signed.digest, cipher: cipher, content: content,
