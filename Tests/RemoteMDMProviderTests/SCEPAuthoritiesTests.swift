@@ -202,7 +202,7 @@ import X509
         let alone = try CertifiedKey("Alone", key: TestKeys.otherRSA.get())
         func announced(
             _ next: CertifiedKey, by signer: CertifiedKey, pinning pinned: CertifiedKey? = nil,
-            anchors: [CertifiedKey] = []
+            anchors: [CertifiedKey] = [], known: [CertifiedKey] = []
         ) async throws -> [X509Certificate]? {
             let responder = try SCEPResponder(
                 .init(
@@ -210,7 +210,7 @@ import X509
                 authority: issuing)
             let configuration = try SCEPConfiguration(
                 target: "/scep", fingerprint: pinned?.certificate.sha256Fingerprint,
-                trustAnchors: anchors.map(\.certificate))
+                trustAnchors: anchors.map(\.certificate), known: known.map(\.certificate))
             let client = SCEPClient.testing(configuration, transport: responder.transport)
             do { return try await client.nextAuthorities() } catch {
                 #expect(error.code == .serverNotTrusted)
@@ -223,7 +223,9 @@ import X509
         #expect(try await announced(alone, by: issuing, anchors: [root]) == nil)
         #expect(try await announced(alone, by: issuing, pinning: root) == nil)
         #expect(try await announced(alone, by: issuing, pinning: issuing, anchors: [root]) == nil)
+        #expect(try await announced(alone, by: issuing, pinning: issuing, anchors: [root], known: [issuing]) == nil)
         #expect(try await announced(next, by: issuing, pinning: issuing, anchors: [root]) == [next.certificate])
+        #expect(try await announced(alone, by: issuing, anchors: [root], known: [issuing]) == [alone.certificate])
     }
 
     @Test func fingerprintsAreReadAsTheyAreWritten() throws {

@@ -73,7 +73,9 @@ extension SCEPClient {
         _ next: [X509Certificate], signed announcement: [UInt8], _ current: SCEPAuthorities
     ) async throws(CertificateProviderError) -> [X509Certificate] {
         let anchors = configuration.trustAnchors
-        let speakers = current.roots.filter((anchors + configuration.known).contains)
+        // Beside a fingerprint, anchors limit what the pinned CA may announce, also when it is remembered.
+        let known = configuration.fingerprint == nil ? configuration.known : []
+        let speakers = current.roots.filter((anchors + known).contains)
         let isByAnchor =
             (try? library.verifySignedData(announcement, signers: speakers.map(\.derRepresentation))) != nil
         guard !anchors.isEmpty, !isByAnchor else { return next }
