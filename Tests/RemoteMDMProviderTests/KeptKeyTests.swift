@@ -110,7 +110,7 @@ import Testing
 
     private func provider(_ server: SCEPHTTPServer, _ storage: any IdentityStorage) throws -> RemoteMDMProvider {
         let parameters = [
-            "protocol": "scep", "url": server.url, "subject": "CN=client,O=Example", "timeout": "20",
+            "protocol": "scep", "url": server.url, "subject": "CN=client,O=Example", "timeout": "60",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
         ]
         let provider = try RemoteMDMProvider(

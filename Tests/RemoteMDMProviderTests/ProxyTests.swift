@@ -96,7 +96,7 @@ import Testing
         for (fault, code) in expected {
             let start = ContinuousClock.now
             let proxy = try ProxyServer(["--fault", fault])
-            let error = await failure(try provider(server, proxy, ["timeout": fault == "hang" ? "2" : "20"]))
+            let error = await failure(try provider(server, proxy, ["timeout": fault == "hang" ? "2" : "60"]))
             #expect(error?.code == code, "\(fault)")
             #expect(error?.message.contains("127.0.0.1:\(proxy.port)") == true, "\(fault)")
             #expect(ContinuousClock.now - start < .seconds(90), "\(fault)")
@@ -129,7 +129,7 @@ import Testing
             let parameters = [
                 "protocol": "scep", "url": server.url, "challenge-source": "env:CHALLENGE", "proxy": proxy.url,
                 "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
-                "subject": "CN=client,O=Example", "timeout": "20",
+                "subject": "CN=client,O=Example", "timeout": "60",
             ].merging(settings) { $1 }
             let provider = try RemoteMDMProvider(
                 environment: .testing(variables: [

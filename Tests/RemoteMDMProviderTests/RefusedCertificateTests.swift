@@ -202,7 +202,7 @@ import Testing
         let server = try await SCEPHTTPServer(responder, showing: web.issue("web"), accepting: web.root)
         let parameters = [
             "protocol": "scep", "url": server.url, "challenge-source": "file:\(folder["challenge"])",
-            "trust-anchors": folder["both.pem"], "subject": "CN=client,O=Example", "timeout": "20",
+            "trust-anchors": folder["both.pem"], "subject": "CN=client,O=Example", "timeout": "60",
         ]
         let provider = try RemoteMDMProvider(
             environment: .testing(), parameters: ProviderParameters(parameters.mapValues { .init($0) }),

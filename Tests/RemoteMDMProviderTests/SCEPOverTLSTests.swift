@@ -31,7 +31,7 @@ import Testing
             storage: storage, variables: ["CHALLENGE": SCEPServer.challenge, "TOKEN": "t0ken", "SECRET": "estsecret"])
         let parameters = [
             "protocol": "scep", "url": server.url, "challenge-source": "env:CHALLENGE",
-            "subject": "CN=client,O=Example", "timeout": "20",
+            "subject": "CN=client,O=Example", "timeout": "60",
         ].merging(settings) { $1 }
         let provider = try RemoteMDMProvider(
             environment: environment, parameters: ProviderParameters(parameters.mapValues { .init($0) }),

@@ -13,7 +13,7 @@ import Testing
         var parameters = [
             "protocol": "scep", "url": "http://127.0.0.1:\(server.port)/scep", "challenge-source": "env:CHALLENGE",
             "ca-fingerprint": server.authority.sha256Fingerprint.hexEncoded, "subject": "CN=client,O=Example",
-            "timeout": "20",
+            "timeout": "60",
         ]
         parameters.merge(settings) { $1 }
         let provider = try RemoteMDMProvider(

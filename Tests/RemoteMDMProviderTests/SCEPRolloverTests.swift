@@ -16,7 +16,7 @@ import Testing
         var parameters = [
             "protocol": "scep", "url": "http://127.0.0.1:\(server.port)/scep", "challenge-source": "env:CHALLENGE",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
-            "subject": "CN=client,O=Example", "timeout": "20",
+            "subject": "CN=client,O=Example", "timeout": "60",
         ]
         parameters.merge(settings) { $1 }
         let provider = try RemoteMDMProvider(
