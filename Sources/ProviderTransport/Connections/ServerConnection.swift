@@ -1,4 +1,4 @@
-public import CertificateProviding
+package import CertificateProviding
 import CertificateTLS
 import FoundationEssentials
 package import NIOCore
