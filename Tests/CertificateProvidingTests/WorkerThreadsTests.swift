@@ -89,15 +89,9 @@ import Testing
         #expect(done.wait(timeout: .now() + 10) == .success)
     }
 
-    /// Short jobs are left to few threads, until they are short no longer.
-    @Test func jobsThatHangAfterManyShortOnesAreNotInTheWayOfOthers() {
+    @Test func jobsThatHangAreNotInTheWayOfOthers() {
         let threads = WorkerThreads(maximum: 16)
         let (open, done) = (DispatchSemaphore(value: 0), DispatchGroup())
-        for _ in 1...200 {
-            done.enter()
-            threads.submit { done.leave() }
-        }
-        #expect(done.wait(timeout: .now() + 10) == .success)
         for _ in 1...15 { threads.submit { open.wait() } }
         // The last thread there is.
         for _ in 1...50 {
@@ -105,51 +99,17 @@ import Testing
             threads.submit { done.leave() }
         }
         #expect(done.wait(timeout: .now() + 10) == .success)
-        for _ in 1...15 { open.signal() }
-    }
-
-    /// What a short job submits runs next on its own thread, unless the job goes on: a submitter may hang as well.
-    @Test func aJobLeavesTheNextToItsOwnThreadAndHangsAlone() {
-        let threads = WorkerThreads(maximum: 4)
-        let done = DispatchGroup()
-        for _ in 1...100 {
-            done.enter()
-            threads.submit { done.leave() }
-        }
-        #expect(done.wait(timeout: .now() + 10) == .success)
-        let places = Mutex<[pthread_t]>([])
-        @Sendable func submit(_ count: Int) {
-            threads.submit {
-                places.withLock { $0.append(pthread_self()) }
-                if count > 1 { submit(count - 1) } else { done.leave() }
-            }
-        }
+        // What a job submits that hangs then.
         done.enter()
-        submit(1000)
-        #expect(done.wait(timeout: .now() + 10) == .success)
-        let changes = places.withLock { zip($0, $0.dropFirst()).count { $0 != $1 } }
-        #expect(changes < 500)
-
-        let open = DispatchSemaphore(value: 0)
-        done.enter()
-        threads.submit {
+        WorkerThreads(maximum: 2).submit {
             threads.submit { done.leave() }
             open.wait()
         }
         #expect(done.wait(timeout: .now() + 10) == .success)
-        open.signal()
+        for _ in 1...16 { open.signal() }
     }
 
-    @Test func whatJobsWaitForEachOtherDoesNotMakeThemLong() {
-        var length = JobLength()
-        #expect(length.shortest == .max)
-        for round in 1...100 { length.append(round % 8 == 0 ? 100 : 1_000_000_000) }
-        #expect(length.shortest == 100)
-        for _ in 1...32 { length.append(1_000_000_000) }
-        #expect(length.shortest == 1_000_000_000)
-    }
-
-    /// Jobs that come while all threads are at work, or between looking and sleeping.
+    /// Jobs that come while all threads are at work, or just going to sleep.
     @Test func noJobIsLeftBehind() {
         let threads = WorkerThreads(maximum: 4)
         let done = DispatchGroup()
