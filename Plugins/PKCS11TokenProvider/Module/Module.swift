@@ -15,26 +15,31 @@ final class Module: Sendable {
     private let library: CryptokiLibrary
     private let owner: LoadedModules
     private let place: ModuleRegistry
-    /// Held while a session is opened: some modules hand out the same handle twice when two threads open sessions at
-    /// once.
-    let opening = Mutex(())
-    /// Who has got each session handle last, of all providers.
-    let holders = SessionHolders()
+    private let controlThread = ControlThread()
+    private let operations = Operations()
+    /// Each is made with whatever session there is then, also after a new start.
+    private let logins = Operations()
+    /// Whether this thread is in the middle of an operation.
+    @TaskLocal private static var isOperating = false
     private let process = getpid()
     private let starts = Atomic(0)
-    /// Of the calls into the module.
-    private let calls = Gate()
-    /// Of what takes several calls, whose handles and login a new start would take away in between.
-    private let operations = Gate()
-    /// When it was started again to find a token, lately.
-    private let starting = Mutex<[ContinuousClock.Instant]>([])
-    /// How many have logged in to each token, of all providers.
-    private let logins = Mutex<[Slot.Identity: Int]>([:])
-    private let open = Mutex(OpenSessions())
-    /// The functions that have returned from the library. A library does some things once, in the first call of one of
-    /// them, such as OpenSSL's registration of an exit handler.
-    private let returned = Mutex<Set<String>>([])
+    private let state = Mutex(State())
+    /// Set on the control thread: no call is made any more.
     private let hasEnded = Atomic(false)
+
+    private struct State {
+        /// The open sessions, by their handles.
+        var sessions: [CK_SESSION_HANDLE: Session] = [:]
+        /// Where this process has logged in and not out.
+        var loggedIn: Set<CK_SLOT_ID> = []
+        /// How many have logged in to each token, of all providers.
+        var logins: [Slot.Identity: Int] = [:]
+        /// When it was started again to find a token, lately.
+        var recentStarts: [ContinuousClock.Instant] = []
+        /// The functions that have returned from the library. A library does some things once, in the first call of one
+        /// of them, such as OpenSSL's registration of an exit handler.
+        var returned: Set<String> = []
+    }
 
     /// Returns the one module of this process for a library, started where it does not run. Blocks.
     ///
@@ -71,7 +76,7 @@ final class Module: Sendable {
     var generation: Int { starts.load(ordering: .acquiring) }
 
     /// Starts the module again where that can help: one that runs in another process does not come back by itself when
-    /// that process ends, and one that somebody else has finalised does not either.
+    /// that process ends, and one that somebody else has finalised does not either. Blocks.
     ///
     /// - Parameters:
     ///   - error: What a call that concerns no token ended with.
@@ -79,23 +84,19 @@ final class Module: Sendable {
     /// - Throws: `error`, where it is of another kind; what the start ends with.
     func restart(after error: CryptokiError, in generation: Int) throws(CryptokiError) {
         if case .ended = error.origin { throw error }
-        guard error.endsConnection, library.isRemote || error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
-        let isStarted = try starting.withLock { _ throws(CryptokiError) in
-            guard self.generation == generation else { return true }
-            return try startAgain(timeout: Self.timeout)
-        }
-        guard isStarted else { throw error }
+        // One that is in the middle of an operation would wait for itself.
+        guard !Self.isOperating, error.endsConnection, library.isRemote || error.code == CKR_CRYPTOKI_NOT_INITIALIZED,
+            try startAgain(timeout: Self.timeout, in: generation, if: { true })
+        else { throw error }
     }
 
     /// Starts the module again where it does not see a token any more that it has seen before: SoftHSM, for one, looks
     /// for its tokens when it starts, and never again at one that was gone. Where another part of the process uses the
-    /// module, p11-kit keeps it as it is.
+    /// module, p11-kit keeps it as it is. Blocks.
     ///
     /// Not while somebody is logged in to another of its tokens or in the middle of something, and at most three times a
     /// second: for most modules this is nothing but slow. A login to a token that is away counts for nothing,
     /// whichever provider has not noticed yet: it is over.
-    ///
-    /// Not to be called with a lock that somebody may wait for in the middle of an operation.
     ///
     /// - Parameters:
     ///   - present: The tokens that it sees.
@@ -104,52 +105,85 @@ final class Module: Sendable {
     /// - Throws: When it does not start.
     func startAgainToFind(beside present: [Slot], in generation: Int) throws(CryptokiError) -> Bool {
         guard tokensInUse(of: present).isEmpty else { return false }
-        return try starting.withLock { recent throws(CryptokiError) in
-            guard self.generation == generation else { return true }
-            recent.removeAll { ContinuousClock.now - $0 >= .seconds(1) }
-            guard recent.count < Self.startsPerSecond else { return false }
-            defer { recent.append(.now) }
-            let isStarted = try operations.close(timeout: Self.timeoutForOthers) { () throws(CryptokiError) in
-                // What was waited for may have been a login.
-                guard tokensInUse(of: present).isEmpty else { return false }
-                return try startAgain(timeout: Self.timeoutForOthers)
+        let isStarted = try logins.pause(timeout: Self.timeoutForOthers) { () throws(CryptokiError) in
+            try startAgain(timeout: Self.timeoutForOthers, in: generation) { [self] in
+                state.withLock { state in
+                    // What was waited for may have been a login.
+                    guard present.allSatisfy({ state.logins[$0.identity] == nil }) else { return false }
+                    state.recentStarts.removeAll { ContinuousClock.now - $0 >= .seconds(1) }
+                    guard state.recentStarts.count < Self.startsPerSecond else { return false }
+                    state.recentStarts.append(.now)
+                    return true
+                }
             }
-            return isStarted ?? false
         }
+        return isStarted ?? (self.generation != generation)
     }
 
     /// Those of the tokens that somebody is logged in to.
     func tokensInUse(of present: [Slot]) -> [Slot] {
-        let logins = logins.withLock { $0 }
+        let logins = state.withLock(\.logins)
         return present.filter { logins[$0.identity] != nil }
     }
 
     private static let startsPerSecond = 3
 
-    /// For how long calls that are inside the module are waited for before it is started again.
+    /// For how long operations are waited for before the module is started again.
     private static let timeout = Duration.seconds(2)
     private static let timeoutForOthers = Duration.milliseconds(100)
 
-    /// Starts the module again, when no call is inside it and none begins. Called with `starting` locked.
+    /// Starts the module again, on the control thread, when no operation is under way and none begins.
     ///
-    /// - Returns: Whether that came to pass in time.
-    private func startAgain(timeout: Duration) throws(CryptokiError) -> Bool {
-        try calls.close(timeout: timeout) { () throws(CryptokiError) in
-            library.finalize()
-            open.withLock { $0 = OpenSessions() }
-            // Also where it does not start: what was got before is worthless.
-            starts.add(1, ordering: .acquiringAndReleasing)
-            try library.initialize()
-            return true
-        } ?? false
+    /// - Parameter isMeant: Asked when everything else is ready for it.
+    /// - Returns: Whether that came to pass in time, now or meanwhile.
+    private func startAgain(
+        timeout: Duration, in generation: Int, if isMeant: @escaping @Sendable () -> Bool
+    ) throws(CryptokiError) -> Bool {
+        let isStarted = try operations.pause(timeout: timeout) { () throws(CryptokiError) in
+            try control("C_Initialize") { [self] () throws(CryptokiError) in
+                guard self.generation == generation else { return true }
+                guard isMeant() else { return false }
+                library.finalize()
+                state.withLock { ($0.sessions, $0.loggedIn) = ([:], []) }
+                // Also where it does not start: what was got before is worthless.
+                starts.add(1, ordering: .acquiringAndReleasing)
+                try library.initialize()
+                return true
+            }
+        }
+        return isStarted ?? (self.generation != generation)
     }
 
-    /// Calls `body`, in whose middle the module is not started again to find another token. Not to be nested.
+    /// Calls `body`, in whose middle the module is not started again. Not to be nested.
     ///
     /// - Throws: Also `operationNotAllowed` where the module has been shut down.
     func operate<T>(_ body: () throws(CertificateProviderError) -> T) throws(CertificateProviderError) -> T {
-        let result = try operations.pass(waiting: { starting.withLock { _ in } }, body)
+        let result = try operations.run { () throws(CertificateProviderError) in
+            try Self.$isOperating.withValue(true) { Result { () throws(CertificateProviderError) in try body() } }.get()
+        }
         guard let result else { throw .modulesEnded }
+        return result
+    }
+
+    /// Calls `body`, which logs in and writes the answer down. Meanwhile the module is not started again to find another
+    /// token, and it does not end.
+    ///
+    /// - Throws: Also `operationNotAllowed` where the module has been shut down.
+    func whileLoggingIn<T>(_ body: () throws(CertificateProviderError) -> T) throws(CertificateProviderError) -> T {
+        guard let result = try logins.run(body) else { throw .modulesEnded }
+        return result
+    }
+
+    /// Runs `job` on the control thread. Blocks, where another job hangs until shortly after the caller of this thread's
+    /// work has given up: that is what it is told then.
+    ///
+    /// - Parameter function: The one that is called there, for errors.
+    func control<T: Sendable>(
+        _ function: String, _ job: @escaping @Sendable () throws(CryptokiError) -> T
+    ) throws(CryptokiError) -> T {
+        guard let result = try controlThread.run(by: ModuleCalls.deadline.map { $0 + .milliseconds(500) }, job) else {
+            throw CryptokiError(function: function, code: CKR_FUNCTION_FAILED, origin: .notMade)
+        }
         return result
     }
 
@@ -186,49 +220,63 @@ final class Module: Sendable {
     /// - Parameter isWithProcess: Whether the process ends too.
     /// - Returns: Whether no thread is inside the library. Otherwise nothing is finalised.
     func end(by deadline: ContinuousClock.Instant, isWithProcess: Bool) -> Bool {
-        operations.shut()
-        _ = operations.isEmpty(by: deadline - Self.reserve)
-        calls.shut()
-        guard calls.isEmpty(by: deadline) else { return false }
-        // The answer to a login may still be on its way to the disk.
-        _ = operations.isEmpty(by: deadline)
-        // Another thread may be starting the module again.
-        starting.withLock { _ in
-            guard !hasEnded.exchange(true, ordering: .acquiringAndReleasing) else { return }
-            library.end(open.withLock { $0 }, isWithProcess: isWithProcess)
+        [operations, logins].forEach { $0.shut() }
+        guard operations.isIdle(by: deadline - Self.reserve), logins.isIdle(by: deadline - Self.reserve) else {
+            return false
         }
-        return true
+        return controlThread.run(by: deadline) { [self] in
+            guard !hasEnded.exchange(true, ordering: .acquiringAndReleasing) else { return }
+            let open = state.withLock { state in
+                OpenSessions(slots: state.sessions.mapValues(\.slot), loggedIn: state.loggedIn)
+            }
+            library.end(open, isWithProcess: isWithProcess)
+            state.withLock { $0.sessions = [:] }
+        } != nil
     }
 
     /// The part of the time that remains for single calls after the wait for operations.
     private static let reserve = Duration.milliseconds(50)
 
-    /// Records that a session is open, or closed.
-    func notes(_ session: CK_SESSION_HANDLE, at slot: CK_SLOT_ID, isOpen: Bool) {
-        open.withLock { open in
-            open.slots[session] = isOpen ? slot : nil
+    /// Records that a session is open.
+    /// - Returns: The one that had its handle, and was not closed here: the module has dropped it.
+    func register(_ session: Session) -> Session? {
+        state.withLock { $0.sessions.updateValue(session, forKey: session.handle) }
+    }
+
+    /// Records that a session is closed.
+    /// - Returns: Whether it was open: its handle was not given to another one, and it was not unregistered before.
+    func unregister(_ session: Session) -> Bool {
+        state.withLock { state in
+            guard state.sessions[session.handle] === session else { return false }
+            state.sessions[session.handle] = nil
             // Closing the last session logs out.
-            if !isOpen, !open.slots.values.contains(slot) { open.loggedIn.remove(slot) }
+            if !state.sessions.values.contains(where: { $0.slot == session.slot }) {
+                state.loggedIn.remove(session.slot)
+            }
+            return true
         }
     }
 
     /// Records that this process has logged in, or out.
     func notesLogin(at slot: CK_SLOT_ID, isLoggedIn: Bool) {
-        open.withLock { open in
-            if isLoggedIn { open.loggedIn.insert(slot) } else { open.loggedIn.remove(slot) }
+        state.withLock { state in
+            if isLoggedIn { state.loggedIn.insert(slot) } else { state.loggedIn.remove(slot) }
         }
     }
 
-    /// Whether this process is logged in to a token and the token's only sessions in it are the caller's. Blocks.
+    /// Whether this process is logged in to a token and the token's only sessions in it are the caller's. On the control
+    /// thread.
     ///
     /// - Parameter count: The number of the caller's sessions.
     func isLogin(at slot: CK_SLOT_ID, onlyOf count: Int) -> Bool {
-        let open = open.withLock { $0 }
+        guard !hasEnded.load(ordering: .acquiring) else { return false }
+        let open = state.withLock { state in
+            OpenSessions(slots: state.sessions.mapValues(\.slot), loggedIn: state.loggedIn)
+        }
         guard open.loggedIn.contains(slot), open.slots.values.count(where: { $0 == slot }) == count else {
             return false
         }
-        return calls.pass(waiting: { starting.withLock { _ in } }) { library.hasNoSessions(but: open, at: slot) }
-            ?? false
+        return library.hasNoSessions(but: open, at: slot)
     }
 
     /// Somebody is logged in to a token of the module for as long as this is kept.
@@ -238,33 +286,25 @@ final class Module: Sendable {
 
         init(_ slot: Slot) {
             (module, token) = (slot.module, slot.identity)
-            module.logins.withLock { [token] in $0[token, default: 0] += 1 }
+            module.state.withLock { [token] in $0.logins[token, default: 0] += 1 }
         }
 
         deinit {
-            module.logins.withLock { [token] logins in
-                let remaining = (logins[token] ?? 0) - 1
-                logins[token] = remaining > 0 ? remaining : nil
+            module.state.withLock { [token] state in
+                let remaining = (state.logins[token] ?? 0) - 1
+                state.logins[token] = remaining > 0 ? remaining : nil
             }
         }
     }
 
-    /// Calls a function of the module. Blocks for as long as the module likes.
+    /// Calls a function of the module, on the control thread or in the middle of an operation. Blocks for as long as the
+    /// module likes.
     ///
-    /// - Parameters:
-    ///   - generation: The start that the call's handles are of; `nil` where it has none.
-    ///   - body: Gets the function list, and calls the function that `name` names.
-    func call(
-        _ name: String, in generation: Int? = nil, _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?
-    ) throws(CryptokiError) {
-        let result = try calls.pass(waiting: { starting.withLock { _ in } }) { () throws(CryptokiError) in
-            if let generation, generation != self.generation {
-                throw CryptokiError(function: name, code: CKR_SESSION_CLOSED, origin: .notMade)
-            }
-            return library.call(body) ?? CKR_FUNCTION_NOT_SUPPORTED
-        }
-        guard let result else { throw .ended(name) }
-        if returned.withLock({ $0.insert(name).inserted }) { ModuleEnd.registerAtExit() }
+    /// - Parameter body: Gets the function list, and calls the function that `name` names.
+    func call(_ name: String, _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?) throws(CryptokiError) {
+        guard !hasEnded.load(ordering: .acquiring) else { throw .ended(name) }
+        let result = library.call(body) ?? CKR_FUNCTION_NOT_SUPPORTED
+        if state.withLock({ $0.returned.insert(name).inserted }) { ModuleEnd.registerAtExit() }
         guard result == CKR_OK else { throw CryptokiError(function: name, code: result) }
     }
 }

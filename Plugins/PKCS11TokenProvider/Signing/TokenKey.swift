@@ -24,16 +24,13 @@ struct TokenKey: IdentityKey, CallbackSigning {
         return mechanisms.map(\.scheme).filter { seen.insert($0).inserted }
     }
 
-    /// The token works for at most the provider's `timeout`. The caller is suspended meanwhile, unless it is alone with
-    /// a module that signs within half a millisecond.
+    /// The token works for at most the provider's `timeout`.
     func signature(
         for message: [UInt8], using scheme: SignatureScheme
     ) async throws(CertificateProviderError) -> [UInt8] {
-        let handoff = SignatureHandoff()
-        let lookout = token.pace.begin()
-        sign(message, using: scheme) { handoff.complete($0) }
-        let outcome = await handoff.outcome(lookingOutFor: lookout)
-        token.pace.end()
+        let outcome = await withCheckedContinuation { continuation in
+            sign(message, using: scheme) { continuation.resume(returning: $0) }
+        }
         return try outcome.get()
     }
 
@@ -53,11 +50,7 @@ struct TokenKey: IdentityKey, CallbackSigning {
         }
         token.calls.start(
             "signing",
-            { () throws(CertificateProviderError) in
-                try token.pace.measure { () throws(CertificateProviderError) in
-                    try token.sign(message, with: self, by: mechanisms)
-                }
-            }
+            { () throws(CertificateProviderError) in try token.sign(message, with: self, by: mechanisms) }
         ) { completion($0.mapError { $0.attributed(to: PKCS11TokenProvider.id) }) }
     }
 }

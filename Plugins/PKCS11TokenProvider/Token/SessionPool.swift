@@ -16,7 +16,6 @@ final class SessionPool: Sendable {
     private let keeper: Session
     private let state: Mutex<State>
     private let ceiling: Int
-    private let ending = Mutex(())
 
     /// More than this many signatures at once make no token faster.
     static let maximum = 16
@@ -74,7 +73,7 @@ final class SessionPool: Sendable {
             return result
         } catch {
             if error.isOfNoSession { session.abandon() }
-            // An operation may still be going on in it.
+            // Something may still be going on in it.
             giveBack(session, closing: true)
             throw error
         }
@@ -83,27 +82,19 @@ final class SessionPool: Sendable {
     /// Whether the sessions are worthless: the pool was ended, or its module was started again.
     var isOver: Bool { !keeper.isOfThisModule || state.withLock(\.isEnded) }
 
-    /// Closes all sessions before a new connection gets the same handles: one that is lent makes no further call, and
-    /// the call that it is in the middle of is waited for, for a while. Who waits for a session is told that this one
-    /// is over. Blocks, also where another thread ends the pool.
+    /// Closes all sessions. One that is lent makes no further call, and is closed when it is given back. Who waits for a
+    /// session is told that this one is over. Blocks.
     func end() {
-        ending.withLock { _ in
-            let sessions = state.withLock { state in
-                defer {
-                    state.queue.forEach { $0.signal() }
-                    state = State(maximum: 0)
-                    state.isEnded = true
-                }
-                return state.sessions + [keeper]
+        let sessions = state.withLock { state in
+            defer {
+                state.queue.forEach { $0.signal() }
+                state = State(maximum: 0)
+                state.isEnded = true
             }
-            sessions.forEach { $0.retire() }
-            let deadline = DispatchTime.now() + Self.timeout
-            sessions.forEach { $0.closeRetired(by: deadline) }
+            return state.sessions + [keeper]
         }
+        for session in sessions where !session.retire() { session.close() }
     }
-
-    /// A call that takes longer hangs, and whoever wants to connect anew is not to hang with it.
-    private static let timeout = DispatchTimeInterval.seconds(2)
 
     private func take(writing: Bool) throws(CryptokiError) -> Session {
         var place: DispatchSemaphore?
@@ -113,12 +104,17 @@ final class SessionPool: Sendable {
                 return state.turn(at: &place, writing: writing, ceiling: ceiling, keeper: keeper)
             }
             switch turn {
-            case .use(let session): return session
+            case .use(let session):
+                session.lend()
+                return session
             case .wait(let place): try wait(at: place)
             case nil: throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED, origin: .notMade)
             case .open(let old):
                 old?.close()
-                if let session = try open(writing: writing) { return session }
+                if let session = try open(writing: writing) {
+                    session.lend()
+                    return session
+                }
             }
         }
     }
@@ -167,21 +163,38 @@ final class SessionPool: Sendable {
     /// there: that ends when a token is taken out, whichever is put in.
     private func openBesideKeeper(writing: Bool) throws(CryptokiError) -> Session {
         let session = try Session.open(slot, readWrite: writing)
-        guard keeper.isGone else { return session }
+        guard try isKeeperGone() else { return session }
         session.close()
         throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED, origin: .notMade)
+    }
+
+    private func isKeeperGone() throws(CryptokiError) -> Bool {
+        let isFree = state.withLock { state in
+            defer { state.isKeeperLent = true }
+            return !state.isKeeperLent
+        }
+        // Whoever has it will notice.
+        guard isFree else { return false }
+        defer {
+            state.withLock { state in
+                state.isKeeperLent = false
+                state.wakeFirst()
+            }
+        }
+        return try slot.module.control("C_GetSessionInfo") { [keeper] in keeper.isGone }
     }
 
     /// How long to do with the sessions that there are.
     private static let shortage = Duration.seconds(5)
 
     private func giveBack(_ session: Session, closing: Bool) {
-        // Outside the lock. The keeper stays, whatever happened in it.
-        if closing, session !== keeper { session.close() }
+        let isUsable = session.giveBack()
+        // Outside the lock. The keeper stays, whatever happened in it, as long as the pool does.
+        if !isUsable || closing && session !== keeper { session.close() }
         state.withLock { state in
             if session === keeper {
                 state.isKeeperLent = false
-            } else if closing {
+            } else if closing || !isUsable {
                 state.open -= 1
                 state.sessions.removeAll { $0 === session }
             } else if !state.isEnded {

@@ -29,12 +29,20 @@ extension Slot {
     ///
     /// - Parameter uri: Which tokens are looked for.
     static func look(at module: Module, for uri: TokenURI? = nil) throws(CryptokiError) -> Look {
-        let ids: [CK_SLOT_ID]
         let generation = module.generation
-        do throws(CryptokiError) { ids = try presentSlots(of: module) } catch {
+        do throws(CryptokiError) { return try lookOnce(at: module, for: uri) } catch {
             try module.restart(after: error, in: generation)
-            ids = try presentSlots(of: module)
+            return try lookOnce(at: module, for: uri)
         }
+    }
+
+    private static func lookOnce(at module: Module, for uri: TokenURI?) throws(CryptokiError) -> Look {
+        try module.control("C_GetSlotList") { () throws(CryptokiError) in try lookNow(at: module, for: uri) }
+    }
+
+    /// On the control thread.
+    private static func lookNow(at module: Module, for uri: TokenURI?) throws(CryptokiError) -> Look {
+        let ids = try presentSlots(of: module)
         var look = Look()
         look.isFixed = !ids.isEmpty
         if ids.isEmpty, try allSlots(of: module).isEmpty { look.missingService = ReaderService.missing }

@@ -29,9 +29,11 @@ struct Slot: Sendable {
 
     /// The slot as it is now. Blocks.
     func lookedAtAgain() throws(CryptokiError) -> Slot {
-        var now = CK_TOKEN_INFO()
-        try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &now) }
-        return Slot(module: module, id: id, token: now.paddedWithBlanks)
+        try module.control("C_GetTokenInfo") { () throws(CryptokiError) in
+            var now = CK_TOKEN_INFO()
+            try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &now) }
+            return Slot(module: module, id: id, token: now.paddedWithBlanks)
+        }
     }
 
     /// Throws where the token is in the slot no more.

@@ -17,7 +17,6 @@ final class Token: Sendable {
     let calls: ModuleCalls
     let pins: PINSupply
     let pending: PendingKeys
-    let pace = SigningPace()
     /// Whether the keys of public objects sign without a login, as far as that was needed.
     let withoutLogin = Mutex<[PublicKeyInfo: Bool]>([:])
     private let logsInAlways: Bool
@@ -58,8 +57,10 @@ final class Token: Sendable {
             // Without a permission, what can be seen can be used: a public key, or one that somebody has logged in for.
             let logsIn = wantsLogin && pins.isPermitted
             var hadLogin = false
+            let isReady =
+                logsIn
+                ? try module.whileLoggingIn { () throws(CertificateProviderError) in try logIn(connection, nil) } : true
             let result = try module.operate { () throws(CertificateProviderError) -> T? in
-                let isReady = logsIn ? try logIn(connection, nil) : true
                 hadLogin = connection.isLoggedIn
                 guard isReady else { return nil }
                 do throws(CryptokiError) { return try body(connection) } catch {
@@ -113,7 +114,9 @@ final class Token: Sendable {
     func logIn(pin: SecretBytes?) throws(CertificateProviderError) {
         for _ in 0..<Self.maximumInterruptions {
             let connection = try connected()
-            let isLoggedIn = try module.operate { () throws(CertificateProviderError) in try logIn(connection, pin) }
+            let isLoggedIn = try module.whileLoggingIn { () throws(CertificateProviderError) in
+                try logIn(connection, pin)
+            }
             if isLoggedIn { return }
             forget(connection)
         }

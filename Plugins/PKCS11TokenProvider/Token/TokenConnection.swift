@@ -32,7 +32,11 @@ final class TokenConnection: Sendable {
     init(slot: Slot) throws(CryptokiError) {
         self.slot = slot
         self.sessions = try SessionPool(slot: slot)
-        do throws(CryptokiError) { self.mechanisms = try TokenMechanisms(of: slot) } catch {
+        do throws(CryptokiError) {
+            self.mechanisms = try slot.module.control("C_GetMechanismList") { () throws(CryptokiError) in
+                try TokenMechanisms(of: slot)
+            }
+        } catch {
             // Before anybody tries again: there may be no other session.
             sessions.end()
             throw error
@@ -66,7 +70,11 @@ final class TokenConnection: Sendable {
     /// they are to sign.
     var hasLostLogin: Bool {
         do throws(CryptokiError) {
-            return try !sessions.withSession { session throws(CryptokiError) in try seesEverything(session) }
+            return try !sessions.withSession { session throws(CryptokiError) in
+                try slot.module.control("C_GetSessionInfo") { [self] () throws(CryptokiError) in
+                    try seesEverything(session)
+                }
+            }
         } catch { return error.endsConnection && !error.isUnspecific }
     }
 
@@ -176,7 +184,8 @@ final class TokenConnection: Sendable {
 }
 
 extension Session {
-    /// Logs in, where that has not happened yet. Blocks.
+    /// Logs in, where that has not happened yet. Blocks: on the control thread, but for a PIN pad, where a person takes
+    /// their time and other tokens of the module are to go on.
     /// - Returns: Whether the token has looked at the PIN, and found it right.
     func login(_ pin: SecretBytes?, as user: CK_USER_TYPE) throws(CryptokiError) -> Bool {
         do throws(CryptokiError) {
@@ -184,10 +193,12 @@ extension Session {
                 try call("C_Login") { $0.C_Login?(handle, user, nil, 0) }
                 return true
             }
-            try pin.withUnsafeBytes { bytes throws(CryptokiError) in
-                // The standard's parameter is not const, and modules do not write to it.
-                let text = UnsafeMutablePointer(mutating: bytes.bindMemory(to: UInt8.self).baseAddress)
-                try call("C_Login") { $0.C_Login?(handle, user, text, CK_ULONG(bytes.count)) }
+            try module.control("C_Login") { () throws(CryptokiError) in
+                try pin.withUnsafeBytes { bytes throws(CryptokiError) in
+                    // The standard's parameter is not const, and modules do not write to it.
+                    let text = UnsafeMutablePointer(mutating: bytes.bindMemory(to: UInt8.self).baseAddress)
+                    try self.call("C_Login") { $0.C_Login?(self.handle, user, text, CK_ULONG(bytes.count)) }
+                }
             }
             return true
         } catch {
