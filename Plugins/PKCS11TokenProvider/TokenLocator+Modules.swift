@@ -38,8 +38,11 @@ extension TokenLocator {
         } else {
             failures += looks.flatMap(\.1)
         }
-        return distinct(looks.flatMap(\.0.slots)).map { slot in
+        let slots = distinct(looks.flatMap(\.0.slots))
+        let counts = Dictionary(slots.map { ($0.identity, 1) }, uniquingKeysWith: +)
+        return slots.map { slot in
             let token = token(in: slot)
+            token.wasSeen(in: slot, isAlone: counts[slot.identity] == 1)
             return (token, token.asUsed(slot))
         }
     }

@@ -21,6 +21,8 @@ final class Token: Sendable {
     let withoutLogin = Mutex<[PublicKeyInfo: Bool]>([:])
     private let logsInAlways: Bool
     private let connection = Mutex<TokenConnection?>(nil)
+    /// Where the token was at the last look, if no other one looked like it.
+    private let place = Mutex<Slot?>(nil)
     /// One thread at a time connects and logs in.
     private let connectLock = Mutex(())
     private let isShutDown = Atomic(false)
@@ -158,12 +160,14 @@ final class Token: Sendable {
 
     private func connected() throws(CertificateProviderError) -> TokenConnection {
         if let current = connection.withLock({ $0 }) { return current }
-        try bringBack()
+        var slot = slotOfLastLook()
+        if slot == nil { try bringBack() }
         return try connectLock.withLock { _ throws(CertificateProviderError) in
             guard !isShutDown.load(ordering: .acquiring) else { throw .modulesEnded }
             if let current = connection.withLock({ $0 }) { return current }
             for _ in 0..<Self.maximumInterruptions {
-                if let new = try connect() { return new }
+                if let new = try connect(in: slot) { return new }
+                slot = nil
             }
             throw describe(CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED))
         }
@@ -173,8 +177,8 @@ final class Token: Sendable {
     ///
     /// - Returns: `nil` where the module was started again in between, as it is to find another token: nothing was asked of
     ///   the token.
-    private func connect() throws(CertificateProviderError) -> TokenConnection? {
-        let slot = try present()
+    private func connect(in known: Slot?) throws(CertificateProviderError) -> TokenConnection? {
+        let slot = if let known { known } else { try present() }
         do throws(CryptokiError) {
             let new = try TokenConnection(slot: slot)
             connection.withLock { $0 = new }
@@ -204,6 +208,18 @@ final class Token: Sendable {
             all = try Slot.all(of: module)
         }
         return all
+    }
+
+    /// Notes where the token was seen.
+    /// - Parameter isAlone: Whether no other token looked like it.
+    func wasSeen(in slot: Slot, isAlone: Bool) { place.withLock { $0 = isAlone ? slot : nil } }
+
+    /// The slot of the last look, if the token is in it still: a look at each of hundreds would take as many looks at all.
+    private func slotOfLastLook() -> Slot? {
+        guard let slot = place.withLock({ $0 }), let now = try? slot.lookedAtAgain(),
+            now.has(UInt(CKF_TOKEN_INITIALIZED)), now.identity == identity
+        else { return nil }
+        return asUsed(now)
     }
 
     /// The slot that the token is in now.
