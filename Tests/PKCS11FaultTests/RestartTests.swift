@@ -141,6 +141,22 @@ import Testing
         #expect(try await identity.key.signsValidly())
     }
 
+    /// The module runs then, but not for certprov: p11-kit crashes where a session opens before its own start.
+    @Test func aModuleThatAnotherPartOfTheProcessStartsMeanwhileIsStartedToo() async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        module.control.insert(0, -1)
+        module.fail("C_Initialize", CKR_GENERAL_ERROR, times: 3)
+        #expect(await code { _ = try await identity.key.signsValidly() } == .tokenNotPresent)
+        module.fail("C_Initialize", CKR_GENERAL_ERROR, times: 0)
+        let functions = try #require(p11_kit_module_load(module.path, 0))
+        defer { p11_kit_module_release(functions) }
+        try #require(p11_kit_module_initialize(functions) == CKR_OK)
+        defer { _ = p11_kit_module_finalize(functions) }
+        module.control.insert(0, 0)
+        #expect(try await identity.key.signsValidly())
+    }
+
     /// Between its session and its login, while it reads the PIN, nothing has been sent. Where another part of the process
     /// looks for a token then, it does without a new start; where the module has to be started again, the login is made
     /// all the same.

@@ -26,6 +26,9 @@ final class Module: Sendable {
     private let state = Mutex(State())
     /// Set on the control thread: no call is made any more.
     private let hasEnded = Atomic(false)
+    /// Set on the control thread. No call is made while it is false: p11-kit crashes where a session opens before its own
+    /// start of the module, which another part of the process may have started.
+    private let isInitialized = Atomic(true)
 
     private struct State {
         /// The open sessions, by their handles.
@@ -143,11 +146,13 @@ final class Module: Sendable {
             try control("C_Initialize") { [self] () throws(CryptokiError) in
                 guard self.generation == generation else { return true }
                 guard isMeant() else { return false }
+                isInitialized.store(false, ordering: .releasing)
                 library.finalize()
                 state.withLock { ($0.sessions, $0.loggedIn) = ([:], []) }
                 // Also where it does not start: what was got before is worthless.
                 starts.add(1, ordering: .acquiringAndReleasing)
                 try library.initialize()
+                isInitialized.store(true, ordering: .releasing)
                 return true
             }
         }
@@ -303,6 +308,9 @@ final class Module: Sendable {
     /// - Parameter body: Gets the function list, and calls the function that `name` names.
     func call(_ name: String, _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?) throws(CryptokiError) {
         guard !hasEnded.load(ordering: .acquiring) else { throw .ended(name) }
+        guard isInitialized.load(ordering: .acquiring) else {
+            throw CryptokiError(function: name, code: CKR_CRYPTOKI_NOT_INITIALIZED, origin: .notMade)
+        }
         let result = library.call(body) ?? CKR_FUNCTION_NOT_SUPPORTED
         if state.withLock({ $0.returned.insert(name).inserted }) { ModuleEnd.registerAtExit() }
         guard result == CKR_OK else { throw CryptokiError(function: name, code: result) }
