@@ -70,7 +70,7 @@ import Testing
         #expect(count.withLock { $0 } == 3)
     }
 
-    /// Each of the two counts on the thread that the other one fails to start.
+    /// The second one counts on the thread that the first one fails to start.
     @Test func noJobIsLeftWhenTwoSubmittersFailTogether() {
         let (arrived, open) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
         let threads = WorkerThreads(maximum: 4) { _ in
@@ -79,13 +79,42 @@ import Testing
             return false
         }
         let done = DispatchGroup()
-        for _ in 1...2 {
-            done.enter()
-            // Threads of their own: those of Swift's tasks and of Dispatch may all be waiting.
-            Thread.detachNewThread { threads.submit { done.leave() } }
+        for _ in 1...2 { done.enter() }
+        // A thread of its own: those of Swift's tasks and of Dispatch may all be waiting.
+        Thread.detachNewThread { threads.submit { done.leave() } }
+        arrived.wait()
+        threads.submit { done.leave() }
+        open.signal()
+        #expect(done.wait(timeout: .now() + 10) == .success)
+    }
+
+    @Test func aThreadThatBecomesIdleStandsInForOneThatDoesNotStart() {
+        let (arrived, fail) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let starts = Atomic(0)
+        let threads = WorkerThreads(maximum: 2) { threads in
+            guard starts.add(1, ordering: .sequentiallyConsistent).oldValue > 0 else {
+                return WorkerThreads.startThread(threads)
+            }
+            arrived.signal()
+            fail.wait()
+            return false
         }
-        for _ in 1...2 { arrived.wait() }
-        for _ in 1...2 { open.signal() }
+        let (begun, open, done) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0), DispatchGroup())
+        threads.submit {
+            begun.signal()
+            open.wait()
+        }
+        begun.wait()
+        done.enter()
+        Thread.detachNewThread { threads.submit { done.leave() } }
+        arrived.wait()
+        open.signal()
+        #expect(done.wait(timeout: .now() + 10) == .success)
+        // Until the thread is idle, most probably.
+        usleep(10_000)
+        done.enter()
+        threads.submit { done.leave() }
+        fail.signal()
         #expect(done.wait(timeout: .now() + 10) == .success)
     }
 

@@ -51,7 +51,9 @@ public struct PublicKeyInfo: Sendable, Hashable {
         one.derRepresentation == other.derRepresentation
     }
 
-    public func hash(into hasher: inout Hasher) { hasher.combine(derRepresentation) }
+    public func hash(into hasher: inout Hasher) {
+        derRepresentation.withUnsafeBytes { hasher.combine(bytes: $0) }
+    }
 
     /// Whether both are the same key. The algorithm identifier of RSA keys is ignored, since one key may be certified
     /// as rsaEncryption and used as id-RSASSA-PSS.

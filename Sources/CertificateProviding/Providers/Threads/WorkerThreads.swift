@@ -1,6 +1,5 @@
 import Dispatch
 import Glibc
-import Synchronization
 
 /// A bounded pool of threads that may block. Threads start on demand and end after they were idle for some seconds.
 ///
@@ -15,17 +14,23 @@ final class WorkerThreads: Sendable {
         var threads = 0
         /// The idle threads. The last element became idle last, so its caches are warm.
         var idle: [DispatchSemaphore] = []
-    }
+        /// Whether a thread has been woken or started and has not looked for a job yet. It wakes the next one if there
+        /// are more jobs: where each job woke a thread, short ones would wake more than there are processors, which then
+        /// take turns with the threads that wait for the results.
+        var isWaking = false
 
-    private let maximum: Int
-    /// Starts a thread that runs ``work()``; returns false if no thread can be created.
-    private let start: @Sendable (WorkerThreads) -> Bool
-    private let state = Mutex(State())
-    private static let idleTime = DispatchTimeInterval.seconds(5)
-
-    init(maximum: Int, start: @escaping @Sendable (WorkerThreads) -> Bool = WorkerThreads.startThread) {
-        self.maximum = maximum
-        self.start = start
+        /// - Returns: The thread to wake or to start for the jobs in the queue.
+        mutating func help(maximum: Int) -> Help {
+            guard !jobs.isEmpty, !isWaking else { return .none }
+            if let thread = idle.popLast() {
+                isWaking = true
+                return .idle(thread)
+            }
+            guard threads < maximum else { return .none }
+            threads += 1
+            isWaking = true
+            return .newThread
+        }
     }
 
     private enum Help {
@@ -33,25 +38,43 @@ final class WorkerThreads: Sendable {
         case idle(DispatchSemaphore)
     }
 
+    private let maximum: Int
+    /// Starts a thread that runs ``work()``; returns false if no thread can be created.
+    private let start: @Sendable (WorkerThreads) -> Bool
+    private let state = BlockingMutex(State())
+    private static let idleTime = DispatchTimeInterval.seconds(5)
+
+    init(maximum: Int, start: @escaping @Sendable (WorkerThreads) -> Bool = WorkerThreads.startThread) {
+        self.maximum = maximum
+        self.start = start
+    }
+
     func submit(_ job: @escaping Job) {
-        let help = state.withLock { state -> Help in
-            state.jobs.append(job)
-            if let idle = state.idle.popLast() { return .idle(idle) }
-            guard state.threads < maximum else { return .none }
-            state.threads += 1
-            return .newThread
-        }
+        call(
+            state.withLock { state in
+                state.jobs.append(job)
+                return state.help(maximum: maximum)
+            })
+    }
+
+    private func call(_ help: Help) {
         switch help {
         case .none: return
-        case .idle(let thread):
-            thread.signal()
-            return
-        case .newThread: if start(self) { return }
+        case .idle(let thread): thread.signal()
+        case .newThread:
+            if start(self) { return }
+            let idle = state.withLock { state in
+                state.threads -= 1
+                // It may have become idle in the meantime.
+                let idle = state.jobs.isEmpty ? nil : state.idle.popLast()
+                state.isWaking = idle != nil
+                return idle
+            }
+            idle?.signal()
+            // Without any thread the jobs run here, late rather than never. All of them: another submitter that came in the
+            // meantime has left its job to the thread that did not start.
+            while let job = state.withLock({ $0.threads == 0 ? $0.jobs.popFirst() : nil }) { job() }
         }
-        state.withLock { $0.threads -= 1 }
-        // Another thread will take the job; without any, it runs here, late rather than never. All there are: a
-        // submitter that failed at the same time has left its job to the thread that this one hoped for.
-        while let job = state.withLock({ $0.threads == 0 ? $0.jobs.popFirst() : nil }) { job() }
     }
 
     @Sendable static func startThread(_ threads: WorkerThreads) -> Bool {
@@ -74,13 +97,19 @@ final class WorkerThreads: Sendable {
 
     private func work() {
         let wakeUp = DispatchSemaphore(value: 0)
+        var wasWoken = true
         while true {
-            let job = state.withLock { state -> Job? in
-                if let job = state.jobs.popFirst() { return job }
-                state.idle.append(wakeUp)
-                return nil
+            let (job, help) = state.withLock { state -> (Job?, Help) in
+                if wasWoken { state.isWaking = false }
+                guard let job = state.jobs.popFirst() else {
+                    state.idle.append(wakeUp)
+                    return (nil, .none)
+                }
+                return (job, state.help(maximum: maximum))
             }
+            wasWoken = job == nil
             if let job {
+                call(help)
                 job()
             } else if wakeUp.wait(timeout: .now() + Self.idleTime) == .timedOut {
                 let isIdle = state.withLock { state in
@@ -90,7 +119,7 @@ final class WorkerThreads: Sendable {
                     return true
                 }
                 if isIdle { return }
-                // Somebody is just waking it.
+                // Another thread is just waking it.
                 wakeUp.wait()
             }
         }
