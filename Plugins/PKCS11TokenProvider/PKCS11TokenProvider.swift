@@ -1,7 +1,6 @@
 public import CertificateProviding
 import CP11Kit
 import Logging
-import Synchronization
 
 /// An identity whose private key is in a PKCS#11 token: a smart card, a TPM, a hardware security module.
 ///
@@ -19,7 +18,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
     public var keyStore: (any KeyStore)? { TokenKeyStore(self) }
 
     let environment: ProviderEnvironment
-    private let state = Mutex(State())
+    private let state = BlockingMutex(State())
 
     let settings: TokenSettings
 

@@ -3,7 +3,6 @@ import CertificateProviding
 import Dispatch
 import Glibc
 import Logging
-import Synchronization
 
 extension TokenLocator {
     /// Returns the tokens that are there now and that the URI matches.
@@ -127,7 +126,7 @@ extension TokenLocator {
                 Result { () throws(CertificateProviderError) in try body(visit.module, visit.item) }
             }
         } else {
-            let outcomes = Mutex<[Int: Result<T, CertificateProviderError>]>([:])
+            let outcomes = BlockingMutex<[Int: Result<T, CertificateProviderError>]>([:])
             let end = DispatchSemaphore(value: 0)
             for (index, visit) in visits.enumerated() {
                 visit.module.visit { () throws(CertificateProviderError) in

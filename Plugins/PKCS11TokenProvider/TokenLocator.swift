@@ -2,7 +2,6 @@ import CP11Kit
 import CertificateProviding
 import Glibc
 import Logging
-import Synchronization
 
 /// The tokens that the settings lead to, and the identity among what is on them. Everything here blocks.
 final class TokenLocator: Sendable {
@@ -15,7 +14,7 @@ final class TokenLocator: Sendable {
 
     /// What is known of modules and tokens, for all locators of one provider.
     final class Known: Sendable {
-        private let state = Mutex(State())
+        private let state = BlockingMutex(State())
         func withLock<T: Sendable>(_ body: (inout State) -> T) -> T { state.withLock { body(&$0) } }
     }
 

@@ -1,6 +1,6 @@
 import CP11Kit
+import CertificateProviding
 import Glibc
-import Synchronization
 
 /// Mutexes for OpenSC, which up to 0.23 leaves one locked where a card is pulled out in the middle of a call: the next
 /// call that wants it would hang for good. (`sc_unlock` returns without unlocking after `sc_lock` has said success for a
@@ -10,7 +10,7 @@ import Synchronization
 /// a thread that locks one again in the same call goes on.
 enum CallMutexes {
     /// By the mutex's address: which thread holds it, and how often it has locked it.
-    private static let held = Mutex<[UInt: (thread: pthread_t, count: Int)]>([:])
+    private static let held = BlockingMutex<[UInt: (thread: pthread_t, count: Int)]>([:])
 
     /// Whether a library gets these mutexes: only OpenSC, since others do well with p11-kit's.
     static func serve(_ file: String) -> Bool { file.hasSuffix("opensc-pkcs11.so") }

@@ -1,6 +1,5 @@
 import CertificateProviding
 import Dispatch
-import Synchronization
 
 /// The one thread that starts and ends a module, looks at its slots, opens and closes sessions, and logs in and out.
 ///
@@ -40,7 +39,7 @@ final class ControlThread: Sendable {
             case ended(Result<T, Failure>)
         }
 
-        private let state = Mutex(State.queued)
+        private let state = BlockingMutex(State.queued)
         private let hasEnded = DispatchSemaphore(value: 0)
 
         /// - Returns: Whether somebody waits for it.

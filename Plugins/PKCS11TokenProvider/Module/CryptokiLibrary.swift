@@ -1,7 +1,6 @@
 import CP11Kit
 import CertificateProviding
 import Glibc
-import Synchronization
 
 /// A module's functions as p11-kit has loaded them, from the start of the module to its end.
 ///
@@ -130,8 +129,8 @@ struct OpenSessions: Sendable {
 /// There is one of each library in a process, however many providers load it, and p11-kit does not tell the second one
 /// what the first one was answered. So its lock is the process's too.
 private final class LibraryLock: Sendable {
-    let mutex = Mutex(())
-    private static let all = Mutex<[String: LibraryLock]>([:])
+    let mutex = BlockingMutex(())
+    private static let all = BlockingMutex<[String: LibraryLock]>([:])
 
     /// `nil` as long as the library is not known to need it.
     static func of(_ file: String) -> LibraryLock? { all.withLock { $0[file] } }

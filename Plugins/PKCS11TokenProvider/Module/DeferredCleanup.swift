@@ -1,7 +1,6 @@
 import CertificateProviding
 import Dispatch
 import Glibc
-import Synchronization
 
 /// Closes sessions, finalises and unloads modules after their last use.
 ///
@@ -14,7 +13,7 @@ final class DeferredCleanup: Sendable {
 
     /// Of all libraries of the process.
     private static let pending = DispatchGroup()
-    private static let isAtExit = Mutex(false)
+    private static let isAtExit = BlockingMutex(false)
 
     /// Runs `work` at any time. Not in a child of this process: threads and modules are its parent's.
     func run(_ work: @escaping @Sendable () -> Void) {
@@ -40,9 +39,9 @@ final class DeferredCleanup: Sendable {
 
     /// Lets go of what it holds before it counts as done: that may be the last to hold something else.
     private final class Job: Sendable {
-        private let work: Mutex<(@Sendable () -> Void)?>
+        private let work: BlockingMutex<(@Sendable () -> Void)?>
 
-        init(_ work: @escaping @Sendable () -> Void) { self.work = Mutex(work) }
+        init(_ work: @escaping @Sendable () -> Void) { self.work = BlockingMutex(work) }
 
         func run() {
             work.withLock { work in

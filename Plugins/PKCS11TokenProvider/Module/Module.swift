@@ -23,7 +23,7 @@ final class Module: Sendable {
     @TaskLocal private static var isOperating = false
     private let process = getpid()
     private let starts = Atomic(0)
-    private let state = Mutex(State())
+    private let state = BlockingMutex(State())
     /// Set on the control thread: no call is made any more.
     private let hasEnded = Atomic(false)
     /// Set on the control thread. No call is made while it is false: p11-kit crashes where a session opens before its own

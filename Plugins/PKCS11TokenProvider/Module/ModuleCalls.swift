@@ -14,7 +14,7 @@ final class ModuleCalls: Sendable {
     private let executor: BlockingExecutor
     /// Of its own: the common queues share their threads with tasks, all of which may be waiting here.
     private let timer = DispatchQueue(label: "certprov.module-calls")
-    private let waiting = Mutex(Waiting())
+    private let waiting = BlockingMutex(Waiting())
     /// How many calls no thread has taken yet.
     private let queued = Atomic(0)
     /// More than this many are refused: where every thread hangs, they would only fill the memory.
@@ -85,7 +85,7 @@ final class ModuleCalls: Sendable {
     ) throws(CertificateProviderError) -> T {
         let end = DispatchSemaphore(value: 0)
         // Until there is another one.
-        let outcome = Mutex(Outcome<T>.failure(Self.timedOut(purpose, after: timeout)))
+        let outcome = BlockingMutex(Outcome<T>.failure(Self.timedOut(purpose, after: timeout)))
         start(purpose, work) { result in
             outcome.withLock { $0 = result }
             end.signal()

@@ -16,7 +16,7 @@ enum ModuleEnd {
     /// How long it takes at most.
     static let limit = Duration.seconds(2)
 
-    private static let outcome = Mutex<Bool?>(nil)
+    private static let outcome = BlockingMutex<Bool?>(nil)
     private static let hasBegun = Atomic(false)
 
     /// Whether the process is ending, so that no PIN is sent: its answer might come too late to be written down.
@@ -39,7 +39,7 @@ enum ModuleEnd {
         let deadline = ContinuousClock.now + limit
         hasBegun.store(true, ordering: .releasing)
         let places = ModuleRegistry.beginEnd()
-        let ended = Mutex(0)
+        let ended = BlockingMutex(0)
         let group = DispatchGroup()
         // A thread for each, since any of them may hang.
         let executor = BlockingExecutor.threads(maximum: max(1, places.count))

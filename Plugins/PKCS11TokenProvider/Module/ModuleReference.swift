@@ -9,13 +9,13 @@ final class ModuleReference: Sendable {
     /// Valid as long as `owner`.
     nonisolated(unsafe) private let functions: UnsafeMutablePointer<CK_FUNCTION_LIST>
     private let owner: LoadedModules
-    private let start = Mutex(Start.none)
+    private let start = BlockingMutex(Start.none)
     /// Held for as long as the start takes.
-    private let starting = Mutex(())
+    private let starting = BlockingMutex(())
     private let visits: ModuleCalls
     /// Where its tokens are used by this provider.
     let calls: ModuleCalls
-    private let overdue = Mutex<[Visit]>([])
+    private let overdue = BlockingMutex<[Visit]>([])
 
     private enum Start {
         case none, done(Module.Use)

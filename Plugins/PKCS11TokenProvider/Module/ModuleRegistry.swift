@@ -1,3 +1,4 @@
+import CertificateProviding
 import Glibc
 import Synchronization
 
@@ -20,13 +21,13 @@ final class ModuleRegistry: Sendable {
         let library: String
     }
 
-    private static let all = Mutex<[Name: ModuleRegistry]>([:])
+    private static let all = BlockingMutex<[Name: ModuleRegistry]>([:])
     /// Set when the process ends: no module starts after that.
     private static let isEnding = Atomic(false)
 
     /// Held for as long as a start takes, or an end: p11-kit closes sessions at the end, by handles that the next start
     /// may give out again.
-    private let state = Mutex(State())
+    private let state = BlockingMutex(State())
 
     static func of(_ library: String) -> ModuleRegistry {
         all.withLock { all in

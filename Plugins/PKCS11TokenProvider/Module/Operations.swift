@@ -1,5 +1,5 @@
+import CertificateProviding
 import Dispatch
-import Synchronization
 
 /// What workers do with a module, each of which takes several calls: a new start of the module in between would take away
 /// handles and login.
@@ -13,30 +13,38 @@ final class Operations: Sendable {
         var idle: [DispatchSemaphore] = []
         /// Those that go on after the pause.
         var waiting: [DispatchSemaphore] = []
+
+        /// Another place among those that wait for the end of the pause.
+        mutating func place() -> DispatchSemaphore {
+            let place = DispatchSemaphore(value: 0)
+            waiting.append(place)
+            return place
+        }
     }
 
-    private let state = Mutex(State())
+    private let state = BlockingMutex(State())
 
     /// Calls `body` at once, or after a pause.
     ///
     /// - Returns: `nil` once ``shut()`` was called.
     func run<T, Failure: Error>(_ body: () throws(Failure) -> T) throws(Failure) -> T? {
         while true {
-            let place = state.withLock { state -> DispatchSemaphore? in
-                guard state.isPaused, !state.isShut else {
-                    state.count += state.isShut ? 0 : 1
-                    return nil
+            let turn = state.withLock { state -> Turn in
+                if state.isShut { return .never }
+                guard state.isPaused else {
+                    state.count += 1
+                    return .now
                 }
-                let place = DispatchSemaphore(value: 0)
-                state.waiting.append(place)
-                return place
+                return .after(state.place())
             }
-            guard let place else { break }
-            place.wait()
+            switch turn {
+            case .never: return nil
+            case .after(let place): place.wait()
+            case .now:
+                defer { leave() }
+                return try body()
+            }
         }
-        guard !state.withLock(\.isShut) else { return nil }
-        defer { leave() }
-        return try body()
     }
 
     private func leave() {
@@ -59,9 +67,7 @@ final class Operations: Sendable {
                     state.isPaused = true
                     return .now
                 }
-                let place = DispatchSemaphore(value: 0)
-                state.waiting.append(place)
-                return .after(place)
+                return .after(state.place())
             }
             switch turn {
             case .never: return nil

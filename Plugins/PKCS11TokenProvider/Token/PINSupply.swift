@@ -1,7 +1,6 @@
 import CP11Kit
 import CertificateProviding
 import Glibc
-import Synchronization
 
 /// The PIN of one token: where it comes from, and whether it may be sent.
 final class PINSupply: Sendable {
@@ -10,8 +9,8 @@ final class PINSupply: Sendable {
     private let secrets: SecretReader
     private let policy: PINPolicy
     let isPermitted: Bool
-    private let state = Mutex(State())
-    private let confirming = Mutex(())
+    private let state = BlockingMutex(State())
+    private let confirming = BlockingMutex(())
 
     private struct State {
         /// Kept once a login has come of it, for the login after the token was away: a person is not asked twice. Known

@@ -1,7 +1,6 @@
 import CP11Kit
 import CertificateProviding
 import Dispatch
-import Synchronization
 
 /// An open session with a token, which its pool closes.
 ///
@@ -13,7 +12,7 @@ final class Session: Sendable {
     let handle: CK_SESSION_HANDLE
     let slot: CK_SLOT_ID
     private let generation: Int
-    private let state = Mutex(State())
+    private let state = BlockingMutex(State())
 
     private struct State {
         /// Whether an operation has it.

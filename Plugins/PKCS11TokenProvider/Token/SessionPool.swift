@@ -2,7 +2,6 @@ import CP11Kit
 import CertificateProviding
 import Dispatch
 import Glibc
-import Synchronization
 
 /// The open sessions with one token.
 ///
@@ -14,7 +13,7 @@ import Synchronization
 final class SessionPool: Sendable {
     let slot: Slot
     private let keeper: Session
-    private let state: Mutex<State>
+    private let state: BlockingMutex<State>
     private let ceiling: Int
 
     /// More than this many signatures at once make no token faster.
@@ -27,7 +26,7 @@ final class SessionPool: Sendable {
         let limit = slot.token.ulMaxSessionCount
         self.ceiling = limit == 0 ? Self.maximum : min(Self.maximum, Int(clamping: limit) - 1)
         self.keeper = try Self.openKeeper(slot, isOnly: ceiling == 0)
-        self.state = Mutex(State(maximum: ceiling))
+        self.state = BlockingMutex(State(maximum: ceiling))
     }
 
     deinit {

@@ -18,13 +18,13 @@ final class Token: Sendable {
     let pins: PINSupply
     let pending: PendingKeys
     /// Whether the keys of public objects sign without a login, as far as that was needed.
-    let withoutLogin = Mutex<[PublicKeyInfo: Bool]>([:])
+    let withoutLogin = BlockingMutex<[PublicKeyInfo: Bool]>([:])
     private let logsInAlways: Bool
-    private let connection = Mutex<TokenConnection?>(nil)
+    private let connection = BlockingMutex<TokenConnection?>(nil)
     /// Where the token was at the last look, if no other one looked like it.
-    private let place = Mutex<Slot?>(nil)
+    private let place = BlockingMutex<Slot?>(nil)
     /// One thread at a time connects and logs in.
-    private let connectLock = Mutex(())
+    private let connectLock = BlockingMutex(())
     private let isShutDown = Atomic(false)
 
     /// - Parameter logsInAlways: Also where the token does not demand it.
@@ -58,12 +58,14 @@ final class Token: Sendable {
             var failure = CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
             // Without a permission, what can be seen can be used: a public key, or one that somebody has logged in for.
             let logsIn = wantsLogin && pins.isPermitted
-            var hadLogin = false
-            let isReady =
-                logsIn
-                ? try module.whileLoggingIn { () throws(CertificateProviderError) in try logIn(connection, nil) } : true
+            var hadLogin = connection.isLoggedIn
+            var isReady = true
+            if logsIn, !hadLogin {
+                isReady = try module.whileLoggingIn { () throws(CertificateProviderError) in try logIn(connection, nil)
+                }
+                hadLogin = isReady
+            }
             let result = try module.operate { () throws(CertificateProviderError) -> T? in
-                hadLogin = connection.isLoggedIn
                 guard isReady else { return nil }
                 do throws(CryptokiError) { return try body(connection) } catch {
                     failure = error

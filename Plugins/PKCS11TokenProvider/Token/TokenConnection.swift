@@ -1,6 +1,5 @@
 import CP11Kit
 import CertificateProviding
-import Synchronization
 
 /// A token that is being used: its sessions, whether its user is logged in, and where its keys are.
 ///
@@ -9,7 +8,7 @@ final class TokenConnection: Sendable {
     let slot: Slot
     let sessions: SessionPool
     let mechanisms: TokenMechanisms
-    private let state = Mutex(State())
+    private let state = BlockingMutex(State())
 
     private struct State {
         var login: Module.Login?
@@ -20,12 +19,20 @@ final class TokenConnection: Sendable {
     }
 
     /// A private key as this connection knows it.
-    struct Key: Sendable {
+    final class Key: Sendable {
         let found: TokenReader.PrivateKey
         /// Others that may be the one: the `CKA_ID` can be the same, and most kinds of key show nothing else.
-        fileprivate var others: ArraySlice<TokenReader.PrivateKey>
+        fileprivate let others: ArraySlice<TokenReader.PrivateKey>
         /// Whether a signature of it has been verified.
-        fileprivate(set) var isProven = false
+        let isProven: Bool
+
+        fileprivate init(
+            _ found: TokenReader.PrivateKey, others: ArraySlice<TokenReader.PrivateKey>, isProven: Bool = false
+        ) {
+            self.found = found
+            self.others = others
+            self.isProven = isProven
+        }
     }
 
     /// Opens the first session. Blocks.
@@ -147,7 +154,7 @@ final class TokenConnection: Sendable {
         let candidates = if let session { try search(session) } else { try sessions.withSession(search) }
         guard let candidates else { throw Self.searchWithoutLogin }
         guard let first = candidates.first else { return nil }
-        let key = Key(found: first, others: candidates.dropFirst())
+        let key = Key(first, others: candidates.dropFirst())
         state.withLock { $0.keys[publicKey] = key }
         return key
     }
@@ -157,15 +164,15 @@ final class TokenConnection: Sendable {
 
     /// Notes that a signature of `key` is one of the key that was looked for.
     func hasProven(_ key: Key, for publicKey: PublicKeyInfo) {
-        update(key, for: publicKey) { $0?.isProven = true }
+        replace(key, for: publicKey, by: Key(key.found, others: key.others, isProven: true))
     }
 
     /// Passes on to the next key that may be the one that was looked for, since `key` is not. After the last one they
     /// are looked for anew: it may have been a bad signature only.
     /// - Returns: Whether there is another one.
     func rulesOut(_ key: Key, for publicKey: PublicKeyInfo) -> Bool {
-        let next = key.others.first.map { Key(found: $0, others: key.others.dropFirst()) }
-        update(key, for: publicKey) { $0 = next }
+        let next = key.others.first.map { Key($0, others: key.others.dropFirst()) }
+        replace(key, for: publicKey, by: next)
         return next != nil
     }
 
@@ -175,10 +182,10 @@ final class TokenConnection: Sendable {
     }
 
     /// Only where no other thread has, meanwhile.
-    private func update(_ key: Key, for publicKey: PublicKeyInfo, _ change: (inout Key?) -> Void) {
+    private func replace(_ key: Key, for publicKey: PublicKeyInfo, by other: Key?) {
         state.withLock { state in
             guard state.keys[publicKey]?.found.handle == key.found.handle else { return }
-            change(&state.keys[publicKey])
+            state.keys[publicKey] = other
         }
     }
 }

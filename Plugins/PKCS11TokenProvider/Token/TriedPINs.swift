@@ -2,7 +2,6 @@ import CertificateProviding
 import FoundationEssentials
 import Glibc
 import Logging
-import Synchronization
 
 /// The results of logins with configured PINs, across processes and crashes. ``PINRule`` decides from them whether a PIN
 /// may be sent.
@@ -20,7 +19,7 @@ final class TriedPINs: Sendable {
     private let longestDelay: Duration
     private let logger: Logger
     /// The wrong ones that could not be written down, which this process at least does not send again.
-    private let unwritten = Mutex<[Slot.Identity: [SecretBytes]]>([:])
+    private let unwritten = BlockingMutex<[Slot.Identity: [SecretBytes]]>([:])
 
     /// - Parameter timeout: How long a caller waits for a login, and so for other processes' logins before.
     init(
