@@ -252,7 +252,7 @@ let package = Package(
         .testTarget(
             name: "PKCS11TokenProviderTests",
             dependencies: [
-                "CertificateTLS", "IdentityStore", "PKCS11TokenProvider", "SigningService", "TestSupport",
+                "CP11Kit", "CertificateTLS", "IdentityStore", "PKCS11TokenProvider", "SigningService", "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),

@@ -34,7 +34,9 @@ public final class TokenKeyStore: KeyStore {
             uniqueKeysWithValues: KeyType.allCases.map { ($0, $0.isRSA ? [.signing, .pkcs1Decryption] : .signing) })
     }
 
-    public func holds(keyURI: String) -> Bool { provider.settings.uri.meansToken(of: keyURI) }
+    public func holds(keyURI: String) -> Bool {
+        (try? PKCS11URI(keyURI)).map(provider.settings.uri.meansToken) ?? false
+    }
 
     /// Returns the key's public key, and its URI with the module that the store's own URI names.
     public func reference(to key: any IdentityKey) -> KeyReference {
@@ -115,7 +117,7 @@ public final class TokenKeyStore: KeyStore {
         _ uri: String, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
         try await attributed { () async throws(CertificateProviderError) in
-            try await provider.identity(on: provider.tokens().narrowed(to: TokenURI(uri)), interaction)
+            try await provider.identity(on: provider.tokens().narrowed(to: PKCS11URI(uri)), interaction)
         }
     }
 
@@ -181,7 +183,7 @@ public final class TokenKeyStore: KeyStore {
     ) async throws(CertificateProviderError) -> [String] {
         try await attributed { () async throws(CertificateProviderError) in
             let tokens = try provider.tokens()
-            let (uri, id) = (try? TokenURI(reference.uri), objectID(of: reference))
+            let (uri, id) = (try? PKCS11URI(reference.uri), objectID(of: reference))
             return try await tokens.calls.run("looking for the key") { () throws(CertificateProviderError) in
                 let token = try tokens.unattended(uri)
                 guard let key = try token.key(for: reference.publicKey, id: id) else {
@@ -200,7 +202,7 @@ public final class TokenKeyStore: KeyStore {
     // MARK: -
 
     private func objectID(of reference: KeyReference) -> [UInt8]? {
-        (try? TokenURI(reference.uri))?.objectID ?? provider.settings.uri.objectID
+        (try? PKCS11URI(reference.uri))?.objectID ?? provider.settings.uri.objectID
     }
 
     private func attributed<T>(
@@ -216,7 +218,7 @@ public final class TokenKeyStore: KeyStore {
     ) throws(CertificateProviderError) -> T {
         do throws(CertificateProviderError) {
             let tokens = try provider.tokens()
-            let (uri, id) = (try? TokenURI(reference().uri), objectID(of: reference()))
+            let (uri, id) = (try? PKCS11URI(reference().uri), objectID(of: reference()))
             return try tokens.calls.wait(purpose) { () throws(CertificateProviderError) in
                 try body(try tokens.unattended(uri), id)
             }
@@ -256,7 +258,7 @@ public final class TokenKeyStore: KeyStore {
         _ interaction: any UserInteraction, _ reference: KeyReference? = nil
     ) async throws(CertificateProviderError) -> Token {
         let tokens = try provider.tokens()
-        let uri = reference.flatMap { try? TokenURI($0.uri) }
+        let uri = reference.flatMap { try? PKCS11URI($0.uri) }
         let (token, login) = try await tokens.calls.run("looking for the token") {
             () throws(CertificateProviderError) in try tokens.single(uri)
         }
@@ -271,7 +273,7 @@ extension TokenLocator {
     /// - Parameter keyURI: Of a key whose token it must be.
     /// - Throws: `tokenNotPresent`, and `configurationInvalid` where more than one token matches, or no login is
     ///   wanted.
-    fileprivate func single(_ keyURI: TokenURI?) throws(CertificateProviderError) -> (Token, Login?) {
+    fileprivate func single(_ keyURI: PKCS11URI?) throws(CertificateProviderError) -> (Token, Login?) {
         var failures: [CertificateProviderError] = []
         var present = try present(&failures)
         if let keyURI { present = present.filter { keyURI.matches($0.1) } }
@@ -279,7 +281,7 @@ extension TokenLocator {
             throw noToken(failures)
         }
         guard present.count == 1 else {
-            let candidates = present.map { "'\(TokenURI.text(of: $0.1.token, class: nil, id: [], label: []) ?? "")'" }
+            let candidates = present.map { "'\(PKCS11URI.text(of: $0.1.token))'" }
             throw CertificateProviderError(
                 .configurationInvalid,
                 "\(present.count) tokens match '\(DisplayText.visible(settings.uri.text))'; set \(settings.names.uri) to one of: "
@@ -295,7 +297,7 @@ extension TokenLocator {
     }
 
     /// The one token that the URI names, logged in without a prompt.
-    fileprivate func unattended(_ keyURI: TokenURI?) throws(CertificateProviderError) -> Token {
+    fileprivate func unattended(_ keyURI: PKCS11URI?) throws(CertificateProviderError) -> Token {
         let (token, login) = try single(keyURI)
         guard let login else { return token }
         guard login.isUnattended else {
@@ -341,10 +343,9 @@ extension Token {
                 }
                 let publicKeys = keys.found.isEmpty ? [:] : try reader.publicKeysByID()
                 return keys.found.compactMap { key in
-                    guard let publicKey = publicKeys[key.id]?.first(where: key.mayBe),
-                        let uri = TokenURI.text(
-                            of: connection.slot.token, class: CKO_PRIVATE_KEY, id: key.id, label: key.label)
-                    else { return nil }
+                    guard let publicKey = publicKeys[key.id]?.first(where: key.mayBe) else { return nil }
+                    let uri = PKCS11URI.text(
+                        of: connection.slot.token, class: CKO_PRIVATE_KEY, id: key.id, label: key.label)
                     return KeyDescription(
                         KeyReference(publicKey: publicKey, uri: uri + query),
                         label: String(validating: key.label, as: UTF8.self), location: .token)

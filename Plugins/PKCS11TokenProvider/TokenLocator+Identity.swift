@@ -113,14 +113,14 @@ extension TokenLocator {
     struct Remembered {
         let leaf: X509Certificate
         /// `nil` where it cannot be read.
-        let uri: TokenURI?
+        let uri: PKCS11URI?
     }
 
     func remembered() throws(CertificateProviderError) -> Remembered? {
         guard let entry = try environment.storage.entry(named: settings.entryName),
             let leaf = entry.certificateChain.first
         else { return nil }
-        return Remembered(leaf: leaf, uri: entry.attributes["uri"].flatMap { try? TokenURI($0) })
+        return Remembered(leaf: leaf, uri: entry.attributes["uri"].flatMap { try? PKCS11URI($0) })
     }
 
     func key(of found: Found) throws(CertificateProviderError) -> TokenKey {

@@ -104,7 +104,7 @@ extension TokenLocator {
         }
         // A PIN that this token has accepted is its own.
         if pin == nil, !login.isMeant, login.isUnattended, !login.token.pins.isProven {
-            let uri = TokenURI.text(of: login.slot.token, class: nil, id: [], label: []) ?? ""
+            let uri = PKCS11URI.text(of: login.slot.token)
             throw CertificateProviderError(
                 .configurationInvalid,
                 "The configured PIN is not sent to the token '\(login.token.displayName)', since \(settings.names.uri) does "
@@ -137,9 +137,7 @@ extension TokenLocator {
     }
 
     private func severalTokens(_ tokens: [(Token, Slot)]) -> CertificateProviderError {
-        let uris = tokens.compactMap { _, slot in
-            TokenURI.text(of: slot.token, class: nil, id: [], label: []).map { "'\($0)'" }
-        }
+        let uris = tokens.map { _, slot in "'\(PKCS11URI.text(of: slot.token))'" }
         return CertificateProviderError(
             .configurationInvalid,
             "The PIN could be for \(uris.count) tokens, and it is sent to one only; set \(settings.names.uri) to one of: "

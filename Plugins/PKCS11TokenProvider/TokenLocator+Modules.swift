@@ -108,7 +108,7 @@ extension TokenLocator {
         listing.remarks += contents.remarks
         listing.otherObjects += contents.otherObjects
         if contents.found.isEmpty, contents.remarks.isEmpty, contents.otherObjects.isEmpty {
-            let uri = TokenURI.text(of: slot.token, class: nil, id: [], label: []) ?? ""
+            let uri = PKCS11URI.text(of: slot.token)
             listing.remarks.append(
                 "The token '\(token.displayName)' has no object that \(settings.names.uri) matches: \(uri)")
         }

@@ -22,9 +22,7 @@ extension TokenLocator {
             self.silent = silent
             missingService = looks.lazy.compactMap(\.missingService).first
             var seen = Set<String>()
-            uris = looks.flatMap(\.others).compactMap {
-                TokenURI.text(of: $0.token, class: nil, id: [], label: [])
-            }.filter { seen.insert($0).inserted }
+            uris = looks.flatMap(\.others).map { PKCS11URI.text(of: $0.token) }.filter { seen.insert($0).inserted }
             uninitialised = looks.flatMap(\.uninitialised)
         }
     }

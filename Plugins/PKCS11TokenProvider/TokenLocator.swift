@@ -45,7 +45,7 @@ final class TokenLocator: Sendable {
         (calls, environment, policy, state) = (other.calls, other.environment, other.policy, other.state)
     }
 
-    func narrowed(to uri: TokenURI) throws(CertificateProviderError) -> TokenLocator {
+    func narrowed(to uri: PKCS11URI) throws(CertificateProviderError) -> TokenLocator {
         TokenLocator(self, try settings.narrowed(to: uri))
     }
 

@@ -7,7 +7,7 @@ struct TokenSettings: Sendable {
 
     /// What the parameters are called in messages.
     private(set) var names: Names
-    private(set) var uri: TokenURI
+    private(set) var uri: PKCS11URI
     let modulePath: String?
     private(set) var pinSource: SecretSource?
     /// A PIN in the URI itself.
@@ -35,7 +35,7 @@ struct TokenSettings: Sendable {
 
     init(_ parameters: Parameters) throws(CertificateProviderError) {
         names = Names()
-        uri = if let uri = parameters[Parameter.uri] { uri } else { try TokenURI("pkcs11:") }
+        uri = if let uri = parameters[Parameter.uri] { uri } else { try PKCS11URI("pkcs11:") }
         modulePath = parameters[Parameter.modulePath]
         // The parameter goes before.
         if let source = parameters[Parameter.pinSource] {
@@ -53,7 +53,7 @@ struct TokenSettings: Sendable {
     /// For the key store of a place.
     init(_ location: KeyStoreLocation, _ parameters: Parameters) throws(CertificateProviderError) {
         names = location.parameter.map(Names.of) ?? Names()
-        uri = try TokenURI(location.uri)
+        uri = try PKCS11URI(location.uri)
         try Self.refusePIN(in: uri)
         modulePath = parameters[Parameter.modulePath]
         pinSource = if let source = location.pinSource { source } else { try uri.pinSource.map(Self.source(inURI:)) }
@@ -65,7 +65,7 @@ struct TokenSettings: Sendable {
     }
 
     /// The settings for another object on the same tokens.
-    func narrowed(to uri: TokenURI) throws(CertificateProviderError) -> TokenSettings {
+    func narrowed(to uri: PKCS11URI) throws(CertificateProviderError) -> TokenSettings {
         try Self.refusePIN(in: uri)
         var copy = self
         copy.uri = uri
@@ -75,7 +75,7 @@ struct TokenSettings: Sendable {
         return copy
     }
 
-    private static func refusePIN(in uri: TokenURI) throws(CertificateProviderError) {
+    private static func refusePIN(in uri: PKCS11URI) throws(CertificateProviderError) {
         guard uri.pinValue == nil else {
             throw CertificateProviderError(
                 .configurationInvalid,
@@ -84,7 +84,7 @@ struct TokenSettings: Sendable {
         }
     }
 
-    private static func entryName(_ modulePath: String?, _ uri: TokenURI) -> String {
+    private static func entryName(_ modulePath: String?, _ uri: PKCS11URI) -> String {
         let name = Array("\(modulePath ?? "")\0\(uri.text)".utf8)
         return String(DisplayText.hexadecimal(SHA256.hash(data: name)).prefix(32))
     }
@@ -115,37 +115,18 @@ struct TokenSettings: Sendable {
             guard host.isEmpty || host.lowercased() == "localhost" else { return nil }
             rest = rest.dropFirst(host.count)
         }
-        return percentDecoded(rest)
-    }
-
-    /// `nil` where a percent sign is not followed by two hexadecimal digits (RFC 3986, section 2.1), or it is no UTF-8.
-    private static func percentDecoded(_ text: Substring) -> String? {
-        var bytes: [UInt8] = []
-        var rest = Array(text.utf8)[...]
-        while let byte = rest.popFirst() {
-            guard byte == UInt8(ascii: "%") else {
-                bytes.append(byte)
-                continue
-            }
-            let digits = rest.prefix(2)
-            guard digits.count == 2, digits.allSatisfy({ Character(UnicodeScalar($0)).isHexDigit }),
-                let value = UInt8(String(decoding: digits, as: UTF8.self), radix: 16)
-            else { return nil }
-            bytes.append(value)
-            rest = rest.dropFirst(2)
-        }
-        return String(validating: bytes, as: UTF8.self)
+        return PKCS11URI.percentDecoded(rest).flatMap { String(validating: $0, as: UTF8.self) }
     }
 }
 
 extension TokenSettings {
     enum Parameter {
-        static let uri = CertificateProviding.Parameter<TokenURI?>(
+        static let uri = CertificateProviding.Parameter<PKCS11URI?>(
             "uri", .string, absent: .some(nil), defaultValue: "any identity on any token", isBlankRefused: true,
             summary: "The RFC 7512 URI of the identity, or as much of it as identifies it."
         ) { text, _ throws(ParameterProblem) in
-            let uri: TokenURI
-            do throws(CertificateProviderError) { uri = try TokenURI(text) } catch { throw .error(error) }
+            let uri: PKCS11URI
+            do throws(CertificateProviderError) { uri = try PKCS11URI(text) } catch { throw .error(error) }
             guard uri.meansIdentity else {
                 throw .expected("must name an identity: leave out 'type', or set it to 'cert' or 'private'")
             }

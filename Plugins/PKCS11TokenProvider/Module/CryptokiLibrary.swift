@@ -90,7 +90,7 @@ struct CryptokiLibrary: Sendable {
             _ = within(lock) { p11_kit_module_finalize(functions) }
             throw CryptokiError(function: "C_GetInfo", code: result)
         }
-        return (lock, info.paddedWithBlanks)
+        return (lock, info)
     }
 
     /// - Returns: What has to be held during calls.

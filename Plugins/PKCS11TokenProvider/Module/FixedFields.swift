@@ -1,61 +1,14 @@
-import CP11Kit
+/// Returns the bytes in a field of fixed length: UTF-8, padded with blanks (PKCS#11, section 3.2), or by some vendors with
+/// NULs.
+func bytes<Field>(ofField field: Field) -> [UInt8] { withUnsafeBytes(of: field) { Array($0).withoutPadding } }
 
-/// Texts in fields of a fixed length, as PKCS#11 structures have them: UTF-8, padded with blanks (PKCS#11, section 3.2),
-/// or by careless vendors with NULs. A URI compares all of a field, so that every field is padded with blanks where it
-/// is read.
-protocol FixedFields {
-    mutating func padWithBlanks(_ pad: FieldPadding)
-}
+/// Returns the text in such a field.
+func text<Field>(_ field: Field) -> String { String(decoding: bytes(ofField: field), as: UTF8.self) }
 
-/// How NULs at the end of a field are overwritten.
-struct FieldPadding {
-    /// Whether a field that begins with a NUL stays as it is: in a URI it says that there is none.
-    var keepsEmpty = false
-
-    func callAsFunction<Field>(_ field: inout Field) {
-        withUnsafeMutableBytes(of: &field) { bytes in
-            guard let end = bytes.firstIndex(of: 0), end > 0 || !keepsEmpty else { return }
-            for index in end..<bytes.count { bytes[index] = 0x20 }
-        }
-    }
-}
-
-extension FixedFields {
-    /// The structure with fields that are padded with blanks.
-    var paddedWithBlanks: Self {
-        var copy = self
-        copy.padWithBlanks(FieldPadding())
-        return copy
-    }
-}
-
-extension CK_INFO: FixedFields {
-    mutating func padWithBlanks(_ pad: FieldPadding) {
-        pad(&manufacturerID)
-        pad(&libraryDescription)
-    }
-}
-
-extension CK_SLOT_INFO: FixedFields {
-    mutating func padWithBlanks(_ pad: FieldPadding) {
-        pad(&slotDescription)
-        pad(&manufacturerID)
-    }
-}
-
-extension CK_TOKEN_INFO: FixedFields {
-    mutating func padWithBlanks(_ pad: FieldPadding) {
-        pad(&label)
-        pad(&manufacturerID)
-        pad(&model)
-        pad(&serialNumber)
-    }
-}
-
-/// The text in a field that is padded with blanks.
-func text<Field>(_ field: Field) -> String {
-    withUnsafeBytes(of: field) { bytes in
-        let end = bytes.lastIndex { $0 != 0x20 && $0 != 0 }.map { $0 + 1 } ?? 0
-        return String(decoding: bytes[..<end], as: UTF8.self)
+extension [UInt8] {
+    /// What is before the first NUL, without the blanks at its end.
+    var withoutPadding: [UInt8] {
+        let text = prefix { $0 != 0 }
+        return Array(text[..<(text.lastIndex { $0 != 0x20 }.map { $0 + 1 } ?? 0)])
     }
 }

@@ -14,7 +14,7 @@ enum ModuleLoader {
     /// - Throws: `unavailable` when p11-kit itself fails or there is no such module; `fileNotFound`;
     ///   `configurationInvalid` for a directory without a name.
     static func modules(
-        for uri: TokenURI, path: String?, timeout: Duration
+        for uri: PKCS11URI, path: String?, timeout: Duration
     ) throws(CertificateProviderError) -> [ModuleReference] {
         let handles: LoadedModules
         let path = path ?? uri.modulePath
@@ -106,7 +106,7 @@ enum ModuleLoader {
     }
 
     private static func isWanted(
-        _ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>, _ name: String, _ uri: TokenURI
+        _ functions: UnsafeMutablePointer<CK_FUNCTION_LIST>, _ name: String, _ uri: PKCS11URI
     ) -> Bool {
         if let wanted = uri.moduleName {
             let file = string(p11_kit_module_get_filename(functions))

@@ -42,7 +42,7 @@ final class ModuleReference: Sendable {
 
     /// The module, initialised; `nil` where the URI does not match it. One that did not start may do so next time.
     /// Blocks for as long as it likes.
-    func module(for uri: TokenURI) throws(CertificateProviderError) -> Module? {
+    func module(for uri: PKCS11URI) throws(CertificateProviderError) -> Module? {
         do throws(CryptokiError) {
             return try starting.withLock { _ throws(CryptokiError) in
                 switch start.withLock({ $0 }) {

@@ -28,7 +28,7 @@ extension Slot {
     /// Looks at the slots of a module. Blocks.
     ///
     /// - Parameter uri: Which tokens are looked for.
-    static func look(at module: Module, for uri: TokenURI? = nil) throws(CryptokiError) -> Look {
+    static func look(at module: Module, for uri: PKCS11URI? = nil) throws(CryptokiError) -> Look {
         let generation = module.generation
         do throws(CryptokiError) { return try lookOnce(at: module, for: uri) } catch {
             try module.restart(after: error, in: generation)
@@ -36,12 +36,12 @@ extension Slot {
         }
     }
 
-    private static func lookOnce(at module: Module, for uri: TokenURI?) throws(CryptokiError) -> Look {
+    private static func lookOnce(at module: Module, for uri: PKCS11URI?) throws(CryptokiError) -> Look {
         try module.control("C_GetSlotList") { () throws(CryptokiError) in try lookNow(at: module, for: uri) }
     }
 
     /// On the control thread.
-    private static func lookNow(at module: Module, for uri: TokenURI?) throws(CryptokiError) -> Look {
+    private static func lookNow(at module: Module, for uri: PKCS11URI?) throws(CryptokiError) -> Look {
         let ids = try presentSlots(of: module)
         var look = Look()
         look.isFixed = !ids.isEmpty
@@ -55,10 +55,9 @@ extension Slot {
                 try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &token) }
             } catch {
                 if error.isOfNoToken { continue }
-                look.failures.append(Failure(reader: text(info.paddedWithBlanks.slotDescription), cause: error))
+                look.failures.append(Failure(reader: text(info.slotDescription), cause: error))
                 continue
             }
-            (info, token) = (info.paddedWithBlanks, token.paddedWithBlanks)
             guard token.flags & UInt(CKF_TOKEN_INITIALIZED) != 0 else {
                 look.uninitialised.append(DisplayText.visible(text(info.slotDescription)))
                 continue
@@ -73,7 +72,7 @@ extension Slot {
     ///
     /// - Parameter uri: Only those that it matches.
     /// - Throws: When there is none, what kept one from being looked at, unless it may merely be gone.
-    static func all(of module: Module, matching uri: TokenURI? = nil) throws(CryptokiError) -> [Slot] {
+    static func all(of module: Module, matching uri: PKCS11URI? = nil) throws(CryptokiError) -> [Slot] {
         let look = try look(at: module, for: uri)
         if look.slots.isEmpty, let failure = look.failures.last(where: { !$0.cause.endsConnection }) {
             throw failure.cause

@@ -32,7 +32,7 @@ struct Slot: Sendable {
         try module.control("C_GetTokenInfo") { () throws(CryptokiError) in
             var now = CK_TOKEN_INFO()
             try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &now) }
-            return Slot(module: module, id: id, token: now.paddedWithBlanks)
+            return Slot(module: module, id: id, token: now)
         }
     }
 

@@ -17,7 +17,7 @@ extension TokenReader {
     ///   - maximum: How many candidates are enough.
     ///   - failures: Gets what is wrong with single objects.
     func certificates(
-        for uri: TokenURI, keys: KeyIndex, areKeysHidden: Bool, maximum: Int, failures: inout ObjectFailures
+        for uri: PKCS11URI, keys: KeyIndex, areKeysHidden: Bool, maximum: Int, failures: inout ObjectFailures
     ) throws(CryptokiError) -> Certificates {
         var attributes = [Attribute(CKA_CLASS, CKO_CERTIFICATE), Attribute(CKA_CERTIFICATE_TYPE, CK_ULONG(CKC_X_509))]
         if let id = uri.objectID { attributes.append(Attribute(CKA_ID, id)) }
@@ -49,7 +49,7 @@ extension TokenReader {
             if key == nil, certificate.isAuthority { return nil }
             return Candidate(
                 handle: handle, certificate: certificate, id: id, label: label, key: key,
-                uri: self.uri(of: key == nil ? CKO_CERTIFICATE : CKO_PRIVATE_KEY, id, key?.label ?? label, uri))
+                uri: self.uri(of: key == nil ? CKO_CERTIFICATE : CKO_PRIVATE_KEY, id, key?.label ?? label))
         }
         failures.append(reading, on: slot)
         // Beside the key's own certificate another one may have the id, such as its issuer's.
@@ -62,23 +62,23 @@ extension TokenReader {
         }
         // A key's label is that of all its certificates; one that has the label itself is meant more than the others.
         let named = reading.found.filter { $0.label == uri.objectLabel }
-        result.candidates = distinct(named.isEmpty ? reading.found : named, uri)
+        result.candidates = distinct(named.isEmpty ? reading.found : named)
         return result
     }
 
     /// Gives certificates of one key the URIs of certificates, which tell them apart.
-    private func distinct(_ candidates: [Candidate], _ uri: TokenURI) -> [Candidate] {
+    private func distinct(_ candidates: [Candidate]) -> [Candidate] {
         let counts = Dictionary(candidates.map { ($0.uri, 1) }, uniquingKeysWith: +)
         return candidates.map { candidate in
             guard counts[candidate.uri] != 1 else { return candidate }
             var copy = candidate
-            copy.uri = self.uri(of: CKO_CERTIFICATE, candidate.id, candidate.label, uri)
+            copy.uri = self.uri(of: CKO_CERTIFICATE, candidate.id, candidate.label)
             return copy
         }
     }
 
-    func uri(of kind: CK_OBJECT_CLASS, _ id: [UInt8], _ label: [UInt8], _ asked: TokenURI) -> String {
-        TokenURI.text(of: slot.token, class: kind, id: id, label: label) ?? asked.text
+    func uri(of kind: CK_OBJECT_CLASS, _ id: [UInt8], _ label: [UInt8]) -> String {
+        PKCS11URI.text(of: slot.token, class: kind, id: id, label: label)
     }
 
     /// Certificates by their subjects, each of which is looked for once: a thousand leaves may have one issuer.

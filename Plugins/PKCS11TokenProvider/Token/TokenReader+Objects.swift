@@ -4,7 +4,7 @@ import CertificateProviding
 extension TokenReader {
     /// Returns the URIs of what is on the token besides identities: issuers' certificates, halves, data. The objects of
     /// an identity have its URI but for the type.
-    func otherObjects(than identities: [Candidate], for uri: TokenURI) throws(CryptokiError) -> [String] {
+    func otherObjects(than identities: [Candidate], for uri: PKCS11URI) throws(CryptokiError) -> [String] {
         let known = Set(identities.map(\.handle) + identities.compactMap { $0.key?.handle })
         let ids = Set(identities.map(\.id))
         let attributes = [Attribute(CKA_TOKEN, true)] + (uri.objectID.map { [Attribute(CKA_ID, $0)] } ?? [])
@@ -15,7 +15,7 @@ extension TokenReader {
             let id = try session.attribute(CKA_ID, of: handle) ?? []
             if kind == CKO_PUBLIC_KEY, ids.contains(id) { return nil }
             let label = try session.attribute(CKA_LABEL, of: handle) ?? []
-            return uri.objectLabel ?? label == label ? self.uri(of: kind, id, label, uri) : nil
+            return uri.objectLabel ?? label == label ? self.uri(of: kind, id, label) : nil
         }.found
     }
 

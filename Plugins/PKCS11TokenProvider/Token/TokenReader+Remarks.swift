@@ -15,7 +15,7 @@ extension TokenReader {
 
     /// What a person should hear of a token beside its identities: the halves of some that might have been, and what an
     /// identity cannot do.
-    func remarks(on contents: Contents, for uri: TokenURI) throws(CryptokiError) -> [String] {
+    func remarks(on contents: Contents, for uri: PKCS11URI) throws(CryptokiError) -> [String] {
         let weak = contents.candidates.filter { signsWithoutPSS($0, contents.mechanisms) }
         let remarks = weak.prefix(Self.maximumRemarks).map { candidate in
             "The token '\(slot.displayName)' signs for '\(candidate.certificate.subject)' only with RSA PKCS#1 "
@@ -44,7 +44,7 @@ extension TokenReader {
         return false
     }
 
-    private func halves(of contents: Contents, for uri: TokenURI) throws(CryptokiError) -> [String] {
+    private func halves(of contents: Contents, for uri: PKCS11URI) throws(CryptokiError) -> [String] {
         let certificates = try each(contents.certificates.keyless) {
             handle throws(CryptokiError) -> String? in
             let label = try session.attribute(CKA_LABEL, of: handle) ?? []
@@ -54,7 +54,7 @@ extension TokenReader {
             else { return nil }
             let id = try session.attribute(CKA_ID, of: handle) ?? []
             return
-                "The token has no private key for the certificate '\(self.uri(of: CKO_CERTIFICATE, id, label, uri))'."
+                "The token has no private key for the certificate '\(self.uri(of: CKO_CERTIFICATE, id, label))'."
         }
         // What no certificate was found for, and none is said to be the wrong one for.
         let ids = Set(contents.candidates.map(\.id))
@@ -62,7 +62,7 @@ extension TokenReader {
         var lonely: [String] = []
         for key in keys.prefix(Self.maximumRemarks) {
             let objects = try objects(CKO_CERTIFICATE, key.id)
-            let name = "the private key '\(self.uri(of: CKO_PRIVATE_KEY, key.id, key.label, uri))'"
+            let name = "the private key '\(self.uri(of: CKO_PRIVATE_KEY, key.id, key.label))'"
             if objects.isEmpty {
                 lonely.append("The token has no certificate for \(name).")
             } else if try !haveValue(objects) {

@@ -76,7 +76,7 @@ extension Token {
         }
         return TokenKey(
             publicKey: publicKey,
-            uri: TokenURI.text(of: connection.slot.token, class: CKO_PRIVATE_KEY, id: key.id, label: key.label),
+            uri: PKCS11URI.text(of: connection.slot.token, class: CKO_PRIVATE_KEY, id: key.id, label: key.label),
             mechanisms: SigningMechanism.all(
                 for: publicKey, mechanisms: connection.mechanisms, allowed: key.allowedMechanisms),
             id: key.id, token: self,

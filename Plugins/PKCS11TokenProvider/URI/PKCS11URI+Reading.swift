@@ -1,0 +1,211 @@
+import CertificateProviding
+
+extension PKCS11URI {
+    /// Reads a URI.
+    ///
+    /// - Throws: `configurationInvalid`, without showing the URI's query, in which a PIN may be.
+    init(_ text: String) throws(CertificateProviderError) {
+        guard text.lowercased().hasPrefix("pkcs11:") else {
+            // Nor shown: the PIN may have been written there.
+            throw CertificateProviderError(
+                .configurationInvalid, "The PKCS#11 URI does not begin with pkcs11: (RFC 7512).")
+        }
+        // It may be broken into lines (RFC 7512, section 2.3).
+        let written = String(String.UnicodeScalarView(text.unicodeScalars.filter { !Self.isWhiteSpace($0) }))
+        let path = written.prefix { $0 != "?" }
+        let query = written.dropFirst(path.count)
+        let reader = Reader(shown: DisplayText.visible(String(path)))
+        let named = try reader.path(path.dropFirst("pkcs11:".count), query.dropFirst())
+        let asked = try reader.query(query.dropFirst())
+
+        self.text = String(path)
+        self.query = asked["pin-value"] == nil ? String(query) : ""
+        fields = try reader.fields(named)
+        libraryVersion = try named["library-version"].map(reader.version)
+        objectID = named["id"]
+        objectLabel = named["object"]
+        objectClass = try named["type"].map(reader.objectClass)
+        moduleName = asked["module-name"]
+        modulePath = asked["module-path"]
+        pinSource = asked["pin-source"] ?? asked["pinfile"]
+        pinValue = asked["pin-value"].map(SecretBytes.init(utf8:))
+        guard pinSource == nil || pinValue == nil else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "A PKCS#11 URI must not have both 'pin-source' and 'pin-value' (RFC 7512, section 2.4); remove "
+                    + "'pin-value'.")
+        }
+        guard modulePath?.hasPrefix("/") ?? true else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The 'module-path' of a PKCS#11 URI must be an absolute path (RFC 7512, section 2.4).")
+        }
+    }
+
+    private static func isWhiteSpace(_ scalar: Unicode.Scalar) -> Bool {
+        scalar == " " || (9...13).contains(scalar.value)
+    }
+
+    /// Decodes `%` and two hexadecimal digits (RFC 3986, section 2.1).
+    ///
+    /// - Returns: `nil` where two digits do not follow.
+    static func percentDecoded(_ text: Substring) -> [UInt8]? {
+        var bytes: [UInt8] = []
+        var rest = text.utf8
+        while let byte = rest.popFirst() {
+            guard byte == UInt8(ascii: "%") else {
+                bytes.append(byte)
+                continue
+            }
+            guard let high = rest.popFirst().flatMap(digit), let low = rest.popFirst().flatMap(digit) else {
+                return nil
+            }
+            bytes.append(high << 4 | low)
+        }
+        return bytes
+    }
+
+    private static func digit(_ byte: UInt8) -> UInt8? { Character(UnicodeScalar(byte)).hexDigitValue.map(UInt8.init) }
+}
+
+/// The parts of a URI. Its errors show the path, and of the query only the names that RFC 7512 knows.
+private struct Reader {
+    /// The URI up to its question mark.
+    let shown: String
+
+    /// The attributes before the `?`, decoded, by their names (RFC 7512, section 2.3).
+    func path(_ text: Substring, _ query: Substring) throws(CertificateProviderError) -> [String: [UInt8]] {
+        var attributes = text.split(separator: ";", omittingEmptySubsequences: false).map(Attribute.init)
+        if attributes.last?.isEmpty == true { attributes.removeLast() }
+        // A PIN there would get into everything that shows the URI. No attribute has a name like these.
+        let lowercased = text.lowercased()
+        guard !attributes.contains(where: { $0.name.lowercased().contains("pin") }), !lowercased.contains("pin-value"),
+            !lowercased.contains("pinfile")
+        else {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "A PKCS#11 URI has a PIN before its '?'; write the PIN to a file that only you can read, and set "
+                    + "'pin-source' to it.")
+        }
+        try refuseMisplaced(query)
+        var values: [String: [UInt8]] = [:]
+        for attribute in attributes {
+            let name = String(attribute.name)
+            guard !name.isEmpty else {
+                throw refused("has an empty attribute; remove the extra ';'")
+            }
+            guard name != "slot-id" else {
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "A PKCS#11 URI must not have 'slot-id', which changes when a reader is plugged in; use 'token' or "
+                        + "'serial'.")
+            }
+            guard Self.pathNames.contains(name) else {
+                throw refused("has an unknown attribute '\(DisplayText.visible(name))'; see RFC 7512, section 2.3")
+            }
+            guard values[Self.aliases[name] ?? name] == nil else {
+                throw refused("has '\(name)' more than once (RFC 7512, section 2.3); remove all but one")
+            }
+            values[Self.aliases[name] ?? name] = try decoded(attribute)
+        }
+        return values
+    }
+
+    /// The attributes behind the `?`, decoded, by their names (RFC 7512, section 2.4). Those of vendors are ignored.
+    func query(_ text: Substring) throws(CertificateProviderError) -> [String: String] {
+        var values: [String: String] = [:]
+        for attribute in text.split(separator: "&").map(Attribute.init) {
+            let name = String(attribute.name)
+            guard Self.queryNames.contains(name) else { continue }
+            guard values[name] == nil else {
+                throw refused("has '\(name)' more than once (RFC 7512, section 2.4); remove all but one")
+            }
+            guard let value = String(validating: try decoded(attribute), as: UTF8.self), !value.utf8.contains(0) else {
+                throw refused("has a '\(name)' that is not a text in UTF-8 (RFC 7512, section 2.4)")
+            }
+            values[name] = value
+        }
+        return values
+    }
+
+    /// Refuses what would be ignored: then any token, or no PIN, would be meant. Nothing is shown that may be a part of a
+    /// PIN.
+    private func refuseMisplaced(_ query: Substring) throws(CertificateProviderError) {
+        for name in query.split(separator: "&").map({ String(Attribute($0).name) }) {
+            guard !Self.pathNames.contains(name), name != "slot-id" else {
+                throw refused(
+                    "has '\(name)' after its '?', where it is ignored; move it before the '?' (RFC 7512, section 2.3)")
+            }
+            guard !name.lowercased().hasPrefix("pin") || Self.queryNames.contains(name) else {
+                throw refused("has an attribute after its '?' that begins with 'pin' and is unknown; use 'pin-source'")
+            }
+        }
+    }
+
+    func fields(_ values: [String: [UInt8]]) throws(CertificateProviderError) -> [PKCS11URI.Field: [UInt8]] {
+        var fields: [PKCS11URI.Field: [UInt8]] = [:]
+        for field in PKCS11URI.Field.allCases {
+            guard let value = values[field.rawValue] else { continue }
+            guard value.count <= field.size else {
+                throw refused(
+                    "can match nothing: '\(field.rawValue)' has \(value.count) bytes, and at most \(field.size) are possible "
+                        + "(PKCS#11, section 3.2)")
+            }
+            fields[field] = value.withoutPadding
+        }
+        return fields
+    }
+
+    func version(_ value: [UInt8]) throws(CertificateProviderError) -> PKCS11URI.Version {
+        let parts = String(decoding: value, as: UTF8.self).split(separator: ".", omittingEmptySubsequences: false)
+        let numbers = parts.compactMap { $0.allSatisfy(\.isNumber) ? UInt8($0) : nil }
+        guard (1...2).contains(parts.count), numbers.count == parts.count else {
+            throw refused("has a 'library-version' that is not a number or two with a dot (RFC 7512, section 2.3)")
+        }
+        return PKCS11URI.Version(major: numbers[0], minor: numbers.count > 1 ? numbers[1] : 0)
+    }
+
+    func objectClass(_ value: [UInt8]) throws(CertificateProviderError) -> UInt {
+        let name = String(decoding: value, as: UTF8.self)
+        guard let objectClass = PKCS11URI.classes[name == "secretkey" ? "secret-key" : name] else {
+            throw refused(
+                "has an unknown 'type'; use \(PKCS11URI.classes.keys.sorted().joined(separator: ", ")) (RFC 7512, section "
+                    + "2.3)")
+        }
+        return objectClass
+    }
+
+    private func decoded(_ attribute: Attribute) throws(CertificateProviderError) -> [UInt8] {
+        guard let value = attribute.value else {
+            throw refused("is not valid (RFC 7512): '\(DisplayText.visible(String(attribute.name)))' has no value")
+        }
+        guard let bytes = PKCS11URI.percentDecoded(value) else {
+            throw refused(
+                "is not valid (RFC 7512): in '\(attribute.name)' a percent sign is not followed by two hexadecimal digits"
+            )
+        }
+        return bytes
+    }
+
+    private func refused(_ reason: String) -> CertificateProviderError {
+        CertificateProviderError(.configurationInvalid, "The PKCS#11 URI '\(shown)' \(reason).")
+    }
+
+    private struct Attribute {
+        let name: Substring
+        let value: Substring?
+
+        init(_ text: Substring) {
+            name = text.prefix { $0 != "=" }
+            value = name.endIndex < text.endIndex ? text[text.index(after: name.endIndex)...] : nil
+        }
+
+        var isEmpty: Bool { name.isEmpty && value == nil }
+    }
+
+    /// Names of drafts of the RFC, which some tools write still.
+    private static let aliases = ["object-type": "type", "objecttype": "type"]
+    private static let pathNames = Set(
+        PKCS11URI.Field.allCases.map(\.rawValue) + ["library-version", "object", "type", "id"] + aliases.keys)
+    private static let queryNames: Set<String> = ["module-name", "module-path", "pin-source", "pin-value", "pinfile"]
+}
