@@ -22,13 +22,13 @@ enum LoadedLibraries {
         var capacity = 0
         defer { free(line) }
         var paths: Set<String> = []
-        while case let count = getline(&line, &capacity, file), count > 0, let line {
-            let text = String(cString: line)
-            // Addresses, permissions, offset, device, inode, and the path with spaces before it.
-            guard text.split(separator: " ").dropFirst().first?.contains("x") == true,
-                let path = text.firstIndex(of: "/")
+        while getline(&line, &capacity, file) > 0, let line {
+            // Addresses, permissions such as r-xp, offset, device, inode, and the path with spaces before it. A process may
+            // have thousands of these lines: most are passed over before they are made into a String.
+            guard let permissions = strchr(line, 0x20), strncmp(permissions, " r-x", 4) == 0,
+                let path = strchr(line, 0x2F)
             else { continue }
-            paths.insert(String(text[path...].dropLast()))
+            paths.insert(String(String(cString: path).dropLast()))
         }
         return paths
     }
