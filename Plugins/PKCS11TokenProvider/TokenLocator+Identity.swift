@@ -69,44 +69,38 @@ extension TokenLocator {
     func choose(
         _ candidates: [Found], _ failures: [CertificateProviderError]
     ) throws(CertificateProviderError) -> Found {
-        // A token that is closed by now is not the one that the PIN was for: to sign there would send it.
-        let closed = candidates.first
-        var candidates = candidates.filter {
-            settings.login == .never || $0.token.isLoggedIn
-                || $0.token.needsNoLogin(for: $0.candidate.certificate.publicKey)
-        }
-        let fits: [(X509Certificate) -> Bool] = [
-            { $0.permitsClientAuthentication }, { SigningMechanism.isPossible(for: $0.publicKey) },
-        ]
-        for fits in fits {
-            let usable = candidates.filter { fits($0.candidate.certificate) }
-            if !usable.isEmpty { candidates = usable }
-        }
-        candidates = newest(candidates)
-        if candidates.count > 1, let chosen = try remembered()?.leaf.publicKey {
-            // A renewal with a new key keeps the old one until the new one works.
-            let known = candidates.filter { $0.candidate.certificate.publicKey.isSameKey(as: chosen) }
-            if !known.isEmpty { candidates = known }
-        }
-        guard let found = candidates.first else {
-            throw failures.first ?? closed?.token.describe(TokenConnection.searchWithoutLogin)
+        let verdict = try IdentityChoice.verdict(
+            on: candidates.map { found in
+                let certificate = found.candidate.certificate
+                let isOpen =
+                    settings.login == .never || found.token.isLoggedIn
+                    || found.token.needsNoLogin(for: certificate.publicKey)
+                return .init(certificate: certificate, token: ObjectIdentifier(found.token), isOpen: isOpen)
+            }, now: environment.now(),
+            remembered: { () throws(CertificateProviderError) in try remembered()?.leaf.publicKey })
+        let found: Found
+        switch verdict {
+        case .one(let index): found = candidates[index]
+        case .none:
+            throw failures.first ?? candidates.first?.token.describe(TokenConnection.searchWithoutLogin)
                 ?? CertificateProviderError(
                     .notFound,
                     "No identity on the token matches '\(DisplayText.visible(settings.uri.text))'; 'certprov list' "
                         + "shows the available identities.")
-        }
-        guard candidates.count == 1 else {
-            let named = candidates.prefix(TokenReader.maximumRemarks)
-            throw CertificateProviderError(
-                .configurationInvalid,
-                "There are \(candidates.count) identities; set \(settings.names.uri) to one of: "
-                    + named.map { "'\($0.candidate.uri)' (\($0.candidate.certificate.summary))" }
-                    .joined(separator: ", ")
-                    + (named.count < candidates.count ? ", or to another that 'certprov list' shows." : "."))
+        case .several(let indices): throw severalIdentities(indices.map { candidates[$0] })
         }
         // One that only a login shows.
         if found.candidate.key == nil { try found.token.pins.requirePermission(for: found.token) }
         return found
+    }
+
+    private func severalIdentities(_ candidates: [Found]) -> CertificateProviderError {
+        let named = candidates.prefix(TokenReader.maximumRemarks)
+        return CertificateProviderError(
+            .configurationInvalid,
+            "There are \(candidates.count) identities; set \(settings.names.uri) to one of: "
+                + named.map { "'\($0.candidate.uri)' (\($0.candidate.certificate.summary))" }.joined(separator: ", ")
+                + (named.count < candidates.count ? ", or to another that 'certprov list' shows." : "."))
     }
 
     /// What is remembered of the identity that was chosen last.

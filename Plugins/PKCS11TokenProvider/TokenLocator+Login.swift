@@ -7,8 +7,6 @@ struct GivenPIN: Sendable {
     let token: Slot.Identity
 }
 
-/// Which token gets a PIN: never more than one, and none by chance. A PIN that is sent to another token than its own
-/// counts there as a wrong one.
 extension TokenLocator {
     /// A token to log in to.
     struct Login {
@@ -63,25 +61,26 @@ extension TokenLocator {
     /// - Throws: `configurationInvalid` where several tokens may hold the identity.
     func tokenToOpen(of present: [(Token, Slot)]) throws(CertificateProviderError) -> Login? {
         guard settings.login != .never else { return nil }
-        let guarded = present.filter { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) }
-        guard let first = guarded.first, guarded.contains(where: { !$0.0.isLoggedIn }) else { return nil }
-        if guarded.count == 1, settings.uri.namesToken { return Login(token: first.0, slot: first.1, isMeant: true) }
-        // Certificates can be seen without a login, mostly. Tokens that are logged in already count as well: the identity
-        // may be on one of them, and then none of the others is to get its PIN.
+        let tokens = present.filter { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) }
         var failures: [CertificateProviderError] = []
-        let holders = guarded.filter { showsIdentity($0.0, $0.1, &failures) }
-        var meant = holders.isEmpty ? guarded : holders
-        if meant.count > 1 || holders.isEmpty {
-            let remembered = try remembered(among: meant)
-            if remembered.isEmpty, holders.isEmpty, let failure = failures.first { throw failure }
-            if guarded.count == 1, remembered.isEmpty {
-                return Login(token: first.0, slot: first.1, isMeant: false)
-            }
-            if !remembered.isEmpty { meant = remembered }
+        let verdict = try LoginChoice.verdict(
+            on: tokens.map(\.0.isLoggedIn), namesToken: settings.uri.namesToken,
+            sight: {
+                // Certificates can be seen without a login, mostly.
+                let holders = tokens.indices.filter { showsIdentity(tokens[$0].0, tokens[$0].1, &failures) }
+                return LoginChoice.Sight(holders: holders, isComplete: failures.isEmpty)
+            },
+            remembered: { indices throws(CertificateProviderError) in
+                guard let uri = try remembered()?.uri else { return [] }
+                return indices.filter { uri.matches(tokens[$0].1) }
+            })
+        switch verdict {
+        case .none: return nil
+        case .token(let index, let isMeant):
+            return Login(token: tokens[index].0, slot: tokens[index].1, isMeant: isMeant)
+        case .several(let indices): throw severalTokens(indices.map { tokens[$0] })
+        case .unreadable: throw failures[0]
         }
-        guard let closed = meant.first(where: { !$0.0.isLoggedIn }) else { return nil }
-        guard meant.count == 1 else { throw severalTokens(meant) }
-        return Login(token: closed.0, slot: closed.1, isMeant: true)
     }
 
     /// Logs in.
@@ -128,12 +127,6 @@ extension TokenLocator {
     func loginToMake() throws(CertificateProviderError) -> Login? {
         var failures: [CertificateProviderError] = []
         return try loginToUse(try present(&failures))
-    }
-
-    /// Those of the tokens that the identity was on which is remembered.
-    func remembered(among tokens: [(Token, Slot)]) throws(CertificateProviderError) -> [(Token, Slot)] {
-        guard let uri = try remembered()?.uri else { return [] }
-        return tokens.filter { uri.matches($0.1) }
     }
 
     private func severalTokens(_ tokens: [(Token, Slot)]) -> CertificateProviderError {

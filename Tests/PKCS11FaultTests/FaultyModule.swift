@@ -83,6 +83,11 @@ final class FaultyModule: Sendable {
 
     func calls(_ function: String) -> UInt32 { control.calls(function) }
 
+    /// Waits for `C_Finalize`, which comes later than a shutdown returns where the machine has no time for it.
+    func waitUntilFinalized() async {
+        while calls("C_Finalize") == 0 { await Task.yield() }
+    }
+
     /// Waits until a test's calls are held, without taking a thread of Swift's tasks.
     func waitUntilHeld(_ count: UInt32) async throws {
         let isHeld = try await threads.run { [self] in control.wait_held(count) == 1 }

@@ -25,7 +25,7 @@ import Testing
         try await use(module)
         try await module.waitUntilHeld(1)
         module.control.release()
-        while module.calls("C_Finalize") == 0 { await Task.yield() }
+        await module.waitUntilFinalized()
         #expect(module.control.open_sessions() == 0)
     }
 
@@ -35,6 +35,7 @@ import Testing
         let key = try await provider.getCertificate(NoUserInteraction()).key
         #expect(try await key.signsValidly())
         await provider.shutdown()
+        await module.waitUntilFinalized()
         #expect(module.control.open_sessions() == 0)
         #expect(module.calls("C_Logout") == 1 && module.calls("C_Finalize") == 1)
         // For good, and without a crash.
@@ -56,6 +57,7 @@ import Testing
         #expect(try await key.signsValidly())
         #expect(module.calls("C_Login") == logins)
         await other.shutdown()
+        await module.waitUntilFinalized()
         #expect(module.calls("C_Finalize") == 1 && module.control.open_sessions() == 0)
     }
 
@@ -131,6 +133,6 @@ import Testing
         let module = try FaultyModule.withIdentity()
         try await use(module)
         // The end of that is seen by no test, but by the process.
-        while module.calls("C_Finalize") == 0 { await Task.yield() }
+        await module.waitUntilFinalized()
     }
 }

@@ -48,7 +48,7 @@ import Testing
     }
 
     @Test(arguments: [
-        "pkcs11:pin-value=1597", "pkcs11:token=a?pin-value=1597%zz", "pkcs11:?pin-1597=a", "pkcs11:?pin-value=15%97",
+        "pkcs11:pin-value=1597", "pkcs11:token=a?pin-value=1597%zz", "pkcs11:?pin-1597=a",
         "pkcs11:?pin-value=1597&pin-value=1597", "1597", "pkcs11:token=a?pin-value=1597&token=b",
     ])
     func noErrorShowsAPIN(text: String) {

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Glibc
 
 extension PKCS11URI {
     /// Reads a URI.
@@ -19,16 +20,16 @@ extension PKCS11URI {
         let asked = try reader.query(query.dropFirst())
 
         self.text = String(path)
-        self.query = asked["pin-value"] == nil ? String(query) : ""
+        self.query = asked.pin == nil ? String(query) : ""
         fields = try reader.fields(named)
         libraryVersion = try named["library-version"].map(reader.version)
         objectID = named["id"]
         objectLabel = named["object"]
         objectClass = try named["type"].map(reader.objectClass)
-        moduleName = asked["module-name"]
-        modulePath = asked["module-path"]
-        pinSource = asked["pin-source"] ?? asked["pinfile"]
-        pinValue = asked["pin-value"].map(SecretBytes.init(utf8:))
+        moduleName = asked.texts["module-name"]
+        modulePath = asked.texts["module-path"]
+        pinSource = asked.texts["pin-source"] ?? asked.texts["pinfile"]
+        pinValue = asked.pin
         guard pinSource == nil || pinValue == nil else {
             throw CertificateProviderError(
                 .configurationInvalid,
@@ -46,11 +47,13 @@ extension PKCS11URI {
         scalar == " " || (9...13).contains(scalar.value)
     }
 
-    /// Decodes `%` and two hexadecimal digits (RFC 3986, section 2.1).
+    /// Decodes `%` and two hexadecimal digits (RFC 3986, section 2.1). Nothing but the result has what is decoded.
     ///
     /// - Returns: `nil` where two digits do not follow.
     static func percentDecoded(_ text: Substring) -> [UInt8]? {
         var bytes: [UInt8] = []
+        // Not to be copied as it grows.
+        bytes.reserveCapacity(text.utf8.count)
         var rest = text.utf8
         while let byte = rest.popFirst() {
             guard byte == UInt8(ascii: "%") else {
@@ -111,21 +114,34 @@ private struct Reader {
         return values
     }
 
-    /// The attributes behind the `?`, decoded, by their names (RFC 7512, section 2.4). Those of vendors are ignored.
-    func query(_ text: Substring) throws(CertificateProviderError) -> [String: String] {
-        var values: [String: String] = [:]
+    /// What is behind the `?`, decoded.
+    struct Query {
+        /// By their names (RFC 7512, section 2.4).
+        var texts: [String: String] = [:]
+        /// `pin-value`.
+        var pin: SecretBytes?
+    }
+
+    /// The attributes of vendors are ignored.
+    func query(_ text: Substring) throws(CertificateProviderError) -> Query {
+        var query = Query()
         for attribute in text.split(separator: "&").map(Attribute.init) {
             let name = String(attribute.name)
             guard Self.queryNames.contains(name) else { continue }
-            guard values[name] == nil else {
+            guard query.texts[name] == nil, name != "pin-value" || query.pin == nil else {
                 throw refused("has '\(name)' more than once (RFC 7512, section 2.4); remove all but one")
             }
-            guard let value = String(validating: try decoded(attribute), as: UTF8.self), !value.utf8.contains(0) else {
+            var bytes = try decoded(attribute)
+            if name == "pin-value" {
+                query.pin = SecretBytes(copying: bytes)
+                bytes.withUnsafeMutableBytes { if let start = $0.baseAddress { explicit_bzero(start, $0.count) } }
+            } else if let value = String(validating: bytes, as: UTF8.self), !bytes.contains(0) {
+                query.texts[name] = value
+            } else {
                 throw refused("has a '\(name)' that is not a text in UTF-8 (RFC 7512, section 2.4)")
             }
-            values[name] = value
         }
-        return values
+        return query
     }
 
     /// Refuses what would be ignored: then any token, or no PIN, would be meant. Nothing is shown that may be a part of a
