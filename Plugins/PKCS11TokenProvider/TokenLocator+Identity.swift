@@ -70,14 +70,11 @@ extension TokenLocator {
         _ candidates: [Found], _ failures: [CertificateProviderError]
     ) throws(CertificateProviderError) -> Found {
         let verdict = try IdentityChoice.verdict(
-            on: candidates.map { found in
-                let certificate = found.candidate.certificate
-                let isOpen =
-                    settings.login == .never || found.token.isLoggedIn
-                    || found.token.needsNoLogin(for: certificate.publicKey)
-                return .init(certificate: certificate, token: ObjectIdentifier(found.token), isOpen: isOpen)
-            }, now: environment.now(),
-            remembered: { () throws(CertificateProviderError) in try remembered()?.leaf.publicKey })
+            on: candidates.map(fact),
+            remembered: { indices throws(CertificateProviderError) in
+                guard let chosen = try remembered()?.leaf.publicKey else { return [] }
+                return indices.filter { candidates[$0].candidate.certificate.publicKey.isSameKey(as: chosen) }
+            })
         let found: Found
         switch verdict {
         case .one(let index): found = candidates[index]
@@ -92,6 +89,19 @@ extension TokenLocator {
         // One that only a login shows.
         if found.candidate.key == nil { try found.token.pins.requirePermission(for: found.token) }
         return found
+    }
+
+    private func fact(_ found: Found) -> IdentityChoice.Candidate {
+        let (certificate, token) = (found.candidate.certificate, found.token)
+        let key = certificate.publicKey
+        return IdentityChoice.Candidate(
+            key: .init(
+                token: ObjectIdentifier(token), algorithm: key.algorithm, curve: key.curve, bits: key.keyBits),
+            certificate: certificate.derRepresentation,
+            isOpen: settings.login == .never || token.isLoggedIn || token.needsNoLogin(for: key),
+            isForClients: certificate.permitsClientAuthentication, canSign: SigningMechanism.isPossible(for: key),
+            isValid: certificate.status(at: environment.now()) == .valid, start: certificate.notValidBefore,
+            end: certificate.notValidAfter)
     }
 
     private func severalIdentities(_ candidates: [Found]) -> CertificateProviderError {

@@ -5,13 +5,30 @@ import FoundationEssentials
 ///
 /// Only the decision: nothing is read and nothing is sent here.
 enum IdentityChoice {
+    /// What is known of an identity.
     struct Candidate {
-        let certificate: X509Certificate
-        /// The token that it is on.
-        let token: ObjectIdentifier
+        /// Its key, and the token that it is on.
+        var key: Key
+        /// The certificate's DER.
+        var certificate: [UInt8]
         /// Whether its key may be used: the login has been made, or it needs none. To sign with another one would send its
         /// token a PIN that is for this one.
-        let isOpen: Bool
+        var isOpen = true
+        /// Whether the certificate permits client authentication.
+        var isForClients = true
+        /// Whether keys of this type can sign here at all.
+        var canSign = true
+        /// Whether the certificate is valid now.
+        var isValid = true
+        /// The certificate's `notBefore` and `notAfter`.
+        var start, end: Date
+    }
+
+    struct Key: Hashable {
+        var token: ObjectIdentifier
+        var algorithm = PublicKeyInfo.Algorithm.ec
+        var curve: String?
+        var bits: [UInt8]
     }
 
     enum Verdict: Equatable {
@@ -24,22 +41,20 @@ enum IdentityChoice {
 
     /// One rule after the other; a rule that none of the rest fits is passed over.
     ///
-    /// - Parameters:
-    ///   - remembered: Returns the public key of the identity that was chosen last; called where that matters.
-    ///   - now: When certificates have to be valid.
+    /// - Parameter remembered: Returns those with the key of the identity that was chosen last; called where that matters.
     static func verdict(
-        on candidates: [Candidate], now: Date,
-        remembered: () throws(CertificateProviderError) -> PublicKeyInfo?
+        on candidates: [Candidate], remembered: ([Int]) throws(CertificateProviderError) -> [Int]
     ) throws(CertificateProviderError) -> Verdict {
         var rest = candidates.indices.filter { candidates[$0].isOpen }
-        let rules: [(X509Certificate) -> Bool] = [
-            { $0.permitsClientAuthentication }, { SigningMechanism.isPossible(for: $0.publicKey) },
-        ]
-        for rule in rules { rest = rest.preferring { rule(candidates[$0].certificate) } }
-        rest = newest(rest, of: candidates, now: now)
-        if rest.count > 1, let known = try remembered() {
+        for rule in [\Candidate.isForClients, \.canSign] {
+            let fitting = rest.filter { candidates[$0][keyPath: rule] }
+            if !fitting.isEmpty { rest = fitting }
+        }
+        rest = newest(rest, of: candidates)
+        if rest.count > 1 {
             // A renewal with a new key keeps the old one until the new one works.
-            rest = rest.preferring { candidates[$0].certificate.publicKey.isSameKey(as: known) }
+            let known = try remembered(rest)
+            if !known.isEmpty { rest = known }
         }
         guard let first = rest.first else { return .none }
         return rest.count == 1 ? .one(first) : .several(rest)
@@ -47,30 +62,14 @@ enum IdentityChoice {
 
     /// Of the certificates of one key on one token, those that a renewal has not replaced: valid ones before others,
     /// then the latest. Of one that a tool has written twice, the first.
-    private static func newest(_ indices: [Int], of candidates: [Candidate], now: Date) -> [Int] {
-        var newest: [Holder: Age] = [:]
-        for index in indices {
-            let (holder, age) = (Holder(candidates[index]), Age(candidates[index].certificate, at: now))
-            newest[holder] = max(newest[holder] ?? age, age)
-        }
-        var seen: [Holder: Set<X509Certificate>] = [:]
+    private static func newest(_ indices: [Int], of candidates: [Candidate]) -> [Int] {
+        let newest = Dictionary(
+            indices.map { (candidates[$0].key, Age(candidates[$0])) }, uniquingKeysWith: max)
+        var seen: [Key: Set<[UInt8]>] = [:]
         return indices.filter { index in
-            let (holder, certificate) = (Holder(candidates[index]), candidates[index].certificate)
-            return newest[holder] == Age(certificate, at: now)
-                && seen[holder, default: []].insert(certificate).inserted
-        }
-    }
-
-    /// A token and a key on it.
-    private struct Holder: Hashable {
-        let token: ObjectIdentifier
-        let algorithm: PublicKeyInfo.Algorithm
-        let curve: String?
-        let keyBits: [UInt8]
-
-        init(_ candidate: Candidate) {
-            let key = candidate.certificate.publicKey
-            (token, algorithm, curve, keyBits) = (candidate.token, key.algorithm, key.curve, key.keyBits)
+            let candidate = candidates[index]
+            return newest[candidate.key] == Age(candidate)
+                && seen[candidate.key, default: []].insert(candidate.certificate).inserted
         }
     }
 
@@ -79,22 +78,13 @@ enum IdentityChoice {
         let isValid: Bool
         let start, end: Date
 
-        init(_ certificate: X509Certificate, at now: Date) {
-            isValid = certificate.status(at: now) == .valid
-            (start, end) = (certificate.notValidBefore, certificate.notValidAfter)
+        init(_ candidate: Candidate) {
+            (isValid, start, end) = (candidate.isValid, candidate.start, candidate.end)
         }
 
         static func < (left: Age, right: Age) -> Bool {
             if left.isValid != right.isValid { return right.isValid }
             return (left.start, left.end) < (right.start, right.end)
         }
-    }
-}
-
-extension [Int] {
-    /// Those that fit, or all if none does.
-    fileprivate func preferring(_ fits: (Int) -> Bool) -> [Int] {
-        let fitting = filter(fits)
-        return fitting.isEmpty ? self : fitting
     }
 }

@@ -1,0 +1,102 @@
+import CertificateProviding
+import Foundation
+import Testing
+
+@testable import PKCS11TokenProvider
+
+/// Which identity is meant, row by row.
+@Suite struct IdentityChoiceTests {
+    private final class Token: Sendable {}
+    private static let (one, other) = (Token(), Token())
+
+    struct Row: Sendable, CustomTestStringConvertible {
+        let testDescription: String
+        let candidates: [Candidate]
+        /// Those with the key that was chosen last: `nil` where that is not to be looked at.
+        let remembered: [Int]?
+        let verdict: IdentityChoice.Verdict
+
+        init(
+            _ name: String, _ candidates: [Candidate], remembered: [Int]? = nil, then verdict: IdentityChoice.Verdict
+        ) {
+            testDescription = name
+            self.candidates = candidates
+            self.remembered = remembered
+            self.verdict = verdict
+        }
+    }
+
+    struct Candidate: Sendable {
+        /// What it is made of.
+        var key: UInt8 = 1
+        var certificate: UInt8?
+        var isOnOther = false
+        var isOpen = true
+        var isForClients = true
+        var canSign = true
+        var isValid = true
+        var start: TimeInterval = 0
+        var end: TimeInterval = 100
+
+        fileprivate var fact: IdentityChoice.Candidate {
+            .init(
+                key: .init(token: ObjectIdentifier(isOnOther ? other : one), bits: [key]),
+                certificate: [certificate ?? key, UInt8(start), UInt8(end)], isOpen: isOpen, isForClients: isForClients,
+                canSign: canSign, isValid: isValid, start: Date(timeIntervalSince1970: start),
+                end: Date(timeIntervalSince1970: end))
+        }
+    }
+
+    static let rows = [
+        Row("none", [], then: .none),
+        Row("one", [Candidate()], then: .one(0)),
+        Row("one on a token that is closed", [Candidate(isOpen: false)], then: .none),
+        Row(
+            "two, of which one is on a token that is closed", [Candidate(key: 1, isOpen: false), Candidate(key: 2)],
+            then: .one(1)),
+        Row("one for servers only", [Candidate(isForClients: false)], then: .one(0)),
+        Row("one for servers and one for clients", [Candidate(isForClients: false), Candidate(key: 2)], then: .one(1)),
+        Row("one that cannot sign", [Candidate(canSign: false)], then: .one(0)),
+        Row("one that cannot sign and one that can", [Candidate(canSign: false), Candidate(key: 2)], then: .one(1)),
+        Row(
+            "for clients counts more than whether it can sign",
+            [Candidate(isForClients: false), Candidate(key: 2, canSign: false)], then: .one(1)),
+        Row("two keys", [Candidate(key: 1), Candidate(key: 2)], remembered: [], then: .several([0, 1])),
+        Row(
+            "two keys, of which one was chosen last", [Candidate(key: 1), Candidate(key: 2)], remembered: [1],
+            then: .one(1)),
+        Row(
+            "one key on two tokens, chosen last", [Candidate(), Candidate(isOnOther: true)], remembered: [0, 1],
+            then: .several([0, 1])),
+        Row("two certificates of a key: the later one", [Candidate(start: 2), Candidate(start: 1)], then: .one(0)),
+        Row(
+            "two that begin together: the one that ends later", [Candidate(end: 50), Candidate(end: 60)], then: .one(1)),
+        Row(
+            "the later one is not valid", [Candidate(start: 1), Candidate(isValid: false, start: 2)], then: .one(0)),
+        Row(
+            "none is valid: the later one", [Candidate(isValid: false, start: 1), Candidate(isValid: false, start: 2)],
+            then: .one(1)),
+        Row("one certificate written twice", [Candidate(), Candidate()], then: .one(0)),
+        Row(
+            "two certificates of a key with the same dates", [Candidate(certificate: 1), Candidate(certificate: 2)],
+            remembered: [0, 1], then: .several([0, 1])),
+        Row(
+            "the later one of a key is on another token", [Candidate(start: 1), Candidate(isOnOther: true, start: 2)],
+            remembered: [], then: .several([0, 1])),
+        Row(
+            "the later one is of another key", [Candidate(key: 1, start: 1), Candidate(key: 2, start: 2)],
+            remembered: [], then: .several([0, 1])),
+    ]
+
+    @Test(arguments: rows) func row(_ row: Row) throws {
+        var hasRemembered = false
+        let verdict = try IdentityChoice.verdict(
+            on: row.candidates.map(\.fact),
+            remembered: { _ in
+                hasRemembered = true
+                return row.remembered ?? []
+            })
+        #expect(verdict == row.verdict)
+        #expect(hasRemembered == (row.remembered != nil))
+    }
+}
