@@ -44,10 +44,11 @@ final class DeferredCleanup: Sendable {
         init(_ work: @escaping @Sendable () -> Void) { self.work = BlockingMutex(work) }
 
         func run() {
-            work.withLock { work in
-                work?()
-                work = nil
+            let work = work.withLock { work in
+                defer { work = nil }
+                return work
             }
+            work?()
         }
     }
 }

@@ -9,13 +9,18 @@ final class ModuleReference: Sendable {
     /// Valid as long as `owner`.
     nonisolated(unsafe) private let functions: UnsafeMutablePointer<CK_FUNCTION_LIST>
     private let owner: LoadedModules
-    private let start = BlockingMutex(Start.none)
+    private let state = BlockingMutex(State())
     /// Held for as long as the start takes.
     private let starting = BlockingMutex(())
     private let visits: ModuleCalls
     /// Where its tokens are used by this provider.
     let calls: ModuleCalls
-    private let overdue = BlockingMutex<[Visit]>([])
+
+    private struct State {
+        var start = Start.none
+        /// The visits that did not end in time.
+        var overdue: [Visit] = []
+    }
 
     private enum Start {
         case none, done(Module.Use)
@@ -45,16 +50,16 @@ final class ModuleReference: Sendable {
     func module(for uri: PKCS11URI) throws(CertificateProviderError) -> Module? {
         do throws(CryptokiError) {
             return try starting.withLock { _ throws(CryptokiError) in
-                switch start.withLock({ $0 }) {
+                switch state.withLock(\.start) {
                 case .unwanted: return nil
                 case .left: throw .ended("C_Initialize")
                 case .done(let use): return use.module
                 case .none:
                     let use = try Module.shared(functions, name: name, owner: owner)
                     let isWanted = uri.matches(use.module.info)
-                    let hasLeft = start.withLock { start in
-                        if case .left = start { return true }
-                        start = isWanted ? .done(use) : .unwanted
+                    let hasLeft = state.withLock { state in
+                        if case .left = state.start { return true }
+                        state.start = isWanted ? .done(use) : .unwanted
                         return false
                     }
                     // The provider was shut down during the start.
@@ -75,9 +80,9 @@ final class ModuleReference: Sendable {
 
     /// Ends this provider's use of the module.
     func leave(by deadline: ContinuousClock.Instant) {
-        let use = start.withLock { start -> Module.Use? in
-            defer { start = .left }
-            if case .done(let use) = start { return use }
+        let use = state.withLock { state -> Module.Use? in
+            defer { state.start = .left }
+            if case .done(let use) = state.start { return use }
             return nil
         }
         use?.leave(by: deadline)
@@ -87,8 +92,8 @@ final class ModuleReference: Sendable {
 
     /// What this provider uses the module by, where it is this one.
     func use(of module: Module) -> Module.Use? {
-        start.withLock { start in
-            if case .done(let use) = start, use.module === module { return use }
+        state.withLock { state in
+            if case .done(let use) = state.start, use.module === module { return use }
             return nil
         }
     }
@@ -99,9 +104,9 @@ final class ModuleReference: Sendable {
         _ work: @escaping @Sendable () throws(CertificateProviderError) -> T,
         completion: @escaping @Sendable (Result<T, CertificateProviderError>) -> Void
     ) {
-        let hangs = overdue.withLock { overdue in
-            overdue.removeAll { !$0.isGoingOn.load(ordering: .acquiring) }
-            return !overdue.isEmpty
+        let hangs = state.withLock { state in
+            state.overdue.removeAll { !$0.isGoingOn.load(ordering: .acquiring) }
+            return !state.overdue.isEmpty
         }
         guard !hangs else { return completion(.failure(timedOut("still hangs"))) }
         let visit = Visit()
@@ -111,7 +116,7 @@ final class ModuleReference: Sendable {
             return try work()
         } completion: { [self] outcome in
             guard visit.isGoingOn.load(ordering: .acquiring) else { return completion(outcome) }
-            overdue.withLock { $0.append(visit) }
+            state.withLock { $0.overdue.append(visit) }
             completion(.failure(timedOut("did not answer within \(visits.timeout)")))
         }
     }

@@ -35,20 +35,6 @@ extension Token {
         }
     }
 
-    /// Takes the key of a public object for one that needs no login, unless it has shown that it does.
-    func expectsNoLogin(for publicKey: PublicKeyInfo) -> Bool {
-        withoutLogin.withLock { keys in
-            let isExpected = keys[publicKey] ?? true
-            keys[publicKey] = isExpected
-            return isExpected
-        }
-    }
-
-    /// Whether a key is taken for one that needs no login.
-    func needsNoLogin(for publicKey: PublicKeyInfo) -> Bool { withoutLogin.withLock { $0[publicKey] } ?? false }
-
-    private func noteLogin(isNeededFor publicKey: PublicKeyInfo) { withoutLogin.withLock { $0[publicKey] = false } }
-
     /// A message that can never be mistaken for one that means something, by what it begins with.
     static func probe() -> [UInt8] {
         let nonce = SymmetricKey(size: .bits256).withUnsafeBytes { Array($0) }

@@ -17,15 +17,19 @@ final class Token: Sendable {
     let calls: ModuleCalls
     let pins: PINSupply
     let pending: PendingKeys
-    /// Whether the keys of public objects sign without a login, as far as that was needed.
-    let withoutLogin = BlockingMutex<[PublicKeyInfo: Bool]>([:])
     private let logsInAlways: Bool
-    private let connection = BlockingMutex<TokenConnection?>(nil)
-    /// Where the token was at the last look, if no other one looked like it.
-    private let place = BlockingMutex<Slot?>(nil)
+    private let state = BlockingMutex(State())
     /// One thread at a time connects and logs in.
     private let connectLock = BlockingMutex(())
     private let isShutDown = Atomic(false)
+
+    private struct State {
+        var connection: TokenConnection?
+        /// Where the token was at the last look, if no other one looked like it.
+        var place: Slot?
+        /// Whether the keys of public objects sign without a login, as far as that was needed.
+        var withoutLogin: [PublicKeyInfo: Bool] = [:]
+    }
 
     /// - Parameter logsInAlways: Also where the token does not demand it.
     init(
@@ -131,15 +135,15 @@ final class Token: Sendable {
     var isPINAtHand: Bool { pins.isAtHand }
 
     /// Whether private objects can be seen now.
-    var isLoggedIn: Bool { connection.withLock { $0 }?.isLoggedIn ?? false }
+    var isLoggedIn: Bool { state.withLock(\.connection)?.isLoggedIn ?? false }
 
     func logout() {
         pins.forget()
-        let current = connection.withLock { $0 }
+        let current = state.withLock(\.connection)
         current?.logout()
         // Before anybody connects anew.
         current?.end()
-        connection.withLock { if $0 === current { $0 = nil } }
+        state.withLock { if $0.connection === current { $0.connection = nil } }
     }
 
     /// Makes no further connection.
@@ -151,9 +155,9 @@ final class Token: Sendable {
     /// Closes the sessions, unless a thread is connecting or logging in.
     func closeIfIdle() -> Bool {
         let isClosed: Void? = connectLock.withLockIfAvailable { _ in
-            let current = connection.withLock { current in
-                defer { current = nil }
-                return current
+            let current = state.withLock { state in
+                defer { state.connection = nil }
+                return state.connection
             }
             current?.end()
         }
@@ -161,12 +165,12 @@ final class Token: Sendable {
     }
 
     private func connected() throws(CertificateProviderError) -> TokenConnection {
-        if let current = connection.withLock({ $0 }) { return current }
+        if let current = state.withLock(\.connection) { return current }
         var slot = slotOfLastLook()
         if slot == nil { try bringBack() }
         return try connectLock.withLock { _ throws(CertificateProviderError) in
             guard !isShutDown.load(ordering: .acquiring) else { throw .modulesEnded }
-            if let current = connection.withLock({ $0 }) { return current }
+            if let current = state.withLock(\.connection) { return current }
             for _ in 0..<Self.maximumInterruptions {
                 if let new = try connect(in: slot) { return new }
                 slot = nil
@@ -183,7 +187,7 @@ final class Token: Sendable {
         let slot = if let known { known } else { try present() }
         do throws(CryptokiError) {
             let new = try TokenConnection(slot: slot)
-            connection.withLock { $0 = new }
+            state.withLock { $0.connection = new }
             return new
         } catch {
             if error.isOvertaken { return nil }
@@ -214,11 +218,11 @@ final class Token: Sendable {
 
     /// Notes where the token was seen.
     /// - Parameter isAlone: Whether no other token looked like it.
-    func wasSeen(in slot: Slot, isAlone: Bool) { place.withLock { $0 = isAlone ? slot : nil } }
+    func wasSeen(in slot: Slot, isAlone: Bool) { state.withLock { $0.place = isAlone ? slot : nil } }
 
     /// The slot of the last look, if the token is in it still: a look at each of hundreds would take as many looks at all.
     private func slotOfLastLook() -> Slot? {
-        guard let slot = place.withLock({ $0 }), let now = try? slot.lookedAtAgain(),
+        guard let slot = state.withLock(\.place), let now = try? slot.lookedAtAgain(),
             now.has(UInt(CKF_TOKEN_INITIALIZED)), now.identity == identity
         else { return nil }
         return asUsed(now)
@@ -258,13 +262,13 @@ final class Token: Sendable {
 
     /// Gives up the connection to a token that is in no slot any more.
     func lose() {
-        if let current = connection.withLock({ $0 }) { forget(current) }
+        if let current = state.withLock(\.connection) { forget(current) }
     }
 
     /// Logs out before a key is destroyed, where the module would leave it in the token's memory. The next call logs in
     /// again, and so does every other user of the token in this process.
     func unloadKeys() {
-        guard module.losesLoadedKeys, let current = connection.withLock({ $0 }) else { return }
+        guard module.losesLoadedKeys, let current = state.withLock(\.connection) else { return }
         current.logout(always: true)
         forget(current)
     }
@@ -273,9 +277,9 @@ final class Token: Sendable {
     func forget(_ old: TokenConnection) {
         // Nobody connects anew before the old handles are closed: the module may give the same ones again.
         connectLock.withLock { _ in
-            let isCurrent = connection.withLock { current in
-                guard current === old else { return false }
-                current = nil
+            let isCurrent = state.withLock { state in
+                guard state.connection === old else { return false }
+                state.connection = nil
                 return true
             }
             if isCurrent { old.end() }
@@ -326,6 +330,21 @@ final class Token: Sendable {
             }
         }
     }
+
+    /// Takes the key of a public object for one that needs no login, unless it has shown that it does.
+    func expectsNoLogin(for publicKey: PublicKeyInfo) -> Bool {
+        state.withLock { state in
+            let isExpected = state.withoutLogin[publicKey] ?? true
+            state.withoutLogin[publicKey] = isExpected
+            return isExpected
+        }
+    }
+
+    /// Whether a key is taken for one that needs no login.
+    func needsNoLogin(for publicKey: PublicKeyInfo) -> Bool { state.withLock { $0.withoutLogin[publicKey] } ?? false }
+
+    /// A key has shown that it needs a login.
+    func noteLogin(isNeededFor publicKey: PublicKeyInfo) { state.withLock { $0.withoutLogin[publicKey] = false } }
 
     func describe(_ error: CryptokiError) -> CertificateProviderError {
         CertificateProviderError(specific(error), token: displayName)
