@@ -104,7 +104,9 @@ private struct Reader {
                         + "'serial'.")
             }
             guard Self.pathNames.contains(name) else {
-                throw refused("has an unknown attribute '\(DisplayText.visible(name))'; see RFC 7512, section 2.3")
+                let known = Self.pathNames.subtracting(Self.aliases.keys).sorted().joined(separator: ", ")
+                throw refused(
+                    "has an unknown attribute '\(DisplayText.visible(name))'; use \(known) (RFC 7512, section 2.3)")
             }
             guard values[Self.aliases[name] ?? name] == nil else {
                 throw refused("has '\(name)' more than once (RFC 7512, section 2.3); remove all but one")
