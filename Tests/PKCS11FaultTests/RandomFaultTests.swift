@@ -106,8 +106,8 @@ import Testing
 /// A module, which one case after the other finds as new.
 private final class FaultBench: Sendable {
     private let module: FaultyModule
-    /// Goes on by two days at the end of each case: after a login without an answer the next one has to wait.
-    private let clock = Mutex(Date())
+    /// How much later it is for the providers than it is: after a login without an answer the next one has to wait.
+    private let delay = Mutex(TimeInterval(0))
     private static let timeout = Duration.seconds(2)
     /// On a busy machine a call that does not hang may take much longer than its timeout.
     private static let limit = Duration.seconds(60)
@@ -116,11 +116,13 @@ private final class FaultBench: Sendable {
 
     private func provider(_ storage: any IdentityStorage) throws -> PKCS11TokenProvider {
         try module.provider(
-            storage: storage, now: { self.clock.withLock { $0 } }, ["timeout": "\(Self.timeout.components.seconds)"])
+            storage: storage, now: { Date() + self.delay.withLock { $0 } },
+            ["timeout": "\(Self.timeout.components.seconds)"])
     }
 
     /// - Returns: What went wrong.
     func run(_ steps: [RandomFaultTests.Step]) async throws -> String? {
+        delay.withLock { $0 = 0 }
         let storage = InMemoryStorage()
         let provider = try provider(storage)
         let key = try await provider.getCertificate(NoUserInteraction()).key
@@ -146,7 +148,7 @@ private final class FaultBench: Sendable {
         }
         module.control.insert(0, -1)
         module.control.insert(0, 0)
-        clock.withLock { $0 += 2 * 86400 }
+        delay.withLock { $0 = 2 * 86400 }
     }
 
     private func problem(afterHealing provider: PKCS11TokenProvider, _ key: any IdentityKey) async -> String? {

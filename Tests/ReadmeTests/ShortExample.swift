@@ -3,7 +3,9 @@ import Logging
 import NIOSSL
 import ServiceLifecycle
 
-func serve(configuredBy file: String, _ makeServer: (TLSConfiguration) async throws -> any Service) async throws {
+func serve(
+    configuredBy file: String, _ makeServer: @Sendable (TLSConfiguration) async throws -> any Service
+) async throws {
     let logon = try CertprovLogon(configuredBy: file)
     let credentials = try await logon.credentials()
     let configuration = try TLSConfiguration.makeServerConfiguration(
