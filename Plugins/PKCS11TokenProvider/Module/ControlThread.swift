@@ -10,21 +10,21 @@ import Dispatch
 /// operation.
 final class ControlThread: Sendable {
     private let thread = BlockingExecutor.threads(maximum: 1)
-    /// Whether this is a control thread.
-    @TaskLocal private static var isCurrent = false
+    /// The one that this thread is, if it is one.
+    @TaskLocal private static var current: ControlThread?
 
     /// Runs a job later.
-    func submit(_ job: @escaping @Sendable () -> Void) { thread.submit { Self.$isCurrent.withValue(true) { job() } } }
+    func submit(_ job: @escaping @Sendable () -> Void) { thread.submit { Self.$current.withValue(self) { job() } } }
 
-    /// Runs a job and waits for its end, however long that takes: a C call cannot be interrupted, and nobody may take a
-    /// login for one that was not made.
+    /// Runs a job and waits for its end, however long that takes: a C call cannot be interrupted, and a login that was
+    /// made must not be reported as one that was not.
     ///
     /// - Parameter deadline: When to give up if the job has not begun, since another one hangs.
     /// - Returns: `nil` if it was not run.
     func run<T: Sendable, Failure: Error>(
         by deadline: ContinuousClock.Instant?, _ job: @escaping @Sendable () throws(Failure) -> T
     ) throws(Failure) -> T? {
-        if Self.isCurrent { return try job() }
+        if Self.current === self { return try job() }
         let call = Call<T, Failure>()
         submit {
             guard call.begin() else { return }
@@ -42,7 +42,7 @@ final class ControlThread: Sendable {
         private let state = BlockingMutex(State.queued)
         private let hasEnded = DispatchSemaphore(value: 0)
 
-        /// - Returns: Whether somebody waits for it.
+        /// - Returns: Whether its caller still waits.
         func begin() -> Bool {
             state.withLock { state in
                 guard case .queued = state else { return false }

@@ -79,7 +79,7 @@ final class Module: Sendable {
     var generation: Int { starts.load(ordering: .acquiring) }
 
     /// Starts the module again where that can help: one that runs in another process does not come back by itself when
-    /// that process ends, and one that somebody else has finalised does not either. Blocks.
+    /// that process ends, and one that other code in this process has finalised does not either. Blocks.
     ///
     /// - Parameters:
     ///   - error: What a call that concerns no token ended with.

@@ -6,10 +6,10 @@ import Dispatch
 final class Operations: Sendable {
     private struct State {
         var count = 0
-        /// Somebody waits for the end of all, or is alone.
+        /// A thread waits for the end of all, or is alone.
         var isPaused = false
         var isShut = false
-        /// Whoever waits for the end of all.
+        /// The threads that wait for the end of all.
         var idle: [DispatchSemaphore] = []
         /// Those that go on after the pause.
         var waiting: [DispatchSemaphore] = []

@@ -19,7 +19,7 @@ final class Session: Sendable {
         var isLent = false
         /// Whether no further call is made with it, by whomever.
         var isOver = false
-        /// Whoever waits for the end of the operation.
+        /// Signalled when the operation ends.
         var waiting: DispatchSemaphore?
     }
 
@@ -34,7 +34,7 @@ final class Session: Sendable {
         self.handle = handle
     }
 
-    /// Opens a session whose handle nobody else uses. Blocks.
+    /// Opens a session whose handle no other session has. Blocks.
     static func open(_ slot: Slot, readWrite: Bool) throws(CryptokiError) -> Session {
         try slot.module.control("C_OpenSession") { () throws(CryptokiError) in
             for _ in 0..<3 {

@@ -172,7 +172,7 @@ final class SessionPool: Sendable {
             defer { state.isKeeperLent = true }
             return !state.isKeeperLent
         }
-        // Whoever has it will notice.
+        // The operation that has it will notice.
         guard isFree else { return false }
         defer {
             state.withLock { state in
