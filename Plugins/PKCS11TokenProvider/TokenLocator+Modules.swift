@@ -157,14 +157,14 @@ extension TokenLocator {
         let missing = state.withLock(\.tokens).filter { identity, token in
             token.module === module && !(look.slots + look.others).contains { $0.identity == identity }
         }
-        // SoftHSM does not see a token whose file another process is just writing, and looks at it only when it starts.
+        // SoftHSM does not see a token that another process is just writing to, and one that is new only when it starts.
         let mayBeHidden = look.slots.isEmpty && look.isFixed && settings.uri.namesToken
         guard !missing.isEmpty || mayBeHidden else { return look }
         missing.values.forEach { $0.lose() }
-        // Written in some milliseconds, mostly.
-        for pause: useconds_t in missing.isEmpty ? [0, 20_000, 60_000] : [0] {
+        for pause: useconds_t in missing.isEmpty ? [0, 50_000, 200_000] : [0] {
             usleep(pause)
-            guard try module.startAgainToFind(beside: look.slots + look.others, in: generation) else { break }
+            let isStarted = try module.startAgainToFind(beside: look.slots + look.others, in: generation)
+            guard isStarted || missing.isEmpty else { break }
             generation = module.generation
             look = try Slot.look(at: module, for: settings.uri)
             guard look.slots.isEmpty else { break }

@@ -60,7 +60,9 @@ extension TokenLocator {
 
     func tokenNotPresent() -> CertificateProviderError {
         let modules = state.withLock { state in state.tokens.values.map(\.module) }
-        let others = modules.first.flatMap { module in (try? Slot.all(of: module)).map(module.tokensInUse) } ?? []
+        let others =
+            modules.first.flatMap { module in (try? Slot.look(at: module)).map { module.tokensInUse(of: $0.slots) } }
+            ?? []
         if let missing = state.withLock(\.unmatched.missingService) {
             return CertificateProviderError(
                 .tokenNotPresent,

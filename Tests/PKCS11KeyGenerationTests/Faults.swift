@@ -148,7 +148,7 @@ extension Faults {
         now: @escaping @Sendable () -> Date = { Date() }
     ) throws -> Token {
         let module = try module(path)
-        guard let slot = try Slot.all(of: module, matching: try PKCS11URI("pkcs11:token=\(label)")).first else {
+        guard let slot = try Slot.look(at: module, for: try PKCS11URI("pkcs11:token=\(label)")).slots.first else {
             throw EmptyTokens.Failure(description: "no token")
         }
         let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }

@@ -1,5 +1,6 @@
 import CP11Kit
 import CertificateProviding
+import Glibc
 
 extension Slot {
     /// What is in the slots of a module when they are looked at.
@@ -16,6 +17,16 @@ extension Slot {
         var isFixed = false
         /// What does not run of that which a module for smart card readers needs: it has no slot at all then.
         var missingService: String?
+
+        /// - Throws: When there is none, what kept one from being looked at, unless it may merely be gone.
+        var slotsOrFailure: [Slot] {
+            get throws(CryptokiError) {
+                if slots.isEmpty, let failure = failures.last(where: { !$0.cause.endsConnection }) {
+                    throw failure.cause
+                }
+                return slots
+            }
+        }
     }
 
     /// A reader that cannot be looked at.
@@ -51,8 +62,9 @@ extension Slot {
             var token = CK_TOKEN_INFO()
             do throws(CryptokiError) {
                 try module.call("C_GetSlotInfo") { $0.C_GetSlotInfo?(id, &info) }
-                if info.flags & UInt(CKF_REMOVABLE_DEVICE) != 0 { look.isFixed = false }
-                try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &token) }
+                let isRemovable = info.flags & UInt(CKF_REMOVABLE_DEVICE) != 0
+                if isRemovable { look.isFixed = false }
+                token = try tokenInfo(of: module, in: id, isFixed: !isRemovable)
             } catch {
                 if error.isOfNoToken { continue }
                 look.failures.append(Failure(reader: text(info.slotDescription), cause: error))
@@ -68,17 +80,34 @@ extension Slot {
         return look
     }
 
-    /// The initialised tokens in a module. Blocks.
+    /// On the control thread.
     ///
-    /// - Parameter uri: Only those that it matches.
-    /// - Throws: When there is none, what kept one from being looked at, unless it may merely be gone.
-    static func all(of module: Module, matching uri: PKCS11URI? = nil) throws(CryptokiError) -> [Slot] {
-        let look = try look(at: module, for: uri)
-        if look.slots.isEmpty, let failure = look.failures.last(where: { !$0.cause.endsConnection }) {
-            throw failure.cause
+    /// - Parameter isFixed: Whether the token cannot be taken out, so that it is asked again where it does not answer.
+    private static func tokenInfo(
+        of module: Module, in id: CK_SLOT_ID, isFixed: Bool
+    ) throws(CryptokiError) -> CK_TOKEN_INFO {
+        func ask() throws(CryptokiError) -> CK_TOKEN_INFO {
+            var token = CK_TOKEN_INFO()
+            try module.call("C_GetTokenInfo") { $0.C_GetTokenInfo?(id, &token) }
+            return token
         }
-        return look.slots
+        for pause in isFixed ? pauses : [] {
+            do throws(CryptokiError) {
+                let token = try ask()
+                let isInitialised = token.flags & UInt(CKF_TOKEN_INITIALIZED) != 0
+                if !isInitialised || !text(token.label).isEmpty && !text(token.serialNumber).isEmpty { return token }
+            } catch {
+                guard error.isUnspecific else { throw error }
+            }
+            usleep(pause)
+        }
+        return try ask()
     }
+
+    /// How long to wait, in microseconds, before another look for a token that cannot be taken out. SoftHSM does not show
+    /// one while another process writes to it, or shows it without its label or serial number: 40 ms were measured on a
+    /// busy machine.
+    static let pauses: [useconds_t] = [5_000, 20_000]
 
     /// Also those without a token.
     private static func allSlots(of module: Module) throws(CryptokiError) -> [CK_SLOT_ID] {

@@ -207,13 +207,12 @@ final class Token: Sendable {
 
     /// The slots with a token, among which this one's may be.
     private func slots() throws(CryptokiError) -> [Slot] {
-        var all = try Slot.all(of: module)
-        // SoftHSM does not see a token for the moment in which another process writes to it.
-        for pause: useconds_t in [5_000, 20_000] where !all.contains(where: { $0.identity == identity }) {
+        var look = try Slot.look(at: module)
+        for pause in Slot.pauses where look.isFixed && !look.slots.contains(where: { $0.identity == identity }) {
             usleep(pause)
-            all = try Slot.all(of: module)
+            look = try Slot.look(at: module)
         }
-        return all
+        return try look.slotsOrFailure
     }
 
     /// Notes where the token was seen.
