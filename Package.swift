@@ -239,7 +239,8 @@ let package = Package(
             ]),
         // What its tests stop by a signal.
         .executableTarget(
-            name: "SigningService", dependencies: ["CertificateProviding", "PKCS11TokenProvider", "TestSupport"],
+            name: "SigningService",
+            dependencies: ["CertificateProviding", "IdentityStore", "PKCS11TokenProvider", "TestSupport"],
             path: "Tests/SigningService"),
         .testTarget(
             name: "PKCS11CardTests",
@@ -337,7 +338,8 @@ let package = Package(
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "RemoteMDMProvider", "TestSupport", "certprov",
+                "CertificateProviding", "IdentityStore", "RemoteMDMProvider", "SigningService", "TestSupport",
+                "certprov",
             ]),
     ],
     swiftLanguageModes: [.v6]

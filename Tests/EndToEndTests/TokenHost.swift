@@ -49,7 +49,7 @@ final class TokenHost: Sendable {
     let sandbox: Sandbox
     private let module: Module
     private let process: SpawnedProcess
-    private let variables: [String: String]
+    let variables: [String: String]
     /// What a program is started by.
     private let entrance: [String]
 

@@ -24,7 +24,7 @@ import Testing
             #!/bin/sh
             export FAULTY_MODULE_TOKEN=\(directory.path)
             [ -e \(directory["starts"]) ] || export FAULTY_MODULE_CRASH=C_Sign
-            echo >> \(directory["starts"])
+            echo $$ >> \(directory["starts"])
             exec \(Self.remote) \(try FaultyModuleLibrary.path())
             """
         try directory.write(helper.utf8, to: "helper", mode: 0o700)
@@ -34,8 +34,9 @@ import Testing
         // open.
         try directory.write("remote: |sh \(directory["helper"])\n".utf8, to: "modules/faulty.module", mode: 0o644)
         try await Subprocess.runTests(
-            ["aCrashIsMended"], of: "RemoteCrashTests", with: ["CERTPROV_TEST_MODULES=\(modules)"])
-        #expect(try directory.read("starts").count == 2)
+            ["aCrashIsMended"], of: "RemoteCrashTests",
+            with: ["CERTPROV_TEST_MODULES=\(modules)", "CERTPROV_TEST_STARTS=" + directory["starts"]])
+        #expect(try directory.read("starts").count { $0 == 0x0a } == 3)
     }
 
     /// Of p11-kit's interface for tests, which its header hides.
@@ -57,5 +58,19 @@ import Testing
         // The process ends in the middle of this, and another one goes on.
         let identity = try await provider.getCertificate(NoUserInteraction())
         #expect(try await identity.key.signsValidly())
+        // And one that ends between two calls, so that p11-kit writes to nobody.
+        let file = try #require(ProcessInfo.processInfo.environment["CERTPROV_TEST_STARTS"])
+        let pids = try String(contentsOfFile: file, encoding: .utf8).split(separator: "\n").compactMap { pid_t($0) }
+        try #require(pids.count == 2)
+        kill(pids[1], SIGKILL)
+        let end = ContinuousClock.now + .seconds(30)
+        while try isRunning(pids[1]), .now < end { usleep(1000) }
+        #expect(try await identity.key.signsValidly())
+    }
+
+    /// Not one that has ended and is not reaped yet.
+    private func isRunning(_ pid: pid_t) throws -> Bool {
+        let state = try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8).split(separator: ")").last
+        return state.map { !$0.hasPrefix(" Z") } ?? false
     }
 }

@@ -8,7 +8,8 @@ import TestSupport
 ///
 ///     SigningService MODULE URI PIN-FILE shutdown|exit
 ///
-/// `shutdown` ends as a service should; `exit` as one that knows nothing of that, in the middle of its signatures.
+/// `shutdown` ends as a service should; `exit` as one that knows nothing of that, in the middle of its signatures. With the
+/// first argument `soak` it is ``SoakingService``.
 @main enum SigningService {
     static func main() async throws {
         let arguments = CommandLine.arguments
@@ -24,6 +25,7 @@ import TestSupport
             continuation.yield()
         }
         source.resume()
+        if arguments[1] == "soak" { return try await SoakingService.run(arguments[2...], until: terminations) }
 
         let provider = try PKCS11TokenProvider(
             environment: .testing(storage: InMemoryStorage()),

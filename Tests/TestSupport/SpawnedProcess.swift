@@ -1,5 +1,5 @@
 import Foundation
-import Glibc
+public import Glibc
 import Synchronization
 
 /// A program that a test has started. It gets SIGTERM when this object goes, SIGKILL when that does not help, and is
@@ -114,12 +114,13 @@ public final class SpawnedProcess: Sendable {
         }
     }
 
-    /// Whether it has started processes that have not ended.
-    public var hasChildren: Bool {
-        let path = "/proc/\(pid)/task/\(pid)/children"
-        guard let descriptor = fopen(path, "re") else { return false }
-        defer { fclose(descriptor) }
-        return fgetc(descriptor) != EOF
+    /// The processes that it has started and that have not ended.
+    public var children: [pid_t] {
+        let tasks = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/\(pid)/task")) ?? []
+        return tasks.flatMap { task in
+            let list = try? String(contentsOfFile: "/proc/\(pid)/task/\(task)/children", encoding: .utf8)
+            return (list ?? "").split(separator: " ").compactMap { pid_t($0) }
+        }
     }
 
     /// Sends a signal to the program, where it still runs.

@@ -96,6 +96,11 @@ final class WorkerThreads: Sendable {
     }
 
     private func work() {
+        // A library that writes to a process that has ended gets an error, as p11-kit does, and does not end this process.
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        sigaddset(&signals, SIGPIPE)
+        pthread_sigmask(SIG_BLOCK, &signals, nil)
         let wakeUp = DispatchSemaphore(value: 0)
         var wasWoken = true
         while true {
