@@ -1,11 +1,10 @@
 import CertificateProviding
 import FoundationEssentials
-import SwiftASN1
+import OpenSSLSupport
 
 /// A certs-only `SignedData` (RFC 5652, section 5; RFC 8951, section 3.2), in which enrolment protocols send
 /// certificates. Their order has no meaning.
 enum CertificateBag {
-    private static let signedData: ASN1ObjectIdentifier = [1, 2, 840, 113549, 1, 7, 2]
     private static let maximumCount = 64
 
     /// Returns the certificates. Reads DER, and BER, which some servers send.
@@ -14,7 +13,9 @@ enum CertificateBag {
         var seen: Set<[UInt8]> = []
         let encoded: [[UInt8]]
         // Some servers send the same one several times.
-        do { encoded = try parse(bytes).filter { seen.insert($0).inserted } } catch {
+        do throws(OpenSSLError) {
+            encoded = try OpenSSLLibrary().certificates(inSignedData: bytes).filter { seen.insert($0).inserted }
+        } catch {
             throw CertificateProviderError(
                 .protocolError, "The server's answer is damaged: expected a certs-only SignedData (RFC 5652).",
                 underlying: error)
@@ -32,32 +33,6 @@ enum CertificateBag {
             do { return try X509Certificate(derRepresentation: der) } catch {
                 throw CertificateProviderError(
                     .protocolError, "The server's answer holds a damaged certificate.", underlying: error)
-            }
-        }
-    }
-
-    private static func parse(_ bytes: [UInt8]) throws -> [[UInt8]] {
-        try BER.sequence(try BER.parse(bytes), identifier: .sequence) { content in
-            guard try ASN1ObjectIdentifier(berEncoded: &content) == signedData else {
-                throw ASN1Error.invalidASN1Object(reason: "not SignedData")
-            }
-            return try BER.explicitlyTagged(&content, tagNumber: 0, tagClass: .contextSpecific) { node in
-                try BER.sequence(node, identifier: .sequence) { fields in
-                    // Version, digest algorithms, content; then the certificates, which are optional.
-                    for _ in 0..<3 where fields.next() == nil {
-                        throw ASN1Error.invalidASN1Object(reason: "SignedData without its first fields")
-                    }
-                    var certificates: [[UInt8]] = []
-                    while let field = fields.next() {
-                        guard field.identifier == .init(tagWithNumber: 0, tagClass: .contextSpecific),
-                            case .constructed(let nodes) = field.content
-                        else { continue }
-                        for node in nodes where node.identifier == .sequence {
-                            certificates.append(Array(node.encodedBytes))
-                        }
-                    }
-                    return certificates
-                }
             }
         }
     }

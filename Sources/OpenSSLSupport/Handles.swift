@@ -87,7 +87,17 @@ final class CertificateStack {
         }
     }
 
+    init(adopting stack: OpaquePointer?) { pointer = stack }
+
     deinit { OPENSSL_sk_pop_free(pointer) { X509_free($0.map(OpaquePointer.init)) } }
+
+    /// Each certificate, DER.
+    func derRepresentations() throws(OpenSSLError) -> [[UInt8]] {
+        try (0..<max(0, OPENSSL_sk_num(pointer))).map { index throws(OpenSSLError) in
+            let certificate = OPENSSL_sk_value(pointer, index).map(OpaquePointer.init)
+            return try OpenSSLLibrary.encode("i2d_X509") { i2d_X509(certificate, $0) }
+        }
+    }
 }
 
 extension OpenSSLLibrary {

@@ -87,19 +87,12 @@ extension TokenReader {
     /// Returns the chain of a leaf, as far as its issuers are on the token too.
     /// - Parameter known: The issuers of other leaves; gets those of this one.
     func chain(of leaf: X509Certificate, _ known: inout Issuers) throws(CryptokiError) -> [X509Certificate] {
-        var candidates: [X509Certificate] = []
-        var last = leaf
-        // As long as the longest chain that is built.
-        for _ in 0..<16 where !last.isSelfIssued {
-            if known[last.issuerDER] == nil {
-                known[last.issuerDER] = try certificates(withSubject: last.issuerDER)
-            }
-            let issuers = (known[last.issuerDER] ?? []).filter { !candidates.contains($0) }
-            guard let next = issuers.first else { break }
-            candidates += issuers
-            last = next
+        try CertificateChain.build(from: leaf) { certificate throws(CryptokiError) in
+            if let issuers = known[certificate.issuerDER] { return issuers }
+            let issuers = try certificates(withSubject: certificate.issuerDER)
+            known[certificate.issuerDER] = issuers
+            return issuers
         }
-        return CertificateChain.build(from: leaf, among: candidates)
     }
 
     private func certificates(withSubject subject: [UInt8]) throws(CryptokiError) -> [X509Certificate] {

@@ -9,9 +9,19 @@ public enum CertificateChain {
     /// Signatures are not verified: the peer does that against its own trust anchors. Candidates outside the chain are
     /// left out.
     public static func build(from leaf: X509Certificate, among candidates: [X509Certificate]) -> [X509Certificate] {
+        build(from: leaf) { _ in candidates }
+    }
+
+    /// Builds a chain as ``build(from:among:)`` does, of certificates that are looked up, such as on a token.
+    ///
+    /// - Parameter candidates: Gets a certificate of the chain, and returns those among which its issuer may be.
+    /// - Throws: What `candidates` throws.
+    public static func build<Failure: Error>(
+        from leaf: X509Certificate, candidates: (X509Certificate) throws(Failure) -> [X509Certificate]
+    ) throws(Failure) -> [X509Certificate] {
         var chain = [leaf]
         while let last = chain.last, !last.isSelfIssued, chain.count < maximumLength {
-            let issuers = candidates.filter { last.isIssued(by: $0) && !chain.contains($0) }
+            let issuers = try candidates(last).filter { last.isIssued(by: $0) && !chain.contains($0) }
             // Of two certificates for the same authority, such as an old and a renewed one, the later one.
             guard let issuer = issuers.max(by: { $0.notValidAfter < $1.notValidAfter }) else { break }
             chain.append(issuer)

@@ -70,7 +70,7 @@ public struct IssuedCertificate: Sendable {
         _ path: [X509Certificate], among others: [X509Certificate], at date: Date
     ) async throws(CertificateProviderError) -> [X509Certificate] {
         var path = path
-        while let last = path.last, !last.isSelfIssued, path.count < maximumLength {
+        while let last = path.last, !last.isSelfIssued, path.count < CertificateChain.maximumLength {
             let issuers = others.filter { $0.subjectDER == last.issuerDER && !path.contains($0) }
             let step = try await CertificateChain.validated(from: last, among: [], trusting: issuers, at: date)
             guard let issuer = step?.dropFirst().first else { break }
@@ -78,9 +78,6 @@ public struct IssuedCertificate: Sendable {
         }
         return path.count > 1 && path[path.count - 1].isSelfIssued ? path.dropLast() : path
     }
-
-    /// Longer than any hierarchy in use.
-    private static let maximumLength = 16
 
     /// Whether a certificate has the names, and perhaps more alternative names.
     public static func has(_ leaf: X509Certificate, _ names: CertificateRequest.Names) -> Bool {

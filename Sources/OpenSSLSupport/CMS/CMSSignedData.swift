@@ -70,6 +70,14 @@ extension OpenSSLLibrary {
             content: output.content, attributes: Self.attributes(of: signer), digest: Self.digest(of: signer))
     }
 
+    /// Returns the certificates in a SignedData, DER, in any order. Its signatures, if it has any, are not verified.
+    package func certificates(inSignedData message: [UInt8]) throws(OpenSSLError) -> [[UInt8]] {
+        let message = try CMSMessage(message, in: self)
+        try message.require(NID_pkcs7_signed)
+        // Without certificates there is no stack.
+        return try CertificateStack(adopting: CMS_get1_certs(message.pointer)).derRepresentations()
+    }
+
     private static func digest(of signer: OpaquePointer) -> String {
         var algorithm: UnsafeMutablePointer<X509_ALGOR>?
         CMS_SignerInfo_get0_algs(signer, nil, nil, &algorithm, nil)
