@@ -1,6 +1,5 @@
 import CP11Kit
 import CertificateProviding
-import Dispatch
 import Glibc
 import Logging
 
@@ -126,18 +125,13 @@ extension TokenLocator {
                 Result { () throws(CertificateProviderError) in try body(visit.module, visit.item) }
             }
         } else {
-            let outcomes = BlockingMutex<[Int: Result<T, CertificateProviderError>]>([:])
-            let end = DispatchSemaphore(value: 0)
-            for (index, visit) in visits.enumerated() {
+            results = visits.map { visit in
+                let answer = Answer<Result<T, CertificateProviderError>>()
                 visit.module.visit { () throws(CertificateProviderError) in
                     try body(visit.module, visit.item)
-                } completion: { outcome in
-                    outcomes.withLock { $0[index] = outcome }
-                    end.signal()
-                }
-            }
-            for _ in visits { end.wait() }
-            results = outcomes.withLock { $0 }.sorted { $0.key < $1.key }.map(\.value)
+                } completion: { answer.give($0) }
+                return answer
+            }.map { $0.wait() }
         }
         return results.compactMap { result in
             switch result {

@@ -1,5 +1,4 @@
 import CertificateProviding
-import Dispatch
 
 /// The one thread that starts and ends a module, looks at its slots, opens and closes sessions, and logs in and out.
 ///
@@ -25,50 +24,16 @@ final class ControlThread: Sendable {
         by deadline: ContinuousClock.Instant?, _ job: @escaping @Sendable () throws(Failure) -> T
     ) throws(Failure) -> T? {
         if Self.current === self { return try job() }
-        let call = Call<T, Failure>()
+        let (answer, hasBegun) = (Answer<Result<T, Failure>>(), Once())
         submit {
-            guard call.begin() else { return }
-            call.end(with: Result { () throws(Failure) in try job() })
+            // Its caller still waits.
+            guard hasBegun.isFirst() else { return }
+            answer.give(Result { () throws(Failure) in try job() })
         }
-        return try call.wait(until: deadline)?.get()
-    }
-
-    private final class Call<T: Sendable, Failure: Error>: Sendable {
-        private enum State {
-            case queued, begun, abandoned
-            case ended(Result<T, Failure>)
+        if let deadline {
+            if let result = answer.wait(until: deadline) { return try result.get() }
+            if hasBegun.isFirst() { return nil }
         }
-
-        private let state = BlockingMutex(State.queued)
-        private let hasEnded = DispatchSemaphore(value: 0)
-
-        /// - Returns: Whether its caller still waits.
-        func begin() -> Bool {
-            state.withLock { state in
-                guard case .queued = state else { return false }
-                state = .begun
-                return true
-            }
-        }
-
-        func end(with result: Result<T, Failure>) {
-            state.withLock { $0 = .ended(result) }
-            hasEnded.signal()
-        }
-
-        func wait(until deadline: ContinuousClock.Instant?) -> Result<T, Failure>? {
-            if let deadline, hasEnded.wait(timeout: DispatchTime(deadline)) == .timedOut {
-                let isAbandoned = state.withLock { state in
-                    guard case .queued = state else { return false }
-                    state = .abandoned
-                    return true
-                }
-                if isAbandoned { return nil }
-                hasEnded.wait()
-            } else if deadline == nil {
-                hasEnded.wait()
-            }
-            return state.withLock { if case .ended(let result) = $0 { result } else { nil } }
-        }
+        return try answer.wait().get()
     }
 }

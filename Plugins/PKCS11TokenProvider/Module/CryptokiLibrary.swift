@@ -12,20 +12,21 @@ struct CryptokiLibrary: Sendable {
     /// Valid as long as what p11-kit has loaded.
     nonisolated(unsafe) private let functions: Functions
     private let file: String
-    private let lock: LibraryLock?
+    private let lock: LibraryLock
 
     typealias Functions = UnsafeMutablePointer<CK_FUNCTION_LIST>
 
     /// Starts the module. Blocks.
     ///
     /// - Parameter name: What tells it from others where p11-kit knows no file.
-    init(starting functions: Functions, name: String) throws(CryptokiError) {
+    init(starting functions: Functions, name: String, lock: LibraryLock) throws(CryptokiError) {
         self.functions = functions
         self.file = Self.file(of: functions) ?? name
-        do throws(CryptokiError) { (lock, info) = try Self.start(functions, file) } catch {
+        self.lock = lock
+        do throws(CryptokiError) { info = try Self.start(functions, file, lock) } catch {
             // Another part of the process has finalised it in this moment, which p11-kit does not always notice.
             guard error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
-            (lock, info) = try Self.start(functions, file)
+            info = try Self.start(functions, file, lock)
         }
     }
 
@@ -37,7 +38,7 @@ struct CryptokiLibrary: Sendable {
     }
 
     /// Starts the module after ``finalize()``.
-    func initialize() throws(CryptokiError) { _ = try Self.initialize(functions, file) }
+    func initialize() throws(CryptokiError) { try Self.initialize(functions, file, lock) }
 
     /// Logs out, closes the sessions and finalises.
     ///
@@ -68,8 +69,8 @@ struct CryptokiLibrary: Sendable {
 
     /// Calls a function; `nil` where the module does not have it.
     func call(_ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?) -> CK_RV? {
-        guard CallMutexes.serve(file) else { return Self.within(lock) { body(functions.pointee) } }
-        return Self.within(lock) { CallMutexes.releasing { body(functions.pointee) } }
+        guard CallMutexes.serve(file) else { return lock.within { body(functions.pointee) } }
+        return lock.within { CallMutexes.releasing { body(functions.pointee) } }
     }
 
     /// Whether the library runs in another process.
@@ -80,39 +81,34 @@ struct CryptokiLibrary: Sendable {
     }
 
     private static func start(
-        _ functions: Functions, _ file: String
-    ) throws(CryptokiError) -> (LibraryLock?, CK_INFO) {
-        let lock = try initialize(functions, file)
+        _ functions: Functions, _ file: String, _ lock: LibraryLock
+    ) throws(CryptokiError) -> CK_INFO {
+        try initialize(functions, file, lock)
         var info = CK_INFO()
-        let result = within(lock) { functions.pointee.C_GetInfo?(&info) } ?? CKR_FUNCTION_NOT_SUPPORTED
+        let result = lock.within { functions.pointee.C_GetInfo?(&info) } ?? CKR_FUNCTION_NOT_SUPPORTED
         guard result == CKR_OK else {
             LoadedLibraries.keep()
-            _ = within(lock) { p11_kit_module_finalize(functions) }
+            _ = lock.within { p11_kit_module_finalize(functions) }
             throw CryptokiError(function: "C_GetInfo", code: result)
         }
-        return (lock, info)
+        return info
     }
 
-    /// - Returns: What has to be held during calls.
-    private static func initialize(_ functions: Functions, _ file: String) throws(CryptokiError) -> LibraryLock? {
-        if LibraryLock.of(file) == nil {
+    private static func initialize(
+        _ functions: Functions, _ file: String, _ lock: LibraryLock
+    ) throws(CryptokiError) {
+        if !lock.isNeeded.hasHappened {
             let result =
                 CallMutexes.serve(file)
                 ? CallMutexes.releasing { CallMutexes.initialize(functions) } : p11_kit_module_initialize(functions)
-            // Another provider may have started it, and have been told that it cannot lock.
-            if result == CKR_OK { return LibraryLock.of(file) }
+            if result == CKR_OK { return }
             guard result == CKR_CANT_LOCK else { throw CryptokiError(function: "C_Initialize", code: result) }
+            _ = lock.isNeeded.isFirst()
         }
-        let lock = LibraryLock.make(for: file)
         // Arguments that p11-kit hands on: neither functions for locks nor leave to use those of the system.
         var arguments = CK_C_INITIALIZE_ARGS()
-        let result = within(lock) { functions.pointee.C_Initialize?(&arguments) } ?? CKR_FUNCTION_NOT_SUPPORTED
+        let result = lock.within { functions.pointee.C_Initialize?(&arguments) } ?? CKR_FUNCTION_NOT_SUPPORTED
         guard result == CKR_OK else { throw CryptokiError(function: "C_Initialize", code: result) }
-        return lock
-    }
-
-    private static func within<T>(_ lock: LibraryLock?, _ body: () -> T) -> T {
-        if let lock { lock.mutex.withLock { _ in body() } } else { body() }
     }
 }
 
@@ -124,22 +120,12 @@ struct OpenSessions: Sendable {
     var loggedIn: Set<CK_SLOT_ID> = []
 }
 
-/// Held while a thread is inside a library that cannot lock.
-///
-/// There is one of each library in a process, however many providers load it, and p11-kit does not tell the second one
-/// what the first one was answered. So its lock is the process's too.
-private final class LibraryLock: Sendable {
-    let mutex = BlockingMutex(())
-    private static let all = BlockingMutex<[String: LibraryLock]>([:])
+/// Held while a thread is inside a library that cannot lock. A library has one in a process, however many providers load
+/// it: p11-kit does not tell the second one what the first one was answered.
+final class LibraryLock: Sendable {
+    private let mutex = BlockingMutex(())
+    /// Whether the library has said so.
+    let isNeeded = Once()
 
-    /// `nil` as long as the library is not known to need it.
-    static func of(_ file: String) -> LibraryLock? { all.withLock { $0[file] } }
-
-    static func make(for file: String) -> LibraryLock {
-        all.withLock { all in
-            let lock = all[file] ?? LibraryLock()
-            all[file] = lock
-            return lock
-        }
-    }
+    func within<T>(_ body: () -> T) -> T { isNeeded.hasHappened ? mutex.withLock { _ in body() } : body() }
 }

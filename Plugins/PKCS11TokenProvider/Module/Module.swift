@@ -25,7 +25,7 @@ final class Module: Sendable {
     private let starts = Atomic(0)
     private let state = BlockingMutex(State())
     /// Set on the control thread: no call is made any more.
-    private let hasEnded = Atomic(false)
+    private let hasEnded = Once()
     /// Set on the control thread. No call is made while it is false: p11-kit crashes where a session opens before its own
     /// start of the module, which another part of the process may have started.
     private let isInitialized = Atomic(true)
@@ -59,7 +59,7 @@ final class Module: Sendable {
     init(
         _ functions: CryptokiLibrary.Functions, name: String, owner: LoadedModules, place: ModuleRegistry
     ) throws(CryptokiError) {
-        self.library = try CryptokiLibrary(starting: functions, name: name)
+        self.library = try CryptokiLibrary(starting: functions, name: name, lock: place.libraryLock)
         self.name = name
         self.owner = owner
         self.place = place
@@ -199,19 +199,19 @@ final class Module: Sendable {
     /// module.
     final class Use: Sendable {
         let module: Module
-        private let hasLeft = Atomic(false)
+        private let end = Once()
 
         /// Only for ``ModuleRegistry``, which counts the uses.
         init(_ module: Module) { self.module = module }
 
         deinit {
-            guard !hasLeft.load(ordering: .acquiring) else { return }
+            guard !end.hasHappened else { return }
             module.releases.run { [module] in module.place.leave(module, by: .now + ModuleEnd.limit) }
         }
 
         /// Ends the use before this object goes. Blocks, as ``ModuleRegistry/leave(_:by:)``.
         func leave(by deadline: ContinuousClock.Instant) {
-            guard !hasLeft.exchange(true, ordering: .acquiringAndReleasing) else { return }
+            guard end.isFirst() else { return }
             module.place.leave(module, by: deadline)
         }
     }
@@ -230,7 +230,7 @@ final class Module: Sendable {
             return false
         }
         return controlThread.run(by: deadline) { [self] in
-            guard !hasEnded.exchange(true, ordering: .acquiringAndReleasing) else { return }
+            guard hasEnded.isFirst() else { return }
             let open = state.withLock { state in
                 OpenSessions(slots: state.sessions.mapValues(\.slot), loggedIn: state.loggedIn)
             }
@@ -274,7 +274,7 @@ final class Module: Sendable {
     ///
     /// - Parameter count: The number of the caller's sessions.
     func isLogin(at slot: CK_SLOT_ID, onlyOf count: Int) -> Bool {
-        guard !hasEnded.load(ordering: .acquiring) else { return false }
+        guard !hasEnded.hasHappened else { return false }
         let open = state.withLock { state in
             OpenSessions(slots: state.sessions.mapValues(\.slot), loggedIn: state.loggedIn)
         }
@@ -307,7 +307,7 @@ final class Module: Sendable {
     ///
     /// - Parameter body: Gets the function list, and calls the function that `name` names.
     func call(_ name: String, _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?) throws(CryptokiError) {
-        guard !hasEnded.load(ordering: .acquiring) else { throw .ended(name) }
+        guard !hasEnded.hasHappened else { throw .ended(name) }
         guard isInitialized.load(ordering: .acquiring) else {
             throw CryptokiError(function: name, code: CKR_CRYPTOKI_NOT_INITIALIZED, origin: .notMade)
         }

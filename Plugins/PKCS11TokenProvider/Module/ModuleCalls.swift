@@ -30,7 +30,7 @@ final class ModuleCalls: Sendable {
 
         mutating func append(_ call: Call) {
             if calls.count >= maximum {
-                calls.removeAll { $0.isOver }
+                calls.removeAll { $0.end.hasHappened }
                 maximum = max(64, 2 * calls.count)
             }
             calls.append(call)
@@ -41,17 +41,13 @@ final class ModuleCalls: Sendable {
     private final class Call: Sendable {
         let deadline: ContinuousClock.Instant
         let giveUp: @Sendable () -> Void
-        private let end = Atomic(false)
+        /// The first who ends it tells the caller how it went.
+        let end = Once()
 
         init(deadline: ContinuousClock.Instant, giveUp: @escaping @Sendable () -> Void) {
             self.deadline = deadline
             self.giveUp = giveUp
         }
-
-        var isOver: Bool { end.load(ordering: .acquiring) }
-
-        /// Returns true to the first who asks: that one tells the caller how it went.
-        func finish() -> Bool { !end.exchange(true, ordering: .acquiringAndReleasing) }
     }
 
     /// When the caller of the work that this thread does gives up; `nil` where there is none.
@@ -83,15 +79,9 @@ final class ModuleCalls: Sendable {
     func wait<T: Sendable>(
         _ purpose: String, _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
     ) throws(CertificateProviderError) -> T {
-        let end = DispatchSemaphore(value: 0)
-        // Until there is another one.
-        let outcome = BlockingMutex(Outcome<T>.failure(Self.timedOut(purpose, after: timeout)))
-        start(purpose, work) { result in
-            outcome.withLock { $0 = result }
-            end.signal()
-        }
-        end.wait()
-        return try outcome.withLock { $0 }.get()
+        let answer = Answer<Outcome<T>>()
+        start(purpose, work) { answer.give($0) }
+        return try answer.wait().get()
     }
 
     typealias Outcome<T> = Result<T, CertificateProviderError>
@@ -120,14 +110,14 @@ final class ModuleCalls: Sendable {
         executor.submit { [self] in
             queued.subtract(1, ordering: .relaxed)
             // Its caller has given up while it waited for a thread.
-            guard !call.isOver else { return }
+            guard !call.end.hasHappened else { return }
             let outcome = Self.$deadline.withValue(call.deadline) {
                 Outcome { () throws(CertificateProviderError) -> T in try work() }
             }
             switch outcome {
-            case .success(let value): if call.finish() { completion(outcome) } else { undo?(value) }
+            case .success(let value): if call.end.isFirst() { completion(outcome) } else { undo?(value) }
             case .failure:
-                guard call.finish() else { return }
+                guard call.end.isFirst() else { return }
                 // Work that ends with its time does so for want of time.
                 if call.deadline <= .now { call.giveUp() } else { completion(outcome) }
             }
@@ -153,14 +143,14 @@ final class ModuleCalls: Sendable {
         let now = ContinuousClock.now
         let (overdue, next) = waiting.withLock { waiting -> ([Call], ContinuousClock.Instant?) in
             guard waiting.watch == instant else { return ([], nil) }
-            waiting.calls.removeAll { $0.isOver }
+            waiting.calls.removeAll { $0.end.hasHappened }
             let overdue = waiting.calls.filter { $0.deadline <= now }
             waiting.calls.removeAll { $0.deadline <= now }
             let next = waiting.calls.map(\.deadline).min()
             waiting.watch = next
             return (overdue, next)
         }
-        for call in overdue where call.finish() { call.giveUp() }
+        for call in overdue where call.end.isFirst() { call.giveUp() }
         if let next { watch(until: next) }
     }
 

@@ -39,20 +39,15 @@ enum ModuleEnd {
         let deadline = ContinuousClock.now + limit
         hasBegun.store(true, ordering: .releasing)
         let places = ModuleRegistry.beginEnd()
-        let ended = BlockingMutex(0)
-        let group = DispatchGroup()
         // A thread for each, since any of them may hang.
         let executor = BlockingExecutor.threads(maximum: max(1, places.count))
-        for place in places {
-            group.enter()
-            executor.submit {
-                if place.end(by: deadline - reserve) { ended.withLock { $0 += 1 } }
-                group.leave()
-            }
+        let ends = places.map { place in
+            let end = Answer<Bool>()
+            executor.submit { end.give(place.end(by: deadline - reserve)) }
+            return end
         }
         let hasReleased = DeferredCleanup.end(by: DispatchTime(deadline))
-        return group.wait(timeout: DispatchTime(deadline)) == .success && hasReleased
-            && ended.withLock { $0 } == places.count
+        return ends.allSatisfy { $0.wait(until: deadline) ?? false } && hasReleased
     }
 
     /// What is left of the time for logging out, closing and finalising.

@@ -10,8 +10,6 @@ final class ModuleReference: Sendable {
     nonisolated(unsafe) private let functions: UnsafeMutablePointer<CK_FUNCTION_LIST>
     private let owner: LoadedModules
     private let state = BlockingMutex(State())
-    /// Held for as long as the start takes.
-    private let starting = BlockingMutex(())
     private let visits: ModuleCalls
     /// Where its tokens are used by this provider.
     let calls: ModuleCalls
@@ -49,26 +47,11 @@ final class ModuleReference: Sendable {
     /// Blocks for as long as it likes.
     func module(for uri: PKCS11URI) throws(CertificateProviderError) -> Module? {
         do throws(CryptokiError) {
-            return try starting.withLock { _ throws(CryptokiError) in
-                switch state.withLock(\.start) {
-                case .unwanted: return nil
-                case .left: throw .ended("C_Initialize")
-                case .done(let use): return use.module
-                case .none:
-                    let use = try Module.shared(functions, name: name, owner: owner)
-                    let isWanted = uri.matches(use.module.info)
-                    let hasLeft = state.withLock { state in
-                        if case .left = state.start { return true }
-                        state.start = isWanted ? .done(use) : .unwanted
-                        return false
-                    }
-                    // The provider was shut down during the start.
-                    guard !hasLeft else {
-                        use.leave(by: .now + ModuleEnd.limit)
-                        throw .ended("C_Initialize")
-                    }
-                    return isWanted ? use.module : nil
-                }
+            if case .none = state.withLock(\.start) { try start(for: uri) }
+            switch state.withLock(\.start) {
+            case .done(let use): return use.module
+            case .none, .unwanted: return nil
+            case .left: throw .ended("C_Initialize")
             }
         } catch {
             if case .ended = error.origin { throw .modulesEnded }
@@ -76,6 +59,19 @@ final class ModuleReference: Sendable {
                 .unavailable, "The PKCS#11 module '\(name)' cannot be initialised (\(error)).",
                 nativeCode: Int(clamping: error.code), underlying: error)
         }
+    }
+
+    private func start(for uri: PKCS11URI) throws(CryptokiError) {
+        // Several threads share the module, and its registry starts it for the first.
+        let use = try Module.shared(functions, name: name, owner: owner)
+        let isWanted = uri.matches(use.module.info)
+        let isLate = state.withLock { state in
+            guard case .none = state.start else { return true }
+            state.start = isWanted ? .done(use) : .unwanted
+            return false
+        }
+        // The provider was shut down meanwhile, or another thread was first.
+        if isLate { use.leave(by: .now + ModuleEnd.limit) }
     }
 
     /// Ends this provider's use of the module.

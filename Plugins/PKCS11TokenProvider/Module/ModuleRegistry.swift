@@ -28,6 +28,7 @@ final class ModuleRegistry: Sendable {
     /// Held for as long as a start takes, or an end: p11-kit closes sessions at the end, by handles that the next start
     /// may give out again.
     private let state = BlockingMutex(State())
+    let libraryLock = LibraryLock()
 
     static func of(_ library: String) -> ModuleRegistry {
         all.withLock { all in
