@@ -125,13 +125,16 @@ extension TokenLocator {
                 Result { () throws(CertificateProviderError) in try body(visit.module, visit.item) }
             }
         } else {
-            results = visits.map { visit in
+            let answers = visits.map { visit in
                 let answer = Answer<Result<T, CertificateProviderError>>()
                 visit.module.visit { () throws(CertificateProviderError) in
                     try body(visit.module, visit.item)
-                } completion: { answer.give($0) }
+                } completion: {
+                    answer.give($0)
+                }
                 return answer
-            }.map { $0.wait() }
+            }
+            results = answers.map { $0.wait() }
         }
         return results.compactMap { result in
             switch result {
