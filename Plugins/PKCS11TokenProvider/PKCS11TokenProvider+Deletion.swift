@@ -12,9 +12,9 @@ extension PKCS11TokenProvider: DeletionAnnouncing {
             guard tokens.settings.deletesObjects else { return [] }
             return try await tokens.calls.run("looking for the identity") { () throws(CertificateProviderError) in
                 guard let key = try tokens.keyToDestroy() else {
-                    return try tokens.remains().map { $0.token.announcement(ofRemains: $0.publicKey, id: $0.id) }
+                    return try tokens.remains().map { $0.token.keys.announcement(ofRemains: $0.publicKey, id: $0.id) }
                 }
-                return try key.token.announcement(of: key)
+                return try key.token.keys.announcement(of: key)
             }
         } catch {
             throw error.attributed(to: id)
@@ -52,7 +52,7 @@ extension TokenLocator {
             throw present.isEmpty ? noToken(failures) : tokenNotPresent()
         }
         if let login = try tokenToOpen(of: holders) { try openUnattended(login) }
-        return try token.key(for: chosen.leaf.publicKey, id: chosen.uri?.objectID ?? settings.uri.objectID)
+        return try token.keys.key(for: chosen.leaf.publicKey, id: chosen.uri?.objectID ?? settings.uri.objectID)
     }
 
     /// What is left of a key pair whose private key is gone.
@@ -61,7 +61,7 @@ extension TokenLocator {
         let publicKey: PublicKeyInfo
         let id: [UInt8]
 
-        func destroy() throws(CertificateProviderError) { try token.removeRemains(of: publicKey, id: id) }
+        func destroy() throws(CertificateProviderError) { try token.keys.removeRemains(of: publicKey, id: id) }
     }
 
     /// What a deletion that was cut short has left: of the identity that was chosen; where none was, under the id that
@@ -73,10 +73,10 @@ extension TokenLocator {
         var remains: [Remains] = []
         for (token, slot) in try present(&failures) where token.isLoggedIn {
             if let chosen, chosen.uri?.matches(slot) != true { continue }
-            for key in try token.publicKeysLeft(id: id)
+            for key in try token.keys.publicKeysLeft(id: id)
             where !remains.contains(where: { $0.publicKey == key && $0.token === token }) {
                 if let chosen, !key.isSameKey(as: chosen.leaf.publicKey) { continue }
-                if try token.key(for: key, id: id) == nil {
+                if try token.keys.key(for: key, id: id) == nil {
                     remains.append(Remains(token: token, publicKey: key, id: id))
                 }
             }
@@ -89,7 +89,7 @@ extension TokenLocator {
     private func uncertifiedKey(on tokens: [Token]) throws(CertificateProviderError) -> TokenKey? {
         guard let id = settings.uri.objectID else { return nil }
         var keys: [TokenKey] = []
-        for token in tokens where token.isLoggedIn { keys += try token.keys(id: id) }
+        for token in tokens where token.isLoggedIn { keys += try token.keys.all(id: id) }
         guard keys.count <= 1 else {
             throw CertificateProviderError(
                 .configurationInvalid,

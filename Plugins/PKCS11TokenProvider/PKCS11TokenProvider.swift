@@ -123,7 +123,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
             if tokens.settings.deletesObjects {
                 try tokens.calls.wait("destroying the identity") { () throws(CertificateProviderError) in
                     if let key = try tokens.keyToDestroy() {
-                        try key.token.discard(key)
+                        try key.token.keys.discard(key)
                     } else {
                         for remains in try tokens.remains() { try remains.destroy() }
                     }

@@ -55,7 +55,7 @@ public final class TokenKeyStore: KeyStore {
                 "making a key pair", atLeast: .seconds(120), undo: { try? $0.takeBack() }
             ) {
                 () throws(CertificateProviderError) in
-                try token.generate(type, label: label, for: use)
+                try token.keys.generate(type, label: label, for: use)
             }
             do throws(CertificateProviderError) {
                 if use.contains(.pkcs1Decryption), made.key.decrypter == nil {
@@ -91,7 +91,7 @@ public final class TokenKeyStore: KeyStore {
 
     public func storedKey(for reference: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
         try waiting("looking for the key") { token, id throws(CertificateProviderError) in
-            try token.key(for: reference.publicKey, id: id)
+            try token.keys.key(for: reference.publicKey, id: id)
         } at: {
             reference
         }
@@ -108,7 +108,7 @@ public final class TokenKeyStore: KeyStore {
             return try await tokens.calls.run("listing the keys") { () throws(CertificateProviderError) in
                 let (token, login) = try tokens.single(nil)
                 if let login, login.isUnattended { try tokens.logIn(login, nil) }
-                return try token.keyDescriptions(tokens.settings.uri.query)
+                return try token.keys.descriptions(tokens.settings.uri.query)
             }
         }
     }
@@ -133,9 +133,9 @@ public final class TokenKeyStore: KeyStore {
             try await identity.verifyPossession()
             let token = key.token
             _ = try await token.calls.run(
-                "writing the certificate", undo: { try? token.remove($0, for: key) },
+                "writing the certificate", undo: { try? token.keys.remove($0, for: key) },
                 { () throws(CertificateProviderError) in
-                    guard let written = try token.store(chain, for: key) else { throw token.noLongerThere() }
+                    guard let written = try token.keys.store(chain, for: key) else { throw token.keys.noLongerThere() }
                     return written
                 })
         }
@@ -147,7 +147,7 @@ public final class TokenKeyStore: KeyStore {
         try await attributed { () async throws(CertificateProviderError) in
             guard let key = try await tokenKey(for: reference, interaction) else { return }
             try await key.token.calls.run("removing certificates") { () throws(CertificateProviderError) in
-                try key.token.removeCertificates(for: key, except: leaf)
+                try key.token.keys.removeCertificates(for: key, except: leaf)
             }
         }
     }
@@ -160,14 +160,14 @@ public final class TokenKeyStore: KeyStore {
             let token = try await loggedInToken(interaction, reference)
             let id = objectID(of: reference)
             try await token.calls.run("destroying the key") { () throws(CertificateProviderError) in
-                try token.destroy(reference.publicKey, id: id)
+                try token.keys.destroy(reference.publicKey, id: id)
             }
         }
     }
 
     public func destroyStored(_ reference: KeyReference) throws(CertificateProviderError) {
         try waiting("destroying the key") { token, id throws(CertificateProviderError) in
-            try token.destroy(reference.publicKey, id: id)
+            try token.keys.destroy(reference.publicKey, id: id)
         } at: {
             reference
         }
@@ -186,13 +186,14 @@ public final class TokenKeyStore: KeyStore {
             let (uri, id) = (try? PKCS11URI(reference.uri), objectID(of: reference))
             return try await tokens.calls.run("looking for the key") { () throws(CertificateProviderError) in
                 let token = try tokens.unattended(uri)
-                guard let key = try token.key(for: reference.publicKey, id: id) else {
-                    guard let id, try token.publicKeysLeft(id: id).contains(where: reference.publicKey.isSameKey) else {
+                guard let key = try token.keys.key(for: reference.publicKey, id: id) else {
+                    guard let id, try token.keys.publicKeysLeft(id: id).contains(where: reference.publicKey.isSameKey)
+                    else {
                         return []
                     }
-                    return [token.announcement(ofRemains: reference.publicKey, id: id)]
+                    return [token.keys.announcement(ofRemains: reference.publicKey, id: id)]
                 }
-                return try token.announcement(of: key)
+                return try token.keys.announcement(of: key)
             }
         }
     }
@@ -233,7 +234,7 @@ public final class TokenKeyStore: KeyStore {
         let token = try await loggedInToken(interaction, reference)
         let id = objectID(of: reference)
         return try await token.calls.run("looking for the key") { () throws(CertificateProviderError) in
-            let key = try token.key(for: reference.publicKey, id: id)
+            let key = try token.keys.key(for: reference.publicKey, id: id)
             if let key { try token.pending.keep(key.id, on: token.identity) }
             return key
         }
@@ -319,7 +320,7 @@ extension TokenLocator {
     }
 }
 
-extension Token {
+extension TokenKeys {
     /// Destroys a key pair and the certificates for it, or what an interrupted destruction has left of them.
     fileprivate func destroy(_ publicKey: PublicKeyInfo, id: [UInt8]?) throws(CertificateProviderError) {
         if let key = try key(for: publicKey, id: id) {
@@ -332,14 +333,15 @@ extension Token {
     }
 
     /// - Parameter query: What is appended to the keys' URIs.
-    fileprivate func keyDescriptions(_ query: String) throws(CertificateProviderError) -> [KeyDescription] {
-        try withConnection { connection throws(CryptokiError) in
+    fileprivate func descriptions(_ query: String) throws(CertificateProviderError) -> [KeyDescription] {
+        try token.withConnection { connection throws(CryptokiError) in
             try connection.sessions.withSession { session throws(CryptokiError) in
                 let reader = TokenReader(session: session, slot: connection.slot)
                 let keys = try reader.privateKeys()
                 for error in keys.errors {
-                    pending.logger.warning(
-                        "a private key cannot be read", metadata: ["token": "\(displayName)", "reason": "\(error)"])
+                    token.pending.logger.warning(
+                        "a private key cannot be read",
+                        metadata: ["token": "\(token.displayName)", "reason": "\(error)"])
                 }
                 let publicKeys = keys.found.isEmpty ? [:] : try reader.publicKeysByID()
                 return keys.found.compactMap { key in
@@ -355,12 +357,12 @@ extension Token {
     }
 
     func announcement(ofRemains publicKey: PublicKeyInfo, id: [UInt8]) -> String {
-        "the leftover objects of a key pair (\(publicKey.displayName), id \(DisplayText.hexadecimal(id))) on the token '\(displayName)'"
+        "the leftover objects of a key pair (\(publicKey.displayName), id \(DisplayText.hexadecimal(id))) on the token '\(token.displayName)'"
     }
 
     func announcement(of key: TokenKey) throws(CertificateProviderError) -> [String] {
         let name = "(\(key.publicKey.displayName), id \(DisplayText.hexadecimal(key.id)))"
-        return ["the private and the public key \(name) on the token '\(displayName)'"]
+        return ["the private and the public key \(name) on the token '\(token.displayName)'"]
             + (try certificates(for: key).map { "its certificate '\($0.subject)'" })
     }
 }

@@ -164,6 +164,123 @@ extension TokenLocator {
                 provider: PKCS11TokenProvider.id, alias: String(validating: candidate.label, as: UTF8.self),
                 source: candidate.uri))
     }
+
+    // MARK: The login before
+
+    /// The token to log in to before its identity is used; `nil` when none has to be.
+    ///
+    /// - Parameter lettingSign: Whether a key that seems to need no login signs a probe.
+    /// - Throws: `configurationInvalid` where several tokens may hold the identity.
+    func loginToUse(
+        _ present: [(Token, Slot)], lettingSign: Bool = true
+    ) throws(CertificateProviderError) -> Login? {
+        guard let login = try tokenToOpen(of: present), !needsNoLogin(login, lettingSign) else { return nil }
+        return login
+    }
+
+    /// Whether every identity that the URI may mean on a token has a public private key that signs without a login, as in
+    /// slot 9e of a PIV card.
+    private func needsNoLogin(_ login: Login, _ lettingSign: Bool) -> Bool {
+        guard settings.login == .auto, settings.uri.namesObject, !login.token.isLoggedIn else { return false }
+        var failures: [CertificateProviderError] = []
+        let keys = read(login.token, login.slot, &failures) { reader, contents throws(CryptokiError) in
+            try contents.candidates.map { candidate throws(CryptokiError) -> Found? in
+                guard let key = candidate.key, !key.needsPINEachTime,
+                    try reader.session.flag(CKA_PRIVATE, of: key.handle) == false
+                else { return nil }
+                return Found(candidate: candidate, token: login.token)
+            }
+        }
+        guard let keys, !keys.isEmpty, failures.isEmpty else { return false }
+        return keys.allSatisfy { found in
+            guard let found, login.token.expectsNoLogin(for: found.candidate.certificate.publicKey) else {
+                return false
+            }
+            guard lettingSign else { return true }
+            return (try? key(of: found)).map(login.token.signsWithoutLogin) ?? false
+        }
+    }
+
+    /// The token to log in to; `nil` when none has to be.
+    ///
+    /// - Throws: `configurationInvalid` where several tokens may hold the identity.
+    func tokenToOpen(of present: [(Token, Slot)]) throws(CertificateProviderError) -> Login? {
+        guard settings.login != .never else { return nil }
+        let tokens = present.filter { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) }
+        var failures: [CertificateProviderError] = []
+        let verdict = try LoginChoice.verdict(
+            on: tokens.map(\.0.isLoggedIn), namesToken: settings.uri.namesToken,
+            sight: {
+                // Certificates can be seen without a login, mostly.
+                let holders = tokens.indices.filter { showsIdentity(tokens[$0].0, tokens[$0].1, &failures) }
+                return LoginChoice.Sight(holders: holders, isComplete: failures.isEmpty)
+            },
+            remembered: { indices throws(CertificateProviderError) in
+                guard let uri = try remembered()?.uri else { return [] }
+                return indices.filter { uri.matches(tokens[$0].1) }
+            })
+        switch verdict {
+        case .none: return nil
+        case .token(let index, let isMeant):
+            return Login(token: tokens[index].0, slot: tokens[index].1, isMeant: isMeant)
+        case .several(let indices): throw severalTokens(indices.map { tokens[$0] })
+        case .unreadable: throw failures[0]
+        }
+    }
+
+    /// Logs in.
+    ///
+    /// - Parameter pin: One that a person has just given; otherwise the configured one is used.
+    /// - Throws: `interactionRequired` for a PIN that was given for another token, and `configurationInvalid` where a
+    ///   configured one would go to a token that nothing says it is for.
+    func logIn(_ login: Login, _ pin: GivenPIN?) throws(CertificateProviderError) {
+        try check(login, pin)
+        try login.token.logIn(pin: pin?.secret)
+    }
+
+    /// Throws what ``logIn(_:_:)`` does before anything is sent.
+    func check(_ login: Login, _ pin: GivenPIN?) throws(CertificateProviderError) {
+        if let pin, pin.token != login.token.identity {
+            throw CertificateProviderError(
+                .interactionRequired,
+                "The PIN was not sent: it was entered for another token, and now '\(login.token.displayName)' is "
+                    + "present; try again.")
+        }
+        // A PIN that this token has accepted is its own.
+        if pin == nil, !login.isMeant, login.isUnattended, !login.token.pins.isProven {
+            let uri = PKCS11URI.text(of: login.slot.token)
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The configured PIN is not sent to the token '\(login.token.displayName)', since \(settings.names.uri) does "
+                    + "not name it; if the PIN is for this token, set \(settings.names.uri) to '\(uri)'.")
+        }
+    }
+
+    /// Logs in where that takes nobody.
+    /// - Throws: Also `interactionRequired`.
+    func openUnattended(_ login: Login) throws(CertificateProviderError) {
+        guard !login.hasPad else {
+            throw CertificateProviderError(
+                .interactionRequired,
+                "The token '\(login.token.displayName)' requires its PIN on the reader's PIN pad; run 'certprov "
+                    + "fetch' on a terminal to enter it.")
+        }
+        try logIn(login, nil)
+    }
+
+    /// The login that has to be made; `nil` where none has to be.
+    func loginToMake() throws(CertificateProviderError) -> Login? {
+        var failures: [CertificateProviderError] = []
+        return try loginToUse(try present(&failures))
+    }
+
+    private func severalTokens(_ tokens: [(Token, Slot)]) -> CertificateProviderError {
+        let uris = tokens.map { _, slot in "'\(PKCS11URI.text(of: slot.token))'" }
+        return CertificateProviderError(
+            .configurationInvalid,
+            "The PIN could be for \(uris.count) tokens, and it is sent to one only; set \(settings.names.uri) to one of: "
+                + uris.joined(separator: ", ") + ".")
+    }
 }
 
 extension X509Certificate {

@@ -60,7 +60,7 @@ import Testing
             Faults.plan.withLock { $0 = Faults.Plan() }
             #expect(try token.withConnection { $0 } !== connection)
         }
-        try token.discard(token.generateKey())
+        try token.keys.discard(token.generateKey())
     }
 
     /// The pair is made, and then cannot be read.
@@ -82,7 +82,7 @@ import Testing
         await expect(code: .storeWriteFailed) { _ = try token.generateKey() }
         Faults.plan.withLock { $0 = Faults.Plan() }
         #expect(try tokens.count(.faults) == 4)
-        for key in [key, second] { try token.discard(key) }
+        for key in [key, second] { try token.keys.discard(key) }
         #expect(try tokens.count(.faults) == 0)
     }
 
@@ -92,7 +92,7 @@ import Testing
         Faults.plan.withLock { $0.lostGeneration = CKR_DEVICE_REMOVED }
         let key = try token.generateKey()
         #expect(try tokens.count(.faults) == 2)
-        try token.discard(key)
+        try token.keys.discard(key)
     }
 
     /// Modules refuse a template with codes that the standard has for other things.
@@ -105,7 +105,7 @@ import Testing
         Faults.plan.withLock { $0.forbidding = code }
         let key = try token.generateKey()
         #expect(try tokens.count(.faults) == 2)
-        try token.discard(key)
+        try token.keys.discard(key)
     }
 
     /// The first attempt makes the pair, and says that it has failed.
@@ -116,7 +116,7 @@ import Testing
         let key = try token.generateKey()
         #expect(Faults.plan.withLock { $0.generations } == 2)
         #expect(try tokens.count(.faults) == 2)
-        try token.discard(key)
+        try token.keys.discard(key)
     }
 
     /// Whatever the module says of the other template.
@@ -149,16 +149,16 @@ import Testing
         for working in 0...1 {
             Faults.plan.withLock { $0.creation = (working, code) }
             let error = await expect(code: .storeWriteFailed) {
-                _ = try token.store([leaf, authority.intermediate], for: key)
+                _ = try token.keys.store([leaf, authority.intermediate], for: key)
             }
             #expect(error?.nativeCode == Int(code))
             #expect(try tokens.count(.faults) == 2)
         }
         // With room again, the same key gets its certificate.
         Faults.plan.withLock { $0 = Faults.Plan() }
-        #expect(try token.store([leaf, authority.intermediate], for: key)?.count == 2)
-        try token.discard(key)
-        try token.remove([authority.intermediate], for: key)
+        #expect(try token.keys.store([leaf, authority.intermediate], for: key)?.count == 2)
+        try token.keys.discard(key)
+        try token.keys.remove([authority.intermediate], for: key)
         #expect(try tokens.count(.faults) == 0)
     }
 
@@ -170,7 +170,7 @@ import Testing
         let made = try #require(KeyPairTemplate.all(.rsa2048, id: id, label: "mail", for: .pkcs1Decryption).first)
         let uses = [Attribute(CKA_SIGN, false), Attribute(CKA_DECRYPT, true)]
         let privateKey = made.privateKey.filter { attribute in !uses.contains { $0.type == attribute.type } } + uses
-        let publicKey = try token.write { connection, session throws(CryptokiError) -> PublicKeyInfo? in
+        let publicKey = try token.keys.write { connection, session throws(CryptokiError) -> PublicKeyInfo? in
             let pair = try session.generate(made.mechanism, publicKey: made.publicKey, privateKey: privateKey)
             return try TokenReader(session: session, slot: connection.slot).publicKey(pair.publicKey)
         }
@@ -182,9 +182,9 @@ import Testing
         #expect(try await deleting.announcedDeletions().isEmpty)
         try deleting.deleteStoredCertificate()
         #expect(try tokens.count(.faults) == 3)
-        try token.removeRemains(of: #require(publicKey), id: id)
+        try token.keys.removeRemains(of: #require(publicKey), id: id)
         #expect(try tokens.count(.faults) == 3)
-        try token.destroyAll(id: id)
+        try token.keys.destroyAll(id: id)
         #expect(try tokens.count(.faults) == 0)
     }
 
@@ -195,13 +195,13 @@ import Testing
         let leaf = try authority.certify(key.publicKey.derRepresentation, as: "leaf")
         let file = try TemporaryDirectory()
         try tokens.write("cert", try file.write(leaf.derRepresentation, to: "leaf.der"), labelled: "copy", to: .faults)
-        let written = try #require(try token.store([leaf], for: key))
+        let written = try #require(try token.keys.store([leaf], for: key))
         #expect(written == [leaf])
         #expect(try tokens.count(.faults) == 4)
-        try token.remove(written, for: key)
+        try token.keys.remove(written, for: key)
         #expect(try tokens.listing(.faults).contains("copy"))
         try tokens.destroy("cert", labelled: "copy", on: .faults)
-        try token.discard(key)
+        try token.keys.discard(key)
         #expect(try tokens.count(.faults) == 0)
     }
 
@@ -214,28 +214,28 @@ import Testing
             $0.lostAnswer = CKR_DEVICE_REMOVED
             $0.creation = (0, CKR_DEVICE_MEMORY)
         }
-        await expect(code: .storeWriteFailed) { _ = try token.store([leaf, authority.intermediate], for: key) }
+        await expect(code: .storeWriteFailed) { _ = try token.keys.store([leaf, authority.intermediate], for: key) }
         #expect(try tokens.count(.faults) == 2)
         Faults.plan.withLock { $0 = Faults.Plan() }
-        try token.discard(key)
+        try token.keys.discard(key)
     }
 
     @Test func whatCannotBeDestroyedIsNamed() async throws {
         let token = try token()
         let key = try token.generateKey()
         Faults.plan.withLock { $0.destruction = (1, CKR_ACTION_PROHIBITED) }
-        let error = await expect(code: .deleteFailed) { try token.discard(key) }
+        let error = await expect(code: .deleteFailed) { try token.keys.discard(key) }
         #expect(error?.message.contains("the public key (C_DestroyObject: CKR_ACTION_PROHIBITED)") == true)
         #expect(error?.message.contains(key.id.hexEncoded) == true)
         Faults.plan.withLock { $0 = Faults.Plan() }
-        try token.write { _, session throws(CryptokiError) in try session.destroyAll(id: key.id) }
+        try token.keys.write { _, session throws(CryptokiError) in try session.destroyAll(id: key.id) }
     }
 
     /// A request could not be signed with it, and neither can anything else.
     @Test(arguments: [CKR_FUNCTION_FAILED, CKR_DEVICE_ERROR, CKR_KEY_FUNCTION_NOT_PERMITTED, CKR_DATA_LEN_RANGE])
     func aKeyThatCannotSignIsTakenBack(code: CK_RV) async throws {
         let token = try token()
-        let made = try token.generate(.p256, label: "x")
+        let made = try token.keys.generate(.p256, label: "x")
         Faults.plan.withLock { $0.signing = code }
         #expect(throws: CertificateProviderError.self) { try token.sign([1], with: made.key, by: made.key.mechanisms) }
         try made.takeBack()
@@ -244,7 +244,7 @@ import Testing
 
     @Test func whatCannotBeTakenBackIsNamed() async throws {
         let token = try token()
-        let made = try token.generate(.p256, label: "x")
+        let made = try token.keys.generate(.p256, label: "x")
         Faults.plan.withLock {
             $0.signing = CKR_FUNCTION_FAILED
             $0.destruction = (0, CKR_ACTION_PROHIBITED)
@@ -265,10 +265,10 @@ import Testing
         let token = try token()
         let key = try token.generateKey()
         Faults.plan.withLock { $0.hasVanished = true }
-        #expect(try token.key(for: key.publicKey) != nil)
+        #expect(try token.keys.key(for: key.publicKey) != nil)
         Faults.plan.withLock { $0.hasVanished = true }
         _ = try token.sign([1], with: key, by: key.mechanisms)
-        try token.discard(key)
+        try token.keys.discard(key)
     }
 
     /// The key is ready only after its caller has given up.
@@ -284,7 +284,7 @@ import Testing
                     undone.signal()
                 },
                 { () throws(CertificateProviderError) in
-                    let made = try token.generate(.p256, label: "late")
+                    let made = try token.keys.generate(.p256, label: "late")
                     release.wait()
                     return made
                 })

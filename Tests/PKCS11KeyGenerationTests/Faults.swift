@@ -166,7 +166,7 @@ extension Faults {
 extension Token {
     /// Makes a key for whoever calls this.
     func generateKey() throws(CertificateProviderError) -> TokenKey {
-        let made = try generate(.p256, label: "x")
+        let made = try keys.generate(.p256, label: "x")
         try made.handOver()
         return made.key
     }

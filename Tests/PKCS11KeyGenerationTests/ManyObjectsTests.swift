@@ -10,7 +10,7 @@ extension FaultTests {
     @Test func manyCertificatesAreListed() async throws {
         let leaf = try authority.issue("leaf").certificate
         let token = try Faults.token(tokens.module, InMemoryStorage(), timeout: .seconds(60), "many")
-        try token.write { _, session throws(CryptokiError) in
+        try token.keys.write { _, session throws(CryptokiError) in
             for number in 0...200 as ClosedRange<CK_ULONG> {
                 let certificate = number == 0 ? authority.intermediate : leaf
                 _ = try session.create([

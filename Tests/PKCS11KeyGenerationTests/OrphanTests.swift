@@ -26,7 +26,7 @@ extension FaultTests {
         let token = try token(IdentityStore(path: folder["state"]).storage(for: PKCS11TokenProvider.id))
         let key = try token.generateKey()
         #expect(try tokens.count(.faults) == 2)
-        try token.discard(key)
+        try token.keys.discard(key)
         #expect(try tokens.count(.faults) == 0)
     }
 
@@ -39,7 +39,7 @@ extension FaultTests {
             #expect(token.pending.orphans(on: identity).map(\.id) == [id])
             try makeLate(part, of: id, on: token)
             #expect(try tokens.count(.faults) == part.count)
-            try token.discard(token.generateKey())
+            try token.keys.discard(token.generateKey())
             #expect(try tokens.count(.faults) == 0)
         }
         #expect(token.pending.orphans(on: identity).isEmpty)
@@ -51,11 +51,11 @@ extension FaultTests {
         let token = try Faults.token(tokens.module, storage) { time.withLock { $0 } }
         for later in [0, 300, 299, -3600, 300] as [TimeInterval] {
             time.withLock { $0 += later }
-            try token.discard(token.generateKey())
+            try token.keys.discard(token.generateKey())
             #expect(token.pending.orphans(on: identity).count == 1, "\(later)")
         }
         time.withLock { $0 += 301 }
-        try token.discard(token.generateKey())
+        try token.keys.discard(token.generateKey())
         #expect(token.pending.orphans(on: identity).isEmpty)
     }
 
@@ -65,7 +65,7 @@ extension FaultTests {
         for number in 0..<20 as Range<UInt8> {
             storage = try killed(in: storage, making: [7, number]).storage
             let token = try token(storage)
-            try token.discard(token.generateKey())
+            try token.keys.discard(token.generateKey())
         }
     }
 
@@ -106,7 +106,7 @@ extension FaultTests {
         pause.end.signal()
         let keys = [try await slow, try quick.get()]
         #expect(try tokens.count(.faults) == 4)
-        for key in keys { try first.discard(key) }
+        for key in keys { try first.keys.discard(key) }
         #expect(try tokens.count(.faults) == 0)
     }
 
@@ -114,20 +114,20 @@ extension FaultTests {
     @Test func aPairWithACertificateIsKept() throws {
         let token = try token(InMemoryStorage())
         let key = try {
-            let made = try token.generate(.p256, label: "x")
+            let made = try token.keys.generate(.p256, label: "x")
             let leaf = try authority.certify(made.key.publicKey.derRepresentation, as: "leaf")
-            _ = try token.store([leaf], for: made.key)
+            _ = try token.keys.store([leaf], for: made.key)
             return made.key
         }()
         let next = try token.generateKey()
         #expect(try tokens.count(.faults) == 5)
-        for key in [key, next] { try token.discard(key) }
+        for key in [key, next] { try token.keys.discard(key) }
     }
 
     /// Killed after it was written down and before the provider could cross it out.
     @Test func aKeyThatIsRememberedIsNoOrphan() async throws {
         let storage = InMemoryStorage()
-        let publicKey = try token(storage).generate(.p256, label: "x").key.publicKey
+        let publicKey = try token(storage).keys.generate(.p256, label: "x").key.publicKey
         let provider = try tokens.provider(.faults, storage: storage)
         let key = try #require(try await provider.key(for: publicKey, NoUserInteraction()))
         let next = try await provider.generateKey(.p256, label: "next", NoUserInteraction())
@@ -139,7 +139,7 @@ extension FaultTests {
     /// Killed at the same moment; its owner has no use for the key.
     @Test func aKeyThatIsRememberedCanBeDestroyed() async throws {
         let storage = InMemoryStorage()
-        let key = try token(storage).generate(.p256, label: "x").key
+        let key = try token(storage).keys.generate(.p256, label: "x").key
         let reference = KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
         #expect(try tokens.count(.faults) == 2)
         let store = try #require(try tokens.provider(.faults, storage: storage).keyStore)
@@ -156,7 +156,7 @@ extension FaultTests {
         #expect(try tokens.count(.faults) == 0)
         // Nor is one handed over that would be destroyed later.
         storage.fail(with: nil)
-        let made = try token.generate(.p256, label: "x")
+        let made = try token.keys.generate(.p256, label: "x")
         storage.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
         await expect(code: .storeWriteFailed) { try made.handOver() }
         try? made.takeBack()
@@ -174,6 +174,6 @@ extension FaultTests {
         let storage = IdentityStore(path: task[1]).storage(for: PKCS11TokenProvider.id)
         let token = try Faults.token(task[0], storage)
         Faults.plan.withLock { $0.isKilled = true }
-        _ = try token.generate(.p256, label: "x")
+        _ = try token.keys.generate(.p256, label: "x")
     }
 }

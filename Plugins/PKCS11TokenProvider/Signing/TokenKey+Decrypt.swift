@@ -31,7 +31,7 @@ extension Token {
                 return .failure(error)
             }
         }
-        guard let result else { throw noLongerThere() }
+        guard let result else { throw keys.noLongerThere() }
         do throws(CryptokiError) { return try result.get() } catch {
             throw CertificateProviderError(
                 .malformedData,

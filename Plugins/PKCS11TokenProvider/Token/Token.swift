@@ -46,6 +46,9 @@ final class Token: Sendable {
         self.pending = pending
     }
 
+    /// What is made, found and destroyed on it.
+    var keys: TokenKeys { TokenKeys(token: self) }
+
     /// Lends the connection to `body`. Where the token was removed or reset, connects again and calls `body` once more.
     ///
     /// - Parameter loggedIn: Whether to log in first, where the token has a login.

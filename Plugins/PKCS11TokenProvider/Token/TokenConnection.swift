@@ -189,28 +189,3 @@ final class TokenConnection: Sendable {
         }
     }
 }
-
-extension Session {
-    /// Logs in, where that has not happened yet. Blocks: on the control thread, but for a PIN pad, where a person takes
-    /// their time and other tokens of the module are to go on.
-    /// - Returns: Whether the token has looked at the PIN, and found it right.
-    func login(_ pin: SecretBytes?, as user: CK_USER_TYPE) throws(CryptokiError) -> Bool {
-        do throws(CryptokiError) {
-            guard let pin else {
-                try call("C_Login") { $0.C_Login?(handle, user, nil, 0) }
-                return true
-            }
-            try module.control("C_Login") { () throws(CryptokiError) in
-                try pin.withUnsafeBytes { bytes throws(CryptokiError) in
-                    // The standard's parameter is not const, and modules do not write to it.
-                    let text = UnsafeMutablePointer(mutating: bytes.bindMemory(to: UInt8.self).baseAddress)
-                    try self.call("C_Login") { $0.C_Login?(self.handle, user, text, CK_ULONG(bytes.count)) }
-                }
-            }
-            return true
-        } catch {
-            guard error.code == CKR_USER_ALREADY_LOGGED_IN else { throw error }
-            return false
-        }
-    }
-}

@@ -114,6 +114,66 @@ extension TokenReader {
         }
         return found
     }
+
+    /// The objects that hold a certificate.
+    /// - Parameter id: Only those with this `CKA_ID`.
+    func objects(of certificate: X509Certificate, id: [UInt8]? = nil) throws(CryptokiError) -> [CK_OBJECT_HANDLE] {
+        var attributes = [Attribute(CKA_CLASS, CKO_CERTIFICATE), Attribute(CKA_SUBJECT, certificate.subjectDER)]
+        if let id { attributes.append(Attribute(CKA_ID, id)) }
+        var found: [CK_OBJECT_HANDLE] = []
+        for object in try session.objects(with: attributes)
+        where try session.attribute(CKA_VALUE, of: object) == certificate.derRepresentation { found.append(object) }
+        return found
+    }
+
+    /// The certificates for a key, of those that have its id.
+    func certificates(
+        for publicKey: PublicKeyInfo, id: [UInt8]
+    ) throws(CryptokiError) -> [(handle: CK_OBJECT_HANDLE, certificate: X509Certificate)] {
+        try certificates(with: [Attribute(CKA_ID, id)]).filter { $0.certificate.publicKey.isSameKey(as: publicKey) }
+    }
+
+    // MARK: Public keys
+
+    /// Returns the public key objects.
+    /// - Parameter id: Only those with this `CKA_ID`.
+    func publicKeys(id: [UInt8]? = nil) throws(CryptokiError) -> [(handle: CK_OBJECT_HANDLE, key: PublicKeyInfo)] {
+        var attributes = [Attribute(CKA_CLASS, CKO_PUBLIC_KEY)]
+        if let id { attributes.append(Attribute(CKA_ID, id)) }
+        var keys: [(CK_OBJECT_HANDLE, PublicKeyInfo)] = []
+        for handle in try session.objects(with: attributes) {
+            if let key = try publicKey(handle) { keys.append((handle, key)) }
+        }
+        return keys
+    }
+
+    /// Returns the keys of the public key objects and of the certificates, by their `CKA_ID`.
+    func publicKeysByID() throws(CryptokiError) -> [[UInt8]: [PublicKeyInfo]] {
+        var keys: [[UInt8]: [PublicKeyInfo]] = [:]
+        let found = try publicKeys() + certificates(with: []).map { ($0.handle, $0.certificate.publicKey) }
+        for (handle, key) in found { keys[try session.attribute(CKA_ID, of: handle) ?? [], default: []].append(key) }
+        return keys
+    }
+
+    /// Reads a public key object; `nil` for one that cannot be understood.
+    func publicKey(_ handle: CK_OBJECT_HANDLE) throws(CryptokiError) -> PublicKeyInfo? {
+        switch try session.number(CKA_KEY_TYPE, of: handle) {
+        case CK_ULONG(CKK_RSA):
+            guard let modulus = try session.attribute(CKA_MODULUS, of: handle),
+                let exponent = try session.attribute(CKA_PUBLIC_EXPONENT, of: handle)
+            else { return nil }
+            return PublicKeyInfo(modulus: modulus, exponent: exponent)
+        case CK_ULONG(CKK_EC):
+            guard let parameters = try session.attribute(CKA_EC_PARAMS, of: handle),
+                let point = try session.attribute(CKA_EC_POINT, of: handle)
+            else { return nil }
+            return PublicKeyInfo(curve: parameters, point: point)
+        case CK_ULONG(CKK_EC_EDWARDS):
+            guard let point = try session.attribute(CKA_EC_POINT, of: handle) else { return nil }
+            return PublicKeyInfo(edwardsPoint: point)
+        default: return nil
+        }
+    }
 }
 
 extension CertificateProviderError {

@@ -96,7 +96,7 @@ struct TokenReader {
             guard let point = try session.attribute(CKA_EC_POINT, of: handle) else { return nil }
             let id = try session.attribute(CKA_ID, of: handle) ?? []
             // Wrapped into an OCTET STRING as the standard says, or not.
-            points[id, default: []].formUnion([point, Self.octets(of: point) ?? point])
+            points[id, default: []].formUnion([point, PublicKeyInfo.octets(of: point) ?? point])
             return handle
         }
         return points

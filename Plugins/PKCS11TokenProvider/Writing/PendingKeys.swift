@@ -137,20 +137,3 @@ struct PendingKeys: Sendable {
         }
     }
 }
-
-extension Token {
-    /// Destroys what was left on the token by processes that ended while they made a key pair. What cannot be destroyed
-    /// now may be the next time.
-    func destroyOrphans(in session: Session) {
-        for orphan in pending.orphans(on: identity) {
-            do {
-                let wasWhole = try session.destroyOrphan(id: orphan.id)
-                try orphan.hasBeenLookedFor(wasWhole: wasWhole, at: pending.now())
-            } catch {
-                pending.logger.warning(
-                    "an orphaned key pair is left on the token",
-                    metadata: ["id": "\(DisplayText.hexadecimal(orphan.id))", "reason": "\(error)"])
-            }
-        }
-    }
-}

@@ -1,19 +1,21 @@
 import CP11Kit
 import CertificateProviding
 
-extension Token {
+extension TokenKeys {
     /// Destroys a private key, its public key and the certificates for it. What merely has the same id stays.
     ///
     /// - Throws: `notFound` when the token has no such key, `deleteFailed` naming what is left.
     func discard(_ key: TokenKey) throws(CertificateProviderError) {
-        unloadKeys()
+        token.unloadKeys()
         var isFound = false
         let failures = try write { connection, session throws(CryptokiError) -> [String] in
             let reader = TokenReader(session: session, slot: connection.slot)
             let privateKeys = try connection.findHidden(in: session) { () throws(CryptokiError) in
                 try reader.privateKeys(id: key.id).all { privateKey throws(CryptokiError) in
                     // A signature would load it again.
-                    if module.losesLoadedKeys, privateKey.showsPublicKey { return privateKey.mayBe(key.publicKey) }
+                    if token.module.losesLoadedKeys, privateKey.showsPublicKey {
+                        return privateKey.mayBe(key.publicKey)
+                    }
                     return try isPrivateHalf(privateKey, of: key.publicKey, connection, session)
                 }
             }
@@ -51,7 +53,7 @@ extension Token {
     ///
     /// - Throws: `deleteFailed` naming what is left.
     func destroyAll(id: [UInt8]) throws(CertificateProviderError) {
-        unloadKeys()
+        token.unloadKeys()
         let failures = try write { connection, session throws(CryptokiError) -> [String] in
             // Without a login only the private key would not be there.
             let privateKeys = try connection.findHidden(in: session) { () throws(CryptokiError) in
@@ -76,7 +78,7 @@ extension Token {
     private func stillThere(_ failures: [String], _ id: [UInt8]) -> CertificateProviderError {
         CertificateProviderError(
             .deleteFailed,
-            "The token '\(displayName)' still has \(failures.joined(separator: ", ")), id \(DisplayText.hexadecimal(id)); delete it with "
+            "The token '\(token.displayName)' still has \(failures.joined(separator: ", ")), id \(DisplayText.hexadecimal(id)); delete it with "
                 + "the token's own tool.")
     }
 
@@ -102,7 +104,7 @@ extension Token {
     /// The keys that the public keys and the certificates under an id are of, where no private key is. An issuer's
     /// certificate may lie there too, and is left out.
     func publicKeysLeft(id: [UInt8]) throws(CertificateProviderError) -> [PublicKeyInfo] {
-        try withConnection { connection throws(CryptokiError) in
+        try token.withConnection { connection throws(CryptokiError) in
             try connection.sessions.withSession { session throws(CryptokiError) -> [PublicKeyInfo] in
                 if try connection.hasPrivateKey(id: id, in: session) { return [] }
                 let reader = TokenReader(session: session, slot: connection.slot)
@@ -124,7 +126,7 @@ extension Token {
 
     /// The certificates that ``discard(_:)`` would destroy.
     func certificates(for key: TokenKey) throws(CertificateProviderError) -> [X509Certificate] {
-        try withConnection { connection throws(CryptokiError) in
+        try token.withConnection { connection throws(CryptokiError) in
             try connection.sessions.withSession { session throws(CryptokiError) in
                 try TokenReader(session: session, slot: connection.slot).certificates(for: key.publicKey, id: key.id)
                     .map(\.certificate)
@@ -134,7 +136,7 @@ extension Token {
 
     func noLongerThere() -> CertificateProviderError {
         CertificateProviderError(
-            .notFound, "The token '\(displayName)' does not have the private key; it may have been deleted.")
+            .notFound, "The token '\(token.displayName)' does not have the private key; it may have been deleted.")
     }
 }
 

@@ -2,7 +2,7 @@ import CP11Kit
 import CertificateProviding
 import Crypto
 
-extension Token {
+extension TokenKeys {
     /// What certificates, public and private keys are matched by. Tools take any octets; 16 fit into every token.
     private static func freshID() -> [UInt8] { SymmetricKey(size: .bits128).withUnsafeBytes { Array($0) } }
 
@@ -16,7 +16,7 @@ extension Token {
                 .unsupportedAlgorithm, "Keys of type \(type) cannot decrypt; choose an RSA key.")
         }
         let id = Self.freshID()
-        let entry = try pending.begin(id, on: identity)
+        let entry = try token.pending.begin(id, on: token.identity)
         var mayBeLeft = false
         do throws(CertificateProviderError) {
             let made = try write { connection, session throws(CryptokiError) in
@@ -26,7 +26,7 @@ extension Token {
                 var made: [CK_OBJECT_HANDLE] = []
                 do throws(CryptokiError) {
                     let templates = KeyPairTemplate.all(
-                        type, id: id, label: label, for: use, forbidsDecryption: !module.losesLoadedKeys)
+                        type, id: id, label: label, for: use, forbidsDecryption: !token.module.losesLoadedKeys)
                     let pair = try generate(templates, id: id, in: session)
                     made = [pair.privateKey, pair.publicKey]
                     return try key(pair, id: id, connection, session)
@@ -61,7 +61,7 @@ extension Token {
                 return try session.generate(
                     template.mechanism, publicKey: template.publicKey, privateKey: template.privateKey)
             } catch {
-                guard specific(error).permitsShorterTemplate else { throw error }
+                guard token.specific(error).permitsShorterTemplate else { throw error }
                 if failure?.isAboutTemplate ?? true { failure = error }
             }
         }
@@ -100,7 +100,7 @@ struct MadeKey: Sendable {
     /// Destroys it, also where it cannot sign: nobody else has its id, unless the module has chosen that itself.
     /// - Throws: `deleteFailed`, naming what is left. The next one who writes to the token tries again.
     func takeBack() throws(CertificateProviderError) {
-        if key.id == entry.id { try key.token.destroyAll(id: key.id) } else { try key.token.discard(key) }
+        if key.id == entry.id { try key.token.keys.destroyAll(id: key.id) } else { try key.token.keys.discard(key) }
         try entry.end()
     }
 
