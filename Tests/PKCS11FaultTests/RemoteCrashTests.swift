@@ -2,6 +2,7 @@ import CertificateProviding
 import Foundation
 import Glibc
 import PKCS11TokenProvider
+import Synchronization
 import TestSupport
 import Testing
 
@@ -36,7 +37,7 @@ import Testing
         try await Subprocess.runTests(
             ["aCrashIsMended"], of: "RemoteCrashTests",
             with: ["CERTPROV_TEST_MODULES=\(modules)", "CERTPROV_TEST_STARTS=" + directory["starts"]])
-        #expect(try directory.read("starts").count { $0 == 0x0a } == 3)
+        #expect(try directory.read("starts").count { $0 == 0x0a } == 3 + Self.rounds)
     }
 
     /// Of p11-kit's interface for tests, which its header hides.
@@ -53,19 +54,48 @@ import Testing
         unsafeBitCast(symbol, to: OverrideSystemFiles.self)(nil, nil, modules, modules, modules)
         let provider = try PKCS11TokenProvider(
             environment: .testing(variables: ["PIN": FaultyModule.pin]),
-            parameters: ProviderParameters(["uri": .init("pkcs11:?module-name=faulty"), "pin-source": .init("env:PIN")])
-        )
+            parameters: ProviderParameters([
+                "uri": .init("pkcs11:?module-name=faulty"), "pin-source": .init("env:PIN"),
+                "timeout": .init("20"),
+            ]))
         // The process ends in the middle of this, and another one goes on.
         let identity = try await provider.getCertificate(NoUserInteraction())
         #expect(try await identity.key.signsValidly())
         // And one that ends between two calls, so that p11-kit writes to nobody.
+        try killProcess()
+        #expect(try await identity.key.signsValidly())
+        // And while several threads wait for answers.
+        for _ in 0..<Self.rounds {
+            let hasEnded = Flag()
+            try await withThrowingTaskGroup(of: Void.self) { tasks in
+                for _ in 0..<16 {
+                    tasks.addTask {
+                        // The one that is under way may be lost.
+                        while !hasEnded.value.load(ordering: .relaxed) { _ = try? await identity.key.signsValidly() }
+                        let isValid = try await identity.key.signsValidly()
+                        #expect(isValid)
+                    }
+                }
+                usleep(.random(in: 1000...50_000))
+                try killProcess()
+                hasEnded.value.store(true, ordering: .relaxed)
+                try await tasks.waitForAll()
+            }
+        }
+    }
+
+    private final class Flag: Sendable { let value = Atomic(false) }
+
+    private static let rounds = TestLength.rounds(20, soak: 500)
+
+    /// Ends the process that the module runs in.
+    private func killProcess() throws {
         let file = try #require(ProcessInfo.processInfo.environment["CERTPROV_TEST_STARTS"])
         let pids = try String(contentsOfFile: file, encoding: .utf8).split(separator: "\n").compactMap { pid_t($0) }
-        try #require(pids.count == 2)
-        kill(pids[1], SIGKILL)
+        let pid = try #require(pids.last)
+        kill(pid, SIGKILL)
         let end = ContinuousClock.now + .seconds(30)
-        while try isRunning(pids[1]), .now < end { usleep(1000) }
-        #expect(try await identity.key.signsValidly())
+        while try isRunning(pid), .now < end { usleep(1000) }
     }
 
     /// Not one that has ended and is not reaped yet.

@@ -5,7 +5,9 @@ import Glibc
 /// A module's functions as p11-kit has loaded them, from the start of the module to its end.
 ///
 /// p11-kit tells every library that several threads are going to call it. One that cannot have that (`CKR_CANT_LOCK`)
-/// is told otherwise, and one thread at a time calls it.
+/// is told otherwise, and one thread at a time calls it. So it is with one in another process: where that ends while
+/// several threads wait for answers, p11-kit (0.24, 0.25) leaves all but one of them waiting for ever. Such a process
+/// takes one call at a time anyway.
 struct CryptokiLibrary: Sendable {
     /// What the module says of itself.
     let info: CK_INFO
@@ -13,6 +15,7 @@ struct CryptokiLibrary: Sendable {
     nonisolated(unsafe) private let functions: Functions
     private let file: String
     private let lock: LibraryLock
+    private let isOfAnotherProcess: Bool
 
     typealias Functions = UnsafeMutablePointer<CK_FUNCTION_LIST>
 
@@ -23,6 +26,7 @@ struct CryptokiLibrary: Sendable {
         self.functions = functions
         self.file = Self.file(of: functions) ?? name
         self.lock = lock
+        self.isOfAnotherProcess = Self.isRemote(functions) || file.hasSuffix("/p11-kit-client.so")
         do throws(CryptokiError) { info = try Self.start(functions, file, lock) } catch {
             // Another part of the process has finalised it in this moment, which p11-kit does not always notice.
             guard error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
@@ -69,12 +73,15 @@ struct CryptokiLibrary: Sendable {
 
     /// Calls a function; `nil` where the module does not have it.
     func call(_ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?) -> CK_RV? {
-        guard CallMutexes.serve(file) else { return lock.within { body(functions.pointee) } }
-        return lock.within { CallMutexes.releasing { body(functions.pointee) } }
+        lock.within(always: isOfAnotherProcess) {
+            CallMutexes.serve(file) ? CallMutexes.releasing { body(functions.pointee) } : body(functions.pointee)
+        }
     }
 
-    /// Whether the library runs in another process.
-    var isRemote: Bool {
+    /// Whether p11-kit runs the library in another process.
+    var isRemote: Bool { Self.isRemote(functions) }
+
+    private static func isRemote(_ functions: Functions) -> Bool {
         guard let command = p11_kit_config_option(functions, "remote") else { return false }
         free(command)
         return true
@@ -97,13 +104,13 @@ struct CryptokiLibrary: Sendable {
     private static func initialize(
         _ functions: Functions, _ file: String, _ lock: LibraryLock
     ) throws(CryptokiError) {
-        if !lock.isNeeded.hasHappened {
+        if !lock.cannotLock.hasHappened {
             let result =
                 CallMutexes.serve(file)
                 ? CallMutexes.releasing { CallMutexes.initialize(functions) } : p11_kit_module_initialize(functions)
             if result == CKR_OK { return }
             guard result == CKR_CANT_LOCK else { throw CryptokiError(function: "C_Initialize", code: result) }
-            _ = lock.isNeeded.isFirst()
+            _ = lock.cannotLock.isFirst()
         }
         // Arguments that p11-kit hands on: neither functions for locks nor leave to use those of the system.
         var arguments = CK_C_INITIALIZE_ARGS()
@@ -120,12 +127,14 @@ struct OpenSessions: Sendable {
     var loggedIn: Set<CK_SLOT_ID> = []
 }
 
-/// Held while a thread is inside a library that cannot lock. A library has one in a process, however many providers load
-/// it: p11-kit does not tell the second one what the first one was answered.
+/// Held while a thread is inside a library that only one may call at a time. A library has one in a process, however many
+/// providers load it: p11-kit does not tell the second one what the first one was answered.
 final class LibraryLock: Sendable {
     private let mutex = BlockingMutex(())
     /// Whether the library has said so.
-    let isNeeded = Once()
+    let cannotLock = Once()
 
-    func within<T>(_ body: () -> T) -> T { isNeeded.hasHappened ? mutex.withLock { _ in body() } : body() }
+    func within<T>(always: Bool = false, _ body: () -> T) -> T {
+        always || cannotLock.hasHappened ? mutex.withLock { _ in body() } : body()
+    }
 }
