@@ -14,7 +14,7 @@ import Testing
     /// Where p11-kit's configuration is, in the process within.
     private static let modules = ProcessInfo.processInfo.environment["CERTPROV_TEST_MODULES"]
 
-    @Test(.enabled(if: modules == nil)) func theRemoteProcessEnds() async throws {
+    @Test(.enabled(if: modules == nil && socket == nil)) func theRemoteProcessEnds() async throws {
         let directory = try TemporaryDirectory()
         let identity = try FaultyModule.authority.get().issue("remote")
         let key = try #require(identity.key.exporter)
@@ -82,6 +82,56 @@ import Testing
                 try await tasks.waitForAll()
             }
         }
+    }
+
+    // MARK: A module that passes everything on to `p11-kit server`
+
+    private static let socket = ProcessInfo.processInfo.environment["CERTPROV_TEST_SOCKET"]
+
+    @Test(.enabled(if: modules == nil && socket == nil)) func theServerEnds() async throws {
+        let directory = try TemporaryDirectory()
+        let identity = try FaultyModule.authority.get().issue("remote")
+        let key = try #require(identity.key.exporter)
+        try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "key")
+        try directory.write(identity.certificate.derRepresentation, to: "certificate")
+        let socket = directory["socket"]
+        try await Subprocess.runTests(
+            ["anotherServerIsFound"], of: "RemoteCrashTests",
+            with: [
+                "CERTPROV_TEST_SOCKET=\(socket)", "P11_KIT_SERVER_ADDRESS=unix:path=\(socket)",
+                "FAULTY_MODULE_TOKEN=\(directory.path)",
+            ])
+    }
+
+    @Test(.enabled(if: socket != nil)) func anotherServerIsFound() async throws {
+        let socket = try #require(Self.socket)
+        var server = try startServer(socket)
+        let provider = try PKCS11TokenProvider(
+            environment: .testing(variables: ["PIN": FaultyModule.pin]),
+            parameters: ProviderParameters([
+                "uri": .init("pkcs11:"), "module-path": .init(try P11KitClient.path()),
+                "pin-source": .init("env:PIN"),
+            ]))
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        for _ in 0..<3 {
+            #expect(try await identity.key.signsValidly())
+            // Each connection has a process of its own.
+            for child in server.children { kill(child, SIGKILL) }
+            server.stop()
+            unlink(socket)
+            await #expect(throws: CertificateProviderError.self) { _ = try await identity.key.signsValidly() }
+            server = try startServer(socket)
+        }
+        #expect(try await identity.key.signsValidly())
+        for child in server.children { kill(child, SIGKILL) }
+    }
+
+    private func startServer(_ socket: String) throws -> SpawnedProcess {
+        let server = try SpawnedProcess([
+            "p11-kit", "server", "-f", "-n", socket, "--provider", FaultyModuleLibrary.path(), "pkcs11:",
+        ])
+        try #require(server.readLine()?.contains(socket) == true)
+        return server
     }
 
     private final class Flag: Sendable { let value = Atomic(false) }

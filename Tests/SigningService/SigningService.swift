@@ -19,7 +19,7 @@ import TestSupport
         signal(SIGTERM, SIG_IGN)
         let source = DispatchSource.makeSignalSource(signal: SIGTERM, queue: DispatchQueue(label: "signals"))
         let (terminations, continuation) = AsyncStream<Void>.makeStream()
-        let shutsDown = arguments[4] == "shutdown"
+        let shutsDown = arguments[4] == "shutdown" || arguments[1] == "soak"
         source.setEventHandler { @Sendable in
             if !shutsDown { exit(0) }
             continuation.yield()

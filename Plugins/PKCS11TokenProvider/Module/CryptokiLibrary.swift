@@ -15,7 +15,8 @@ struct CryptokiLibrary: Sendable {
     nonisolated(unsafe) private let functions: Functions
     private let file: String
     private let lock: LibraryLock
-    private let isOfAnotherProcess: Bool
+    /// Whether it runs in another process: p11-kit starts that, or a `p11-kit server` does.
+    let isRemote: Bool
 
     typealias Functions = UnsafeMutablePointer<CK_FUNCTION_LIST>
 
@@ -26,7 +27,7 @@ struct CryptokiLibrary: Sendable {
         self.functions = functions
         self.file = Self.file(of: functions) ?? name
         self.lock = lock
-        self.isOfAnotherProcess = Self.isRemote(functions) || file.hasSuffix("/p11-kit-client.so")
+        self.isRemote = Self.isStartedByP11Kit(functions) || file.hasSuffix("/p11-kit-client.so")
         do throws(CryptokiError) { info = try Self.start(functions, file, lock) } catch {
             // Another part of the process has finalised it in this moment, which p11-kit does not always notice.
             guard error.code == CKR_CRYPTOKI_NOT_INITIALIZED else { throw error }
@@ -73,15 +74,12 @@ struct CryptokiLibrary: Sendable {
 
     /// Calls a function; `nil` where the module does not have it.
     func call(_ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?) -> CK_RV? {
-        lock.within(always: isOfAnotherProcess) {
+        lock.within(always: isRemote) {
             CallMutexes.serve(file) ? CallMutexes.releasing { body(functions.pointee) } : body(functions.pointee)
         }
     }
 
-    /// Whether p11-kit runs the library in another process.
-    var isRemote: Bool { Self.isRemote(functions) }
-
-    private static func isRemote(_ functions: Functions) -> Bool {
+    private static func isStartedByP11Kit(_ functions: Functions) -> Bool {
         guard let command = p11_kit_config_option(functions, "remote") else { return false }
         free(command)
         return true
