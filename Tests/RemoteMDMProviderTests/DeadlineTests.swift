@@ -7,15 +7,12 @@ import Testing
 
 /// That `timeout` holds for a whole enrolment, and for nothing but what the server takes.
 @Suite(.timeLimit(.minutes(5))) struct DeadlineTests {
-    /// Each answer would do by itself.
+    /// Each answer would do by itself, and without a limit for all of them the enrolment would come to its end.
     @Test func answersThatAreSlowTogetherAreGivenUp() async throws {
         let server = try ESTResponder(.basic, .init(wishes: ["hash:sha384"]))
         let fault = "fault-cacerts-slow-body-4000+csrattrs-slow-body-4000+slow-body-4000"
         let provider = try server.provider(label: fault, ["timeout": "8"], retryPolicy: RetryPolicy())
-        let start = ContinuousClock.now
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .timedOut)
-        // A busy host has its own idea of time.
-        #expect(ContinuousClock.now - start < .seconds(60))
     }
 
     @Test func whatAPersonTakesIsNotCounted() async throws {
