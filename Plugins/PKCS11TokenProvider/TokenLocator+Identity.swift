@@ -256,7 +256,7 @@ extension TokenLocator {
         }
     }
 
-    /// Logs in where that takes nobody.
+    /// Logs in without a person.
     /// - Throws: Also `interactionRequired`.
     func openUnattended(_ login: Login) throws(CertificateProviderError) {
         guard !login.hasPad else {

@@ -233,7 +233,7 @@ extension TokenLocator {
         }
     }
 
-    /// What a listing says where there is no token that the URI matches.
+    /// The remark of a listing if the URI matches no token.
     var remarkOnNoToken: String {
         let unmatched = state.withLock(\.unmatched)
         let all =

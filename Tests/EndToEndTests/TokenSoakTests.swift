@@ -20,13 +20,14 @@ import Testing
             try soak.takeTokenAway()
             try soak.endModules()
             try soak.changePIN()
-            try soak.stopService(rounds % soak.services.count)
+            // The first two run from the beginning to the end, and show what grows.
+            try soak.stopService(2 + rounds % 2)
             rounds += 1
         } while start.duration(to: .now) < .seconds(Self.length)
 
         #expect(soak.host.logins.rejected == rounds)
         #expect(try soak.host.contents(logsIn: false).flags.isEmpty)
-        for (service, before) in zip(soak.services, atFirst) {
+        for (service, before) in zip(soak.services, atFirst).prefix(2) {
             #expect(service.status.descriptors <= before.descriptors + 4, "\(before), \(service.status)")
             #expect(service.status.kilobytes <= before.kilobytes * 3 / 2, "\(before), \(service.status)")
         }

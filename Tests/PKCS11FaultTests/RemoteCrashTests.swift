@@ -15,11 +15,7 @@ import Testing
     private static let modules = ProcessInfo.processInfo.environment["CERTPROV_TEST_MODULES"]
 
     @Test(.enabled(if: modules == nil && socket == nil)) func theRemoteProcessEnds() async throws {
-        let directory = try TemporaryDirectory()
-        let identity = try FaultyModule.authority.get().issue("remote")
-        let key = try #require(identity.key.exporter)
-        try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "key")
-        try directory.write(identity.certificate.derRepresentation, to: "certificate")
+        let directory = try directoryWithIdentity()
         // The first process ends at its first signature, the next ones live.
         let helper = """
             #!/bin/sh
@@ -38,6 +34,16 @@ import Testing
             ["aCrashIsMended"], of: "RemoteCrashTests",
             with: ["CERTPROV_TEST_MODULES=\(modules)", "CERTPROV_TEST_STARTS=" + directory["starts"]])
         #expect(try directory.read("starts").count { $0 == 0x0a } == 3 + Self.rounds)
+    }
+
+    /// What the module in the other process finds on its token.
+    private func directoryWithIdentity() throws -> TemporaryDirectory {
+        let directory = try TemporaryDirectory()
+        let identity = try FaultyModule.authority.get().issue("remote")
+        let key = try #require(identity.key.exporter)
+        try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "key")
+        try directory.write(identity.certificate.derRepresentation, to: "certificate")
+        return directory
     }
 
     /// Of p11-kit's interface for tests, which its header hides.
@@ -61,7 +67,7 @@ import Testing
         // The process ends in the middle of this, and another one goes on.
         let identity = try await provider.getCertificate(NoUserInteraction())
         #expect(try await identity.key.signsValidly())
-        // And one that ends between two calls, so that p11-kit writes to nobody.
+        // And one that ends between two calls, so that p11-kit writes to a closed socket.
         try killProcess()
         #expect(try await identity.key.signsValidly())
         // And while several threads wait for answers.
@@ -89,11 +95,7 @@ import Testing
     private static let socket = ProcessInfo.processInfo.environment["CERTPROV_TEST_SOCKET"]
 
     @Test(.enabled(if: modules == nil && socket == nil)) func theServerEnds() async throws {
-        let directory = try TemporaryDirectory()
-        let identity = try FaultyModule.authority.get().issue("remote")
-        let key = try #require(identity.key.exporter)
-        try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "key")
-        try directory.write(identity.certificate.derRepresentation, to: "certificate")
+        let directory = try directoryWithIdentity()
         let socket = directory["socket"]
         try await Subprocess.runTests(
             ["anotherServerIsFound"], of: "RemoteCrashTests",

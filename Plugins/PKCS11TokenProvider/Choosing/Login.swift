@@ -13,12 +13,12 @@ extension TokenLocator {
         let token: Token
         let slot: Slot
         /// Whether the URI, a certificate in sight or the choice that is remembered says that it is this one. Otherwise
-        /// it is merely the only one there: somebody's own, perhaps, which a configured PIN is not for.
+        /// it is merely the only one there, and may be another person's: the configured PIN is not for it.
         let isMeant: Bool
 
         var hasPad: Bool { slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) }
 
-        /// Whether nobody has to be asked, here or at the reader's own pad.
+        /// Whether the login needs no person, neither here nor at the reader's PIN pad.
         var isUnattended: Bool { !hasPad && token.isPINAtHand }
     }
 }

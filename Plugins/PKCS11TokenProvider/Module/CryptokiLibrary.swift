@@ -6,7 +6,7 @@ import Glibc
 ///
 /// p11-kit tells every library that several threads are going to call it. One that cannot have that (`CKR_CANT_LOCK`)
 /// is told otherwise, and one thread at a time calls it. So it is with one in another process: where that ends while
-/// several threads wait for answers, p11-kit (0.24, 0.25) leaves all but one of them waiting for ever. Such a process
+/// several threads wait for answers, p11-kit (seen in 0.24.1) leaves all but one of them waiting for ever. Such a process
 /// takes one call at a time anyway.
 struct CryptokiLibrary: Sendable {
     /// What the module says of itself.

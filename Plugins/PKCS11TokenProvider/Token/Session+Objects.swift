@@ -132,12 +132,12 @@ extension Session {
         return pair
     }
 
-    /// Destroys every object with a `CKA_ID` that nobody else has: what an attempt to make a key left behind.
+    /// Destroys every object with a `CKA_ID` of this process's own: what an attempt to make a key left behind.
     func destroyAll(id: [UInt8]) throws(CryptokiError) {
         for object in try objects(id: id) { try destroy(object) }
     }
 
-    /// Destroys a key pair that nobody has got. One that has a certificate was handed over, whatever is remembered of
+    /// Destroys a key pair that was not handed over. One that has a certificate was handed over, whatever is remembered of
     /// it: the store may be an older copy of itself.
     ///
     /// - Returns: Whether it was there as a whole, so that nothing more of it can come.

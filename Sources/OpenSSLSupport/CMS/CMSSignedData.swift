@@ -74,7 +74,7 @@ extension OpenSSLLibrary {
     package func certificates(inSignedData message: [UInt8]) throws(OpenSSLError) -> [[UInt8]] {
         let message = try CMSMessage(message, in: self)
         try message.require(NID_pkcs7_signed)
-        // Without certificates there is no stack.
+        // The stack is nil if the message has no certificates.
         return try CertificateStack(adopting: CMS_get1_certs(message.pointer)).derRepresentations()
     }
 
