@@ -40,21 +40,6 @@ import Testing
         #expect(try await identity.key.signsValidly())
     }
 
-    /// Where the module cannot be started again to see it.
-    @Test func aTokenThatIsHiddenBesideOneInUseIsFound() async throws {
-        let module = try FaultyModule.withIdentity()
-        module.control.set_token(1, "beta", "0002", FaultyModule.pin)
-        try module.add(FaultyModule.authority.get().issue("other"), to: 1)
-        module.control.insert(1, 1)
-        module.control.fix_readers()
-        let inUse = try await module.provider(["uri": "pkcs11:token=alpha"]).getCertificate(NoUserInteraction())
-        let starts = module.calls("C_Initialize")
-        module.control.fail("C_GetTokenInfo", 1, 1, CKR_GENERAL_ERROR)
-        _ = try await module.provider(["uri": "pkcs11:token=beta"]).getCertificate(NoUserInteraction())
-        #expect(module.calls("C_Initialize") == starts)
-        #expect(try await inUse.key.signsValidly())
-    }
-
     @Test func notForAnotherTokenThatIsInUse() async throws {
         let module = try FaultyModule.withIdentity()
         module.control.set_token(1, "beta", "0002", FaultyModule.pin)
