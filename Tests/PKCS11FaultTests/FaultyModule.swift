@@ -85,7 +85,14 @@ final class FaultyModule: Sendable {
 
     /// Waits for `C_Finalize`, which comes later than a shutdown returns where the machine has no time for it.
     func waitUntilFinalized() async {
-        while calls("C_Finalize") == 0 { await Task.yield() }
+        let end = ContinuousClock.now + .seconds(60)
+        while calls("C_Finalize") == 0 {
+            guard ContinuousClock.now < end else {
+                Issue.record("the module is not finalised")
+                return
+            }
+            await Task.yield()
+        }
     }
 
     /// Waits until a test's calls are held, without taking a thread of Swift's tasks.
