@@ -16,9 +16,12 @@ let package = Package(
         .library(name: "PKCS11TokenProvider", targets: ["PKCS11TokenProvider"]),
         .library(name: "PKCS12FileProvider", targets: ["PKCS12FileProvider"]),
         .library(name: "RemoteMDMProvider", targets: ["RemoteMDMProvider"]),
+        .library(name: "PluginHost", targets: ["PluginHost"]),
+        .library(name: "PluginKit", targets: ["PluginKit"]),
         .library(name: "ProviderTransport", targets: ["ProviderTransport"]),
         .library(name: "Renewal", targets: ["Renewal"]),
         .executable(name: "certprov", targets: ["certprov"]),
+        .executable(name: "certprov-plugin-launcher", targets: ["certprov-plugin-launcher"]),
     ],
     traits: [
         .trait(name: "PKCS11", description: "The command knows PKCS#11 tokens, and needs p11-kit."),
@@ -166,6 +169,24 @@ let package = Package(
             ],
             path: "Plugins/RemoteMDMProvider"
         ),
+        // What both sides of a plugin's connection have in common.
+        .target(name: "PluginProtocol", dependencies: ["CLinux", "CertificateProviding"]),
+        .target(
+            name: "PluginHost",
+            dependencies: [
+                "CLinux", "CertificateProviding", "PluginProtocol",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "SystemPackage", package: "swift-system"),
+            ]),
+        .target(
+            name: "PluginKit",
+            dependencies: [
+                "CLinux", "CertificateProviding", "PluginProtocol",
+                .product(name: "Logging", package: "swift-log"),
+            ]),
+        // Starts plugins, and ends them with everything that they have started.
+        .executableTarget(name: "certprov-plugin-launcher"),
         // The short way in: all of it in one import.
         .target(
             name: "CertprovKit",
@@ -182,7 +203,7 @@ let package = Package(
             dependencies: [
                 "CLinux", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
-                "PKCS12FileProvider", "RemoteMDMProvider",
+                "PKCS12FileProvider", "PluginHost", "RemoteMDMProvider", "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),

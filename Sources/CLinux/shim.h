@@ -1,4 +1,46 @@
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
 
 // prctl(2) takes a variable number of arguments, which Swift cannot call.
 static inline int certprov_set_dumpable(int dumpable) { return prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0); }
+
+// Swift's Glibc module has neither pipe2(2) nor eventfd(2), and fcntl(2) takes a variable number of arguments.
+static inline int certprov_pipe(int descriptors[2]) { return pipe2(descriptors, O_CLOEXEC); }
+// A copy of a descriptor above those that a new program gets. Closes the original.
+static inline int certprov_move_up(int descriptor)
+{
+    int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 10);
+    close(descriptor);
+    return copy;
+}
+static inline int certprov_event(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+static inline int certprov_set_nonblocking(int descriptor)
+{
+    int flags = fcntl(descriptor, F_GETFL);
+    return flags < 0 ? -1 : fcntl(descriptor, F_SETFL, flags | O_NONBLOCK);
+}
+
+// Writes to a pipe without the SIGPIPE that the process would get when its reader has gone.
+static inline ssize_t certprov_write(int descriptor, const void *bytes, size_t count)
+{
+    sigset_t broken_pipe, before;
+    sigemptyset(&broken_pipe);
+    sigaddset(&broken_pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &broken_pipe, &before);
+    ssize_t written = write(descriptor, bytes, count);
+    int code = errno;
+    if (written < 0 && code == EPIPE && !sigismember(&before, SIGPIPE)) {
+        struct timespec now = { 0, 0 };
+        while (sigtimedwait(&broken_pipe, NULL, &now) < 0 && errno == EINTR) continue;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = code;
+    return written;
+}

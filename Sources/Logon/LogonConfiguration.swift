@@ -67,6 +67,9 @@ public struct LogonConfiguration: Sendable {
     /// The PEM file with the trust anchors of the server; `nil` for the system trust store.
     public var trustAnchors: String?
 
+    /// A directory in which plugins are searched before the usual ones: `PluginDirectory`; `nil` for the usual ones only.
+    public var pluginDirectory: String?
+
     /// The parameters of key stores, by the scheme of their URIs: `KeyStore.<scheme>.<name>`.
     public var keyStores: [String: ProviderParameters]
 
@@ -86,12 +89,14 @@ public struct LogonConfiguration: Sendable {
         self.warnings = []
     }
 
-    /// Reads a property file or property list. Blocks on the file system, for at most 1 MiB; does not use the network.
+    /// Reads a property file or property list. Blocks on the file system, for at most 1 MiB; does not use the network. A
+    /// plugin that the file names may be started to learn of its parameters.
     ///
     /// - Parameter registry: The installed providers. A file that names another provider, or a parameter that a
     ///   provider does not document, is refused with any policy.
     /// - Throws: `configurationMissing` if the file does not exist; `configurationInvalid` for all other errors, with
-    ///   the file, and the line and key if there is one. Messages never show a value.
+    ///   the file, and the line and key if there is one. Messages never show a value. Errors of a plugin that cannot be
+    ///   started.
     public static func load(
         path: String, registry: ProviderRegistry
     ) throws(CertificateProviderError) -> LogonConfiguration {
@@ -111,7 +116,7 @@ extension LogonConfiguration: Equatable {
             && left.farmID == right.farmID && left.urlSuffix == right.urlSuffix && left.domain == right.domain
             && left.usesHTTPS == right.usesHTTPS && left.sharesCredentials == right.sharesCredentials
             && left.providers == right.providers
-            && left.trustAnchors == right.trustAnchors
+            && left.trustAnchors == right.trustAnchors && left.pluginDirectory == right.pluginDirectory
             && left.keyStores.mapValues(\.texts) == right.keyStores.mapValues(\.texts)
     }
 }

@@ -47,6 +47,7 @@ public final class LogonManager: Sendable {
         var providers: [any CertificateProvider] = []
         var executors: [ProviderID: BlockingExecutor] = [:]
         var renewalPolicies: [ProviderID: RenewalPolicy] = [:]
+        let registry = configuration.pluginDirectory.map(registry.looking) ?? registry
         let keyStores = try registry.keyStores(configuration.keyStores, in: environment)
         for configured in configuration.providers where configuration.userCreationPolicy == .certificate {
             let id = configured.id

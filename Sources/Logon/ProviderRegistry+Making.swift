@@ -12,8 +12,8 @@ extension ProviderRegistry {
         _ id: ProviderID, _ parameters: ProviderParameters, _ keyStores: KeyStores,
         in environment: @escaping Surroundings
     ) throws(CertificateProviderError) -> (any CertificateProvider, executor: BlockingExecutor) {
-        guard let descriptor = self[id] else {
-            let installed = descriptors.map(\.id.rawValue).joined(separator: ", ")
+        guard let descriptor = try provider(id, parameters) else {
+            let installed = providerIDs.map(\.rawValue).joined(separator: ", ")
             throw CertificateProviderError(
                 .configurationInvalid, "The provider '\(id)' is not installed; installed: \(installed).", provider: id)
         }

@@ -13,6 +13,7 @@ struct SettingsReader {
         case https = "HTTPS"
         case shareCredentials = "ShareCredentials"
         case trustAnchors = "TrustAnchors"
+        case pluginDirectory = "PluginDirectory"
         case certificateProvider = "CertificateProvider"
     }
 
@@ -20,7 +21,9 @@ struct SettingsReader {
     private static let namespace = Key.certificateProvider.rawValue
 
     private let settings: Settings
-    private let registry: ProviderRegistry
+    private var registry: ProviderRegistry
+    /// Those that have been looked up.
+    private var known: [ProviderID: ProviderDescriptor] = [:]
 
     init(_ settings: Settings, registry: ProviderRegistry) {
         self.settings = settings
@@ -28,7 +31,14 @@ struct SettingsReader {
     }
 
     func configuration() throws(CertificateProviderError) -> LogonConfiguration {
+        var reader = self
+        return try reader.read()
+    }
+
+    private mutating func read() throws(CertificateProviderError) -> LogonConfiguration {
         var configuration = LogonConfiguration()
+        configuration.pluginDirectory = try text(.pluginDirectory, "must be an absolute path") { $0.hasPrefix("/") }
+        if let directory = configuration.pluginDirectory { registry = registry.looking(in: directory) }
         configuration.host = try text(.host, "must be a host name, without blanks and slashes") {
             !$0.isEmpty && !$0.contains { $0.isWhitespace || $0 == "/" }
         }
@@ -55,7 +65,7 @@ struct SettingsReader {
                 configuration.warnings.append(unknownKey(setting))
                 continue
             }
-            let (id, name) = try parameter(setting)
+            let (id, name) = try parameter(setting, of: providers)
             if let index = providers.firstIndex(where: { $0.id == id }) {
                 providers[index].parameters[name] = .init(
                     try single(setting), origin: setting.position.description)
@@ -123,15 +133,23 @@ extension SettingsReader {
 
 extension SettingsReader {
     private var installed: String {
-        let ids = registry.descriptors.map(\.id.rawValue)
+        let ids = registry.providerIDs.map(\.rawValue)
         return ids.isEmpty ? "no provider is installed" : "installed: \(ids.joined(separator: ", "))"
     }
 
-    private func listedProviders() throws(CertificateProviderError) -> [ConfiguredProvider] {
+    /// Returns an installed provider. A plugin is looked up once.
+    private mutating func installedProvider(_ id: ProviderID) throws(CertificateProviderError) -> ProviderDescriptor? {
+        if let known = known[id] { return known }
+        let found = try registry.provider(id, configured(id.rawValue))
+        known[id] = found
+        return found
+    }
+
+    private mutating func listedProviders() throws(CertificateProviderError) -> [ConfiguredProvider] {
         guard let setting = settings[Key.certificateProvider.rawValue] else { return [] }
         var providers: [ConfiguredProvider] = []
         for (offset, name) in try single(setting).commaSeparated.enumerated() {
-            guard let id = ProviderID(rawValue: name), registry[id] != nil else {
+            guard let id = ProviderID(rawValue: name), try installedProvider(id) != nil else {
                 // Not shown: whatever stands where a name should be may be a secret.
                 throw invalid(
                     setting, "names a provider that is not installed, at position \(offset + 1); \(installed)")
@@ -145,7 +163,11 @@ extension SettingsReader {
     }
 
     /// Splits `CertificateProvider.<id>.<parameter>`.
-    private func parameter(_ setting: Setting) throws(CertificateProviderError) -> (ProviderID, name: String) {
+    ///
+    /// - Parameter listed: Those that the file lists. A plugin that is not listed is not asked for its parameters.
+    private mutating func parameter(
+        _ setting: Setting, of listed: [ConfiguredProvider]
+    ) throws(CertificateProviderError) -> (ProviderID, name: String) {
         let parts = setting.key.split(separator: ".", maxSplits: 2, omittingEmptySubsequences: false)
         guard parts[0] == Self.namespace else {
             let isSpelling = parts[0].lowercased() == Self.namespace.lowercased()
@@ -156,14 +178,30 @@ extension SettingsReader {
         guard parts.count == 3, !parts[2].isEmpty else {
             throw invalid(setting, "must have the form \(Self.namespace).<id>.<parameter>")
         }
-        guard let id = ProviderID(rawValue: String(parts[1])), let descriptor = registry[id] else {
+        guard let id = ProviderID(rawValue: String(parts[1])), registry.providerIDs.contains(id) else {
             throw invalid(setting, "names a provider that is not installed; \(installed)")
+        }
+        let isOwn = registry.descriptors.contains { $0.id == id }
+        guard isOwn || listed.contains(where: { $0.id == id }), let descriptor = try installedProvider(id) else {
+            return (id, String(parts[2]))
         }
         let known = descriptor.configurableParameters.map(\.name)
         guard known.contains(String(parts[2])) else {
             throw invalid(setting, "is not a parameter of '\(id)'; it takes \(known.joined(separator: ", "))")
         }
         return (id, String(parts[2]))
+    }
+
+    /// What the file says for a provider or a key store, before it is known what parameters that has.
+    private func configured(_ name: String, in namespace: String = Self.namespace) -> ProviderParameters {
+        var parameters = ProviderParameters()
+        let prefix = "\(namespace).\(name)."
+        for setting in settings.all where setting.key.hasPrefix(prefix) {
+            guard let value = setting.value else { continue }
+            parameters[String(setting.key.dropFirst(prefix.count))] = .init(
+                value.trimmed, origin: setting.position.description)
+        }
+        return parameters
     }
 
     private static let keyStoreNamespace = "KeyStore"
@@ -180,7 +218,10 @@ extension SettingsReader {
         guard parts.count == 3, !parts[2].isEmpty else {
             throw invalid(setting, "must have the form \(Self.keyStoreNamespace).<scheme>.<parameter>")
         }
-        guard let store = registry.keyStores.first(where: { $0.scheme == parts[1] }) else {
+        guard
+            let store = try registry.keyStore(
+                String(parts[1]), configured(String(parts[1]), in: Self.keyStoreNamespace))
+        else {
             let schemes = registry.keyStores.map(\.scheme).joined(separator: ", ")
             throw invalid(setting, "names a key store that is not installed; installed: \(schemes)")
         }

@@ -8,6 +8,7 @@ import Logging
 import Logon
 import NIOCore
 import PKCS12FileProvider
+import PluginHost
 import RemoteMDMProvider
 
 #if PKCS11
@@ -18,8 +19,10 @@ import RemoteMDMProvider
 struct CommandContext: Sendable {
     /// The options that every subcommand has.
     let options: GlobalOptions
-    /// The providers of this build.
+    /// The providers of this build, and the plugins of this host.
     let registry: ProviderRegistry
+    /// The plugins of this host.
+    let plugins: PluginHost
     /// Reads the secrets that options and parameters name.
     let secrets = SecretReader()
     /// Logs to stderr; from `trace` with `--verbose`, else from `warning`.
@@ -44,15 +47,22 @@ struct CommandContext: Sendable {
         #endif
     }
 
+    /// Where the descriptions of plugins are cached. No plugin has this name, since it has a reserved form.
+    private static let pluginStorage = ProviderID("plugins_")
+
     init(_ options: GlobalOptions) throws(CertificateProviderError) {
         self.options = options
-        self.registry = try ProviderRegistry(Self.installed, keyStores: Self.keyStores)
         let level: Logger.Level = options.verbose == 0 ? .warning : .trace
         let warnings = Warnings(collecting: options.json)
         self.warnings = warnings
         var logger = Logger(label: "certprov") { _ in ConsoleLogHandler(warnings: warnings) }
         logger.logLevel = level
         self.logger = logger
+        plugins = PluginHost(builtIn: Self.installed, builtInKeyStores: Self.keyStores, logger: logger) {
+            [secrets] () throws(CertificateProviderError) in
+            try IdentityStore.standard(secrets: secrets).storage(for: Self.pluginStorage)
+        }
+        registry = try ProviderRegistry(Self.installed, keyStores: Self.keyStores, source: plugins)
     }
 
     /// Runs a subcommand without core dumps, reports its error on stderr, and exits with the status of the error.
@@ -72,7 +82,12 @@ struct CommandContext: Sendable {
 
         let status: ExitStatus
         do throws(CertificateProviderError) {
-            status = try await body(try CommandContext(options))
+            let context = try CommandContext(options)
+            do throws(CertificateProviderError) { status = try await body(context) } catch {
+                await context.plugins.shutdown()
+                throw error
+            }
+            await context.plugins.shutdown()
         } catch {
             report(error, json: options.json)
             status = ExitStatus(error.code)

@@ -44,13 +44,20 @@ struct ConfigurationLookup {
 
     private func requestedProvider() throws(CertificateProviderError) -> ProviderID? {
         guard let name = options.drivenProvider else { return nil }
-        guard let id = ProviderID(rawValue: name), registry[id] != nil else {
-            let installed = registry.descriptors.map(\.id.rawValue).joined(separator: ", ")
+        guard let id = ProviderID(rawValue: name), try isInstalled(id) else {
+            let installed = registry.providerIDs.map(\.rawValue).joined(separator: ", ")
             throw CertificateProviderError(
                 .configurationInvalid,
                 "The provider '\(name.withVisibleControls)' is not installed; installed: \(installed).")
         }
         return id
+    }
+
+    /// Whether the provider is built in, or a plugin of this host or of the directory that the property file names.
+    private func isInstalled(_ id: ProviderID) throws(CertificateProviderError) -> Bool {
+        if registry.providerIDs.contains(id) { return true }
+        guard options.config != nil, let directory = try load().pluginDirectory else { return false }
+        return registry.looking(in: directory).providerIDs.contains(id)
     }
 
     private func parameters(of provider: ProviderID) throws(CertificateProviderError) -> ProviderParameters {

@@ -179,7 +179,7 @@ import Testing
     @Test func isSortedAndUnique() throws {
         var registry = try ProviderRegistry([descriptor(ProviderID("b")), descriptor(ProviderID("a"))])
         #expect(registry.descriptors.map(\.id.rawValue) == ["a", "b"])
-        #expect(registry[ProviderID("a")] != nil && registry[ProviderID("c")] == nil)
+        #expect(try registry.provider(ProviderID("a")) != nil && registry.provider(ProviderID("c")) == nil)
         #expect {
             try registry.register(descriptor(ProviderID("a")))
         } throws: { ($0 as? CertificateProviderError)?.code == .configurationInvalid }

@@ -28,7 +28,7 @@ import Testing
         let certificate = try directory.write(issued.certificate.derRepresentation, to: "client.der")
         let secret = try directory.write(key.pkcs8Representation().withUnsafeBytes { Array($0) }, to: "client.p8")
         let registry = try ProviderRegistry([SplitProvider.descriptor])
-        let descriptor = try #require(registry[SplitProvider.id])
+        let descriptor = try #require(try registry.provider(SplitProvider.id))
         let provider = try descriptor.makeProvider(
             ProviderEnvironment(storage: InMemoryStorage(), logger: Logger(label: "test"), executor: .threads()),
             ProviderParameters(["certificate": .init(certificate), "key-source": .init("file:\(secret)")]))

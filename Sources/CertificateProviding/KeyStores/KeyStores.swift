@@ -7,7 +7,7 @@ public struct KeyStores: Sendable {
     /// Creates the key stores of a program. ``ProviderRegistry/keyStores(_:in:)`` does it for those of a registry.
     ///
     /// - Parameters:
-    ///   - schemes: The installed ones, for errors.
+    ///   - schemes: The built-in ones, for errors.
     ///   - make: Makes a store for a place; nil for a scheme that is not installed. Does no I/O.
     public init(
         schemes: [String],
@@ -20,13 +20,15 @@ public struct KeyStores: Sendable {
     /// For an environment without key stores.
     public static let none = KeyStores(schemes: []) { _ in nil }
 
-    /// Returns a store for the place, or the place of the key, that a URI names. Does no I/O.
+    /// Returns a store for the place, or the place of the key, that a URI names. Does no I/O for a built-in store; a plugin
+    /// may be started to learn of its parameters.
     ///
     /// - Parameters:
     ///   - uri: Such as `store:`, `pkcs11:token=hsm`, or the URI of a key.
     ///   - pinSource: The source of the store's PIN.
     ///   - parameter: The provider's parameter that has the URI, for the store's messages.
-    /// - Throws: `configurationInvalid` for a URI that no installed store knows, or that its store cannot read.
+    /// - Throws: `configurationInvalid` for a URI that no installed store knows, or that its store cannot read, and errors of
+    ///   a plugin.
     public func store(
         _ uri: String, pinSource: SecretSource? = nil, parameter: String? = nil
     ) throws(CertificateProviderError) -> any KeyStore {
@@ -40,11 +42,6 @@ public struct KeyStores: Sendable {
                 .configurationInvalid, "No key store is installed for the URI; it must begin with \(known).")
         }
         return store
-    }
-
-    /// Whether a text is the URI of an installed key store.
-    public func knows(_ uri: String) -> Bool {
-        KeyStoreLocation(uri: uri, pinSource: nil).map { schemes.contains($0.scheme) } ?? false
     }
 }
 

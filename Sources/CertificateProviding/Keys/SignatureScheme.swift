@@ -43,6 +43,17 @@ public struct SignatureScheme: RawRepresentable, Hashable, Sendable, CustomStrin
         .rsaPSSPSSSHA512: "rsa_pss_pss_sha512",
     ]
 
+    /// Creates a scheme from its name in the registry, or from its number as ``description`` writes it; `nil` for another
+    /// text.
+    public init?(_ name: String) {
+        if let known = Self.names.first(where: { $0.value == name }) {
+            self = known.key
+        } else {
+            guard name.hasPrefix("0x"), let number = UInt16(name.dropFirst(2), radix: 16) else { return nil }
+            self.init(rawValue: number)
+        }
+    }
+
     /// The scheme's name in the registry, or its number.
     public var description: String { Self.names[self] ?? "0x" + String(rawValue, radix: 16) }
 }

@@ -1,15 +1,47 @@
+/// Providers and key stores that are installed beside a program, such as plugins. A ``ProviderRegistry`` asks it for those
+/// that it does not have itself.
+public protocol ProviderSource: Sendable {
+    /// The ids of the installed providers, in alphabetical order. Blocks on the file system at most.
+    var providerIDs: [ProviderID] { get }
+
+    /// Returns a provider; `nil` if it is not installed. Blocks for a bounded time, such as for the start of a plugin.
+    ///
+    /// - Parameter configured: What the configuration says for it, which may be more or less than it has parameters.
+    /// - Throws: `configurationInvalid` for one that is installed and must not be used, and errors of its start.
+    func provider(
+        _ id: ProviderID, _ configured: ProviderParameters
+    ) throws(CertificateProviderError) -> ProviderDescriptor?
+
+    /// Returns the key store of a URI scheme; `nil` if it is not installed. Blocks as ``provider(_:_:)`` does.
+    ///
+    /// - Throws: As ``provider(_:_:)``.
+    func keyStore(
+        _ scheme: String, _ configured: ProviderParameters
+    ) throws(CertificateProviderError) -> KeyStoreDescriptor?
+
+    /// Returns a source that looks into `directory`, an absolute path, before all others.
+    func looking(in directory: String) -> any ProviderSource
+}
+
 /// The providers that a program offers. A plain value: only the command, or the service that embeds the framework, adds
 /// providers to it.
 public struct ProviderRegistry: Sendable {
     private var byID: [ProviderID: ProviderDescriptor] = [:]
     private var byScheme: [String: KeyStoreDescriptor] = [:]
+    private var source: (any ProviderSource)?
 
     /// Creates a registry.
     ///
+    /// - Parameters:
+    ///   - descriptors: The providers of the program.
+    ///   - keyStores: The key stores of the program.
+    ///   - source: Has further ones.
     /// - Throws: `configurationInvalid` if two descriptors have the same id or scheme.
     public init(
-        _ descriptors: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = []
+        _ descriptors: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
+        source: (any ProviderSource)? = nil
     ) throws(CertificateProviderError) {
+        self.source = source
         for descriptor in descriptors { try register(descriptor) }
         for descriptor in keyStores { try register(descriptor) }
     }
@@ -37,7 +69,7 @@ public struct ProviderRegistry: Sendable {
         byScheme[descriptor.scheme] = descriptor
     }
 
-    /// All key stores, in alphabetical order of their schemes.
+    /// The key stores of the program, in alphabetical order of their schemes. Those of a source are not among them.
     public var keyStores: [KeyStoreDescriptor] { byScheme.values.sorted { $0.scheme < $1.scheme } }
 
     /// Returns the key stores as providers get them.
@@ -56,18 +88,61 @@ public struct ProviderRegistry: Sendable {
                 parameters[descriptor.scheme] ?? ProviderParameters(), of: descriptor.parameters,
                 owner: descriptor.storageID, keyStores: .none)
         }
+        // Those of the source are looked up when a URI names them first.
+        let others = BlockingMutex<[String: (KeyStoreDescriptor, Parameters)]>([:])
         return KeyStores(schemes: keyStores.map(\.scheme)) {
-            [byScheme, checked] location throws(CertificateProviderError) in
-            guard let descriptor = byScheme[location.scheme], let parameters = checked[location.scheme] else {
-                return nil
+            [self, checked] location throws(CertificateProviderError) in
+            let scheme = location.scheme
+            if let descriptor = byScheme[scheme], let parameters = checked[scheme] {
+                return try descriptor.make(try environment(descriptor.storageID), location, parameters)
             }
-            return try descriptor.make(try environment(descriptor.storageID), location, parameters)
+            if let (descriptor, parameters) = others.withLock({ $0[scheme] }) {
+                return try descriptor.make(try environment(descriptor.storageID), location, parameters)
+            }
+            let configured = parameters[scheme] ?? ProviderParameters()
+            guard let descriptor = try source?.keyStore(scheme, configured) else { return nil }
+            let new = try Parameters(
+                configured, of: descriptor.parameters, owner: descriptor.storageID, keyStores: .none)
+            others.withLock { $0[scheme] = (descriptor, new) }
+            return try descriptor.make(try environment(descriptor.storageID), location, new)
         }
     }
 
-    /// Returns the provider with this id; `nil` if it is not registered.
-    public subscript(id: ProviderID) -> ProviderDescriptor? { byID[id] }
+    /// Returns the provider with this id; `nil` if it is not installed.
+    ///
+    /// - Parameter configured: What the configuration says for it.
+    /// - Throws: Errors of a source, which may block for a bounded time.
+    public func provider(
+        _ id: ProviderID, _ configured: ProviderParameters = ProviderParameters()
+    ) throws(CertificateProviderError) -> ProviderDescriptor? {
+        if let own = byID[id] { return own }
+        return try source?.provider(id, configured)
+    }
 
-    /// All providers, in alphabetical order of their ids.
+    /// Returns the key store of a URI scheme; `nil` if it is not installed.
+    ///
+    /// - Parameter configured: What the configuration says for it.
+    /// - Throws: Errors of a source, which may block for a bounded time.
+    public func keyStore(
+        _ scheme: String, _ configured: ProviderParameters = ProviderParameters()
+    ) throws(CertificateProviderError) -> KeyStoreDescriptor? {
+        if let own = byScheme[scheme] { return own }
+        return try source?.keyStore(scheme, configured)
+    }
+
+    /// Returns a registry whose source looks into `directory`, an absolute path, before all others.
+    public func looking(in directory: String) -> ProviderRegistry {
+        var copy = self
+        copy.source = source?.looking(in: directory)
+        return copy
+    }
+
+    /// The providers of the program, in alphabetical order of their ids. Those of a source are not among them.
     public var descriptors: [ProviderDescriptor] { byID.values.sorted { $0.id < $1.id } }
+
+    /// The ids of all installed providers, in alphabetical order. Blocks on the file system at most.
+    public var providerIDs: [ProviderID] {
+        let own = byID.keys.sorted()
+        return (own + (source?.providerIDs ?? []).filter { byID[$0] == nil }).sorted()
+    }
 }

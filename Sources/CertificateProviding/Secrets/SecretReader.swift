@@ -14,6 +14,7 @@ public final class SecretReader: Sendable {
 
     /// Returns the bytes of an environment variable, which need not be UTF-8.
     private let environment: @Sendable (String) -> SecretBytes?
+    private let elsewhere: (@Sendable (SecretSource) throws(CertificateProviderError) -> SecretBytes)?
     private let descriptors = Mutex<[Int32: SecretBytes]>([:])
 
     /// Creates a reader with the environment of this process.
@@ -30,7 +31,18 @@ public final class SecretReader: Sendable {
         self.init(variables: { environment($0).map { SecretBytes(utf8: $0) } })
     }
 
-    private init(variables: @escaping @Sendable (String) -> SecretBytes?) { environment = variables }
+    /// Creates a reader that passes every source on, such as to the host of a plugin.
+    ///
+    /// - Parameter read: Reads a secret; blocks for a bounded time. Throws as ``read(_:)`` does.
+    public init(reading read: @escaping @Sendable (SecretSource) throws(CertificateProviderError) -> SecretBytes) {
+        environment = { _ in nil }
+        elsewhere = read
+    }
+
+    private init(variables: @escaping @Sendable (String) -> SecretBytes?) {
+        environment = variables
+        elsewhere = nil
+    }
 
     /// `$CREDENTIALS_DIRECTORY`, or `nil` if systemd has not passed credentials to this process.
     package var credentialsDirectory: String? {
@@ -45,6 +57,7 @@ public final class SecretReader: Sendable {
     ///   that is unsafe, unset or too large, with the native code `ENOENT` if it does not exist; `timedOut` for a pipe
     ///   without data.
     public func read(_ source: SecretSource) throws(CertificateProviderError) -> SecretBytes {
+        if let elsewhere { return try elsewhere(source) }
         switch source {
         case .prompt:
             throw CertificateProviderError(

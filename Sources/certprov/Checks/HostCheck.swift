@@ -60,7 +60,9 @@ struct HostCheck {
         do throws(CertificateProviderError) { try manager.requireProviders() } catch {
             findings.append(.error("configuration", error))
         }
-        for configured in configuration.providers { findings += ParameterCheck(context, configured).run() }
+        for configured in configuration.providers {
+            findings += ParameterCheck(context, configured, configuration).run()
+        }
         // What needs a person is an error where 'fetch' would come to it.
         var isSettled = false
         var failure: CertificateProviderError?

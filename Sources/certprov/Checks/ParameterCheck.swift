@@ -8,14 +8,17 @@ import Logon
 struct ParameterCheck {
     private let context: CommandContext
     private let configured: ConfiguredProvider
+    private let registry: ProviderRegistry
 
-    init(_ context: CommandContext, _ configured: ConfiguredProvider) {
+    init(_ context: CommandContext, _ configured: ConfiguredProvider, _ configuration: LogonConfiguration) {
         self.context = context
         self.configured = configured
+        registry = configuration.pluginDirectory.map(context.registry.looking) ?? context.registry
     }
 
     func run() -> [Finding] {
-        let parameters = context.registry[configured.id]?.parameters ?? []
+        // An error of a plugin shows where it is made.
+        let parameters = (try? registry.provider(configured.id, configured.parameters))?.parameters ?? []
         return parameters.compactMap { parameter in
             guard let text = configured.parameters.string(parameter.name) else { return nil }
             let what = "\(configured.id) \(parameter.name)"
@@ -36,7 +39,7 @@ struct ParameterCheck {
 
     private func isKeyStoreURI(_ text: String) -> Bool {
         KeyStoreLocation(uri: text, pinSource: nil).map { location in
-            context.registry.keyStores.contains { $0.scheme == location.scheme }
+            (try? registry.keyStore(location.scheme)) != nil
         } ?? false
     }
 

@@ -1,0 +1,213 @@
+import CertificateProviding
+import Crypto
+import FoundationEssentials
+import Logging
+import PluginProtocol
+
+/// What the host does for one process of a plugin: secrets, storage, key stores and log lines.
+final class HostServices: Sendable {
+    private let id: ProviderID
+    private let environment: ProviderEnvironment
+    /// The texts of sources that the configuration names.
+    private let sources: Set<String>
+    private let keyStores: KeyStoreService
+    private let onUpdate: @Sendable () -> Void
+    private struct State {
+        var leases: [String: RecordLease] = [:]
+        var lines = 0
+        var second = ContinuousClock.now
+        /// The sources of PINs that this side has named in requests about the plugin's key store.
+        var pinSources: Set<String> = []
+    }
+    private let state = BlockingMutex(State())
+
+    /// How many lines of a plugin are logged in a second.
+    private static let maximumLines = 100
+
+    /// - Parameters:
+    ///   - sources: The sources of secrets that the plugin may ask for.
+    ///   - stores: The key stores that the plugin's parameters name, by their URIs.
+    ///   - onUpdate: The plugin has something new.
+    init(
+        _ id: ProviderID, _ environment: ProviderEnvironment, sources: Set<String>, stores: [String: any KeyStore],
+        onUpdate: @escaping @Sendable () -> Void
+    ) {
+        (self.id, self.environment, self.sources, self.onUpdate) = (id, environment, sources, onUpdate)
+        let others = BlockingMutex<[String: any KeyStore]>([:])
+        keyStores = KeyStoreService(
+            executor: environment.executor,
+            interaction: { fields, _, peer in
+                guard fields.mayAsk == true, let context = peer.context(of: fields.for) else {
+                    return NoUserInteraction()
+                }
+                return context.interaction
+            },
+            open: { request throws(CertificateProviderError) in
+                guard let uri = request.store else {
+                    throw CertificateProviderError(.protocolError, "The field 'store' of a message is missing.")
+                }
+                if let known = stores[uri] ?? others.withLock({ $0[uri] }) { return known }
+                let store = try environment.keyStores.store(
+                    uri,
+                    pinSource: try request.pinSource.map { text throws(CertificateProviderError) in
+                        guard sources.contains(text), let source = SecretSource(text) else {
+                            throw Self.unknownSource
+                        }
+                        return source
+                    }, parameter: request.parameter)
+                others.withLock { $0[uri] = store }
+                return store
+            })
+    }
+
+    private static let unknownSource = CertificateProviderError(
+        .operationNotAllowed, "The plugin asks for a secret whose source the configuration does not name.")
+
+    /// Lets the plugin read the PIN of its own key store.
+    func permit(pinSource: String) { _ = state.withLock { $0.pinSources.insert(pinSource) } }
+
+    /// Releases what the plugin holds.
+    func close() {
+        state.withLock { $0.leases = [:] }
+        keyStores.forget()
+    }
+
+    func receive(notice name: String, _ message: Message) throws(CertificateProviderError) {
+        switch name {
+        case "updated": onUpdate()
+        case "log":
+            let line: LogLine = try message.params()
+            let isShown = state.withLock { state in
+                let now = ContinuousClock.now
+                if now - state.second > .seconds(1) { (state.second, state.lines) = (now, 0) }
+                state.lines += 1
+                return state.lines <= Self.maximumLines
+            }
+            guard isShown else { return }
+            let metadata = (line.metadata ?? [:]).prefix(32).map { key, value in
+                (
+                    String(key.withVisibleControls.prefix(64)),
+                    Logger.MetadataValue.string(String(value.withVisibleControls.prefix(1024)))
+                )
+            }
+            environment.logger.log(
+                level: Logger.Level(rawValue: line.level) ?? .info,
+                "\(line.message.withVisibleControls.prefix(4096))",
+                metadata: Logger.Metadata(metadata + [("plugin", .string(id.rawValue))]) { first, _ in first })
+        default: break
+        }
+    }
+
+    func receive(_ request: IncomingRequest, from peer: Peer) {
+        if keyStores.answer(request, from: peer) { return }
+        if request.name == "secret" { return peer.answer(request) { secret($0, request, peer) } }
+        guard let work = Self.storage[request.name] else { return request.refuse() }
+        peer.answer(request) { (fields: StorageRequest) in
+            guard Self.isName(fields.name) else {
+                return request.fail(
+                    CertificateProviderError(
+                        .protocolError,
+                        "A name in the store has 1 to 128 bytes, contains no '/', and does not begin with a dot."))
+            }
+            peer.perform(request) { [self] () async throws(CertificateProviderError) in
+                try await environment.executor.run { () throws(CertificateProviderError) in try work(self, fields) }
+            }
+        }
+    }
+
+    private func secret(_ fields: SecretRequest, _ request: IncomingRequest, _ peer: Peer) {
+        let isKnown = sources.contains(fields.source) || state.withLock { $0.pinSources.contains(fields.source) }
+        guard isKnown, let source = SecretSource(fields.source) else { return request.fail(Self.unknownSource) }
+        peer.perform(request) { [environment] () async throws(CertificateProviderError) in
+            SecretAnswer(
+                Secret(
+                    try await environment.executor.run { () throws(CertificateProviderError) in
+                        try environment.secrets.read(source)
+                    }))
+        }
+    }
+
+    private static func isName(_ name: String) -> Bool {
+        (1...128).contains(name.utf8.count) && !name.hasPrefix(".") && !name.utf8.contains { $0 == 0 || $0 == 0x2f }
+    }
+
+    // MARK: - Storage
+
+    private typealias Work = @Sendable (HostServices, StorageRequest) throws(CertificateProviderError) -> StorageAnswer
+
+    private enum StorageAnswer: Encodable, Sendable {
+        case nothing, record(RecordAnswer), written(Bool), entry(StoredIdentity?), lease(LeaseAnswer)
+
+        func encode(to encoder: any Encoder) throws {
+            switch self {
+            case .nothing: try Nothing().encode(to: encoder)
+            case .record(let answer): try answer.encode(to: encoder)
+            case .written(let isWritten): try WriteAnswer(isWritten).encode(to: encoder)
+            case .entry(let entry): try EntryAnswer(entry.map(WireEntry.init)).encode(to: encoder)
+            case .lease(let answer): try answer.encode(to: encoder)
+            }
+        }
+    }
+
+    private static let storage: [String: Work] = [
+        "record.read": { services, fields throws(CertificateProviderError) in
+            let record = try services.environment.storage.record(named: fields.name)
+            return .record(RecordAnswer(value: record.map(Secret.init), version: version(of: record)))
+        },
+        "record.write": { services, fields throws(CertificateProviderError) in
+            var isWritten = false
+            try services.environment.storage.updateRecord(named: fields.name) { record in
+                guard fields.version == nil || fields.version == version(of: record) else { return nil }
+                isWritten = true
+                return fields.value?.bytes ?? SecretBytes(copying: [])
+            }
+            return .written(isWritten)
+        },
+        "entry.read": { services, fields throws(CertificateProviderError) in
+            .entry(try services.environment.storage.entry(named: fields.name))
+        },
+        "entry.write": { services, fields throws(CertificateProviderError) in
+            guard let entry = fields.entry, !entry.chain.isEmpty else {
+                throw CertificateProviderError(.protocolError, "The field 'entry' is missing, or has no certificate.")
+            }
+            try services.environment.storage.setEntry(try entry.entry(), named: fields.name)
+            return .nothing
+        },
+        "entry.remove": { services, fields throws(CertificateProviderError) in
+            try services.environment.storage.removeEntry(named: fields.name)
+            return .nothing
+        },
+        "lease.take": { services, fields throws(CertificateProviderError) in
+            guard services.state.withLock({ $0.leases[fields.name] }) == nil,
+                let lease = try services.environment.storage.leaseRecord(named: fields.name)
+            else { return .lease(LeaseAnswer(taken: false)) }
+            services.state.withLock { $0.leases[fields.name] = lease }
+            return .lease(LeaseAnswer(taken: true, unsettled: lease.isUnsettled))
+        },
+        "lease.look": { services, fields throws(CertificateProviderError) in
+            let lease = try services.lease(fields.name)
+            return .lease(LeaseAnswer(taken: true, unsettled: lease.isUnsettled, awaited: lease.isAwaited))
+        },
+        "lease.note": { services, fields throws(CertificateProviderError) in
+            try services.lease(fields.name).isUnsettled = fields.unsettled ?? false
+            return .nothing
+        },
+        "lease.release": { services, fields throws(CertificateProviderError) in
+            _ = services.state.withLock { $0.leases.removeValue(forKey: fields.name) }
+            return .nothing
+        },
+    ]
+
+    private func lease(_ name: String) throws(CertificateProviderError) -> RecordLease {
+        guard let lease = state.withLock({ $0.leases[name] }) else {
+            throw CertificateProviderError(.operationNotAllowed, "The plugin does not have the lease of this record.")
+        }
+        return lease
+    }
+
+    /// Names a content, for a write that replaces nothing else.
+    private static func version(of record: SecretBytes?) -> String {
+        guard let record else { return "none" }
+        return record.withUnsafeBytes { Array(SHA256.hash(data: $0)).hexEncoded }
+    }
+}

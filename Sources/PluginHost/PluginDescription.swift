@@ -1,0 +1,285 @@
+import CertificateProviding
+import FoundationEssentials
+import PluginProtocol
+import Synchronization
+
+/// A plugin's description of itself.
+public struct PluginDescription: Sendable {
+    /// The version of the protocol that it speaks with this host.
+    public let protocolVersion: Int
+    /// Its own version; `nil` if it does not say.
+    public let version: String?
+    /// Whether it is a provider.
+    public var isProvider: Bool { provider != nil }
+    /// The schemes of its key stores.
+    public var schemes: [String] { keyStores.map(\.scheme) }
+
+    struct Provider: Sendable {
+        let displayName: String
+        let summary: String
+        let parameters: [WireParameter]
+        let can: [String]
+    }
+    struct KeyStore: Sendable {
+        let scheme: String
+        let displayName: String
+        let summary: String
+        let parameters: [WireParameter]
+        let makes: [KeyType: KeyUse]
+        let location: KeyLocation
+        let can: [String]
+    }
+    let provider: Provider?
+    let keyStores: [KeyStore]
+
+    /// - Throws: `protocolError` for a description that cannot be used.
+    init(
+        _ hello: Hello, _ plugin: InstalledPlugin, builtInSchemes: Set<String>
+    ) throws(CertificateProviderError) {
+        (protocolVersion, version) = (hello.version, hello.pluginVersion.map(\.line))
+        provider = hello.provider.map {
+            Provider(
+                displayName: $0.displayName.line, summary: $0.summary.line, parameters: $0.parameters ?? [],
+                can: $0.can ?? [])
+        }
+        keyStores = (hello.keyStores ?? []).map {
+            KeyStore(
+                scheme: $0.scheme, displayName: $0.displayName.line, summary: $0.summary.line,
+                parameters: $0.parameters ?? [], makes: [KeyType: KeyUse](names: $0.makes),
+                location: KeyLocation(rawValue: ($0.location ?? "plugin").line), can: $0.can ?? [])
+        }
+        func refuse(_ reason: String) -> CertificateProviderError {
+            CertificateProviderError(
+                .protocolError, "The plugin '\(plugin.id)' violates the plugin protocol. \(reason)", provider: plugin.id
+            )
+        }
+        guard provider != nil || !keyStores.isEmpty else { throw refuse("It is neither a provider nor a key store.") }
+        for store in keyStores {
+            guard KeyStoreLocation(uri: store.scheme + ":", pinSource: nil)?.scheme == store.scheme else {
+                throw refuse("'\(store.scheme.line)' is not a URI scheme in lower case.")
+            }
+            guard !builtInSchemes.contains(store.scheme) else {
+                throw refuse("The URI scheme '\(store.scheme)' belongs to a built-in key store.")
+            }
+        }
+        guard Set(keyStores.map(\.scheme)).count == keyStores.count else {
+            throw refuse("It has two key stores of one scheme.")
+        }
+    }
+}
+
+extension String {
+    /// Without blanks at both ends.
+    fileprivate var trimmed: String {
+        String(drop(while: \.isWhitespace).reversed().drop(while: \.isWhitespace).reversed())
+    }
+
+    /// A short text of a plugin on one line.
+    fileprivate var line: String { String(withVisibleControls.prefix(256)) }
+}
+
+/// A parameter that a plugin declares, and its value among parsed ones.
+struct DeclaredParameter: Sendable {
+    let descriptor: ParameterDescriptor
+    private let text: @Sendable (Parameters) -> String?
+    private let store: (@Sendable (Parameters) -> any KeyStore)?
+
+    /// - Throws: `protocolError` for a declaration that cannot be used.
+    init(_ wire: WireParameter, of plugin: InstalledPlugin) throws(CertificateProviderError) {
+        let isName =
+            (1...64).contains(wire.name.utf8.count)
+            && wire.name.utf8.allSatisfy { (0x61...0x7a).contains($0) || (0x30...0x39).contains($0) || $0 == 0x2d }
+        guard isName, !PluginOptions.descriptors.contains(where: { $0.name == wire.name }) else {
+            throw CertificateProviderError(
+                .protocolError,
+                "The plugin '\(plugin.id)' declares a parameter '\(wire.name.line)': a name has lower-case letters, digits and "
+                    + "'-', and \(PluginOptions.descriptors.map(\.name).joined(separator: ", ")) are the host's.",
+                provider: plugin.id)
+        }
+        let needs = (wire.needs ?? []).map { condition in
+            condition.value.map { ParameterCondition.value(condition.name, $0) } ?? .given(condition.name)
+        }
+        let (kind, summary, excludes) = (
+            ParameterDescriptor.Kind(rawValue: wire.type), wire.summary.line, wire.excludes ?? []
+        )
+        if kind == .keyStore {
+            let parameter = Parameter<any KeyStore>.keyStore(
+                wire.name, default: wire.default ?? "store:", needs: needs, excludes: excludes, summary: summary)
+            descriptor = parameter.descriptor
+            let uri = wire.default ?? "store:"
+            text = { $0.text(parameter) ?? uri }
+            store = { $0[parameter] }
+            return
+        }
+        let parameter = Parameter<String?>(
+            wire.name, kind, absent: wire.required == true ? nil : .some(nil), defaultValue: wire.default?.line,
+            needs: needs,
+            excludes: excludes, summary: summary
+        ) { text, _ throws(ParameterProblem) in try wire.check(text) }
+        descriptor = parameter.descriptor
+        text = { $0.text(parameter) }
+        store = nil
+    }
+
+    /// The value as it is configured; nil where it is not.
+    func value(_ parameters: Parameters) -> String? { text(parameters) }
+
+    /// The URI and the store of a parameter of that kind.
+    func keyStore(_ parameters: Parameters) -> (String, any KeyStore)? {
+        guard let store, let uri = text(parameters) else { return nil }
+        return (uri, store(parameters))
+    }
+}
+
+extension WireParameter {
+    /// Checks a value by the parameter's type.
+    fileprivate func check(_ text: String) throws(ParameterProblem) -> String {
+        switch ParameterDescriptor.Kind(rawValue: type) {
+        case .boolean where !["true", "false"].contains(text.lowercased()): throw .expected("must be true or false")
+        case .secretSource where SecretSource(text) == nil:
+            throw .expected("must be file:PATH, env:NAME, fd:N, systemd:NAME or prompt")
+        default: break
+        }
+        if let values, !values.isEmpty, !values.contains(text) {
+            throw .expected("must be one of \(values.map(\.line).joined(separator: ", "))")
+        }
+        if let range, range.count == 2, !(Int(text).map { range[0] <= $0 && $0 <= range[1] } ?? false) {
+            throw .expected("must be a number from \(range[0]) to \(range[1])")
+        }
+        return text
+    }
+}
+
+extension [DeclaredParameter] {
+    /// What the plugin is configured with.
+    func texts(_ parameters: Parameters) -> [String: String] {
+        [String: String](
+            uniqueKeysWithValues: compactMap { one in one.value(parameters).map { (one.descriptor.name, $0) } })
+    }
+
+    /// The sources of secrets that the plugin may ask for.
+    func sources(_ parameters: Parameters) -> Set<String> {
+        Set(filter { $0.descriptor.kind == .secretSource }.compactMap { $0.value(parameters) })
+    }
+}
+
+/// The parameters that the host adds to those of each plugin.
+struct PluginOptions: Sendable {
+    static let timeoutParameter = Parameter.seconds(
+        "timeout", default: 20, in: 1...300,
+        summary: "How long the plugin may be silent while the user is not asked, in seconds.")
+    static let environmentParameter = Parameter.string(
+        "environment", defaultValue: "none",
+        summary: "Names of environment variables that the plugin gets, separated by commas.")
+    static let digestParameter = Parameter<String?>(
+        "sha256", .string, absent: .some(nil), summary: "The SHA-256 of the executable file; another file is refused."
+    ) { text, _ throws(ParameterProblem) in
+        guard text.utf8.count == 64, text.allSatisfy(\.isHexDigit) else {
+            throw .expected("must be 64 hexadecimal digits")
+        }
+        return text
+    }
+    static let descriptors = [
+        timeoutParameter.descriptor, environmentParameter.descriptor, digestParameter.descriptor,
+    ]
+
+    var timeout = Duration.seconds(20)
+    var variables: [String] = []
+    var digest: String?
+
+    /// The defaults.
+    init() {}
+
+    init(_ parameters: Parameters, of plugin: InstalledPlugin) throws(CertificateProviderError) {
+        timeout = parameters[Self.timeoutParameter]
+        digest = parameters[Self.digestParameter]
+        variables = (parameters[Self.environmentParameter] ?? "").split(separator: ",").map { String($0).trimmed }
+        let isName = variables.allSatisfy { name in
+            !name.isEmpty && name.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || $0 == "_") }
+        }
+        guard isName else {
+            throw parameters.invalid(
+                Self.environmentParameter, "must be names of environment variables, separated by commas")
+        }
+    }
+
+    /// Reads these parameters before the plugin is asked for its own.
+    init(_ configured: ProviderParameters, of plugin: InstalledPlugin) throws(CertificateProviderError) {
+        var own = ProviderParameters()
+        for descriptor in Self.descriptors { own[descriptor.name] = configured[descriptor.name] }
+        try self.init(
+            try Parameters(own, of: Self.descriptors, owner: plugin.id, keyStores: .none), of: plugin)
+    }
+}
+
+// MARK: - The cache
+
+/// The answers of plugins to `hello`, by the digests of their executables.
+final class DescriptionCache: Sendable {
+    private let storage: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)?
+    private let known = Mutex<[String: Hello]>([:])
+
+    /// The greatest number of answers that are stored.
+    private static let maximum = 64
+    private static let record = "descriptions"
+
+    private struct Contents: Codable {
+        static let version = 1
+        var version = Self.version
+        /// Most recent last.
+        var entries: [Entry] = []
+        struct Entry: Codable {
+            let digest: String
+            let hello: Hello
+        }
+    }
+
+    init(_ storage: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)?) { self.storage = storage }
+
+    /// Without the store's help where it has none: then the plugin is asked again.
+    subscript(digest: String) -> Hello? {
+        get {
+            if let hello = known.withLock({ $0[digest] }) { return hello }
+            guard let storage = try? storage?(), let record = try? storage.record(named: Self.record),
+                let hello = Self.contents(record).entries.last(where: { $0.digest == digest })?.hello
+            else { return nil }
+            known.withLock { $0[digest] = hello }
+            return hello
+        }
+        set {
+            guard let newValue else { return }
+            known.withLock { $0[digest] = newValue }
+            guard let storage = try? storage?() else { return }
+            try? storage.updateRecord(named: Self.record) { record in
+                var contents = Self.contents(record)
+                contents.entries.removeAll { $0.digest == digest }
+                contents.entries = contents.entries.suffix(Self.maximum - 1) + [.init(digest: digest, hello: newValue)]
+                return (try? JSONEncoder().encode(contents)).map { SecretBytes(copying: $0) }
+            }
+        }
+    }
+
+    private static func contents(_ record: SecretBytes?) -> Contents {
+        guard let record,
+            let contents = try? JSONDecoder().decode(Contents.self, from: record.withUnsafeBytes { Data($0) }),
+            contents.version == Contents.version
+        else { return Contents() }
+        return contents
+    }
+}
+
+/// The storage of a plugin that is only asked for its description.
+struct NoStorage: IdentityStorage {
+    private var unavailable: CertificateProviderError {
+        CertificateProviderError(.operationNotAllowed, "A plugin has no storage before it is configured.")
+    }
+
+    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? { throw unavailable }
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) { throw unavailable }
+    func removeEntry(named name: String) throws(CertificateProviderError) { throw unavailable }
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? { throw unavailable }
+    func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError) { throw unavailable }
+    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? { throw unavailable }
+}

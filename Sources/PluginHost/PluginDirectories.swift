@@ -1,0 +1,127 @@
+public import CertificateProviding
+import Crypto
+import FoundationEssentials
+import Glibc
+
+/// The directories in which plugins are installed, most preferred first.
+public struct PluginDirectories: Sendable {
+    /// Absolute paths. Those that do not exist are left out when they are read.
+    public var paths: [String]
+
+    /// Creates a list of absolute paths.
+    public init(_ paths: [String]) { self.paths = paths }
+
+    /// The directories of this host and user: `/usr/lib/certprov/plugins`, `/etc/certprov/plugins`, and for a user other than
+    /// root `$XDG_DATA_HOME/certprov/plugins`, by default `~/.local/share/certprov/plugins`.
+    public static var standard: PluginDirectories {
+        standard(user: geteuid()) { getenv($0).map { String(cString: $0) } }
+    }
+
+    static func standard(user: uid_t, environment: (String) -> String?) -> PluginDirectories {
+        var paths = ["/usr/lib/certprov/plugins", "/etc/certprov/plugins"]
+        guard user != 0 else { return PluginDirectories(paths) }
+        if let data = environment("XDG_DATA_HOME"), data.hasPrefix("/") {
+            paths.append(data + "/certprov/plugins")
+        } else if let home = environment("HOME"), home.hasPrefix("/") {
+            paths.append(home + "/.local/share/certprov/plugins")
+        }
+        return PluginDirectories(paths)
+    }
+}
+
+/// A plugin in one of the directories.
+public struct InstalledPlugin: Sendable {
+    /// The name behind `certprov-plugin-`.
+    public let id: ProviderID
+    /// The executable file.
+    public let path: String
+    /// Why it is not used, with the next step; `nil` for a plugin that is.
+    public let refusal: String?
+}
+
+extension PluginDirectories {
+    static let prefix = "certprov-plugin-"
+    /// The greatest number of plugins that are looked at.
+    private static let maximum = 256
+
+    /// Returns the plugins, in alphabetical order. Reads the directories, and starts nothing.
+    ///
+    /// - Parameter builtIn: Names that plugins must not have.
+    func scan(builtIn: Set<ProviderID>) -> [InstalledPlugin] {
+        var found: [ProviderID: [String]] = [:]
+        var refusals: [String: String] = [:]
+        for directory in paths {
+            // The launcher of plugins is not one.
+            let names = ((try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []).sorted().filter {
+                $0.hasPrefix(Self.prefix) && $0 != PluginLauncher.name
+            }
+            guard !names.isEmpty else { continue }
+            var refusal: String?
+            do throws(TrustedPath.Refusal) { _ = try TrustedPath.check(directory, .directory) } catch {
+                refusal = error.reason
+            }
+            for name in names.prefix(Self.maximum) {
+                guard let id = ProviderID(rawValue: String(name.dropFirst(Self.prefix.count))) else { continue }
+                let path = directory + "/" + name
+                found[id, default: []].append(path)
+                refusals[path] = refusal
+            }
+        }
+        return found.map { id, paths in
+            InstalledPlugin(
+                id: id, path: paths[0], refusal: refusals[paths[0]] ?? Self.refusal(of: id, paths, builtIn: builtIn))
+        }.sorted { $0.id < $1.id }
+    }
+
+    private static func refusal(of id: ProviderID, _ paths: [String], builtIn: Set<ProviderID>) -> String? {
+        if builtIn.contains(id) { return "'\(id)' is built in; rename \(paths[0].withVisibleControls)" }
+        if paths.count > 1 {
+            return
+                "two plugins are called '\(id)': remove \(paths.map(\.withVisibleControls).joined(separator: " or "))"
+        }
+        do throws(TrustedPath.Refusal) {
+            return try TrustedPath.check(paths[0], .program) ? nil : "\(paths[0].withVisibleControls) does not exist"
+        } catch { return error.reason }
+    }
+}
+
+/// The program of a plugin, as it was when it was looked at.
+struct PluginProgram: Sendable {
+    let id: ProviderID
+    let path: String
+    /// SHA-256 of the file, in hexadecimal digits.
+    let digest: String
+
+    /// The greatest size of a program in bytes.
+    private static let maximumSize = 512 << 20
+
+    /// Checks owner, mode and digest. Blocks on the file system.
+    ///
+    /// - Parameter expected: The digest in the configuration.
+    /// - Throws: `configurationInvalid`.
+    init(_ id: ProviderID, path: String, expected: String?) throws(CertificateProviderError) {
+        (self.id, self.path) = (id, path)
+        do throws(TrustedPath.Refusal) {
+            guard try TrustedPath.check(path, .program) else {
+                throw TrustedPath.Refusal(reason: "\(path.withVisibleControls) does not exist")
+            }
+        } catch {
+            throw CertificateProviderError(
+                .configurationInvalid, "The plugin '\(id)' is not used: \(error.reason).", provider: id)
+        }
+        do throws(RegularFile.Failure) {
+            digest = Array(SHA256.hash(data: try RegularFile.read(path, atMost: Self.maximumSize))).hexEncoded
+        } catch {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The plugin '\(id)' is not used: \(path.withVisibleControls) cannot be read: \(error).",
+                provider: id)
+        }
+        if let expected, expected.lowercased() != digest {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The plugin '\(id)' is not used: \(path.withVisibleControls) has the SHA-256 \(digest), and not the configured "
+                    + "one. If the file is the right one, set CertificateProvider.\(id).sha256 to that.", provider: id)
+        }
+    }
+}

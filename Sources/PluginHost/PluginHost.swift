@@ -1,0 +1,239 @@
+public import CertificateProviding
+import FoundationEssentials
+public import Logging
+import PluginProtocol
+
+/// The plugins of this host: executables that are providers, key stores or both, in any language.
+///
+/// It is the ``/CertificateProviding/ProviderSource`` of a registry. A plugin is started for its description, which is cached
+/// under the digest of its executable, and when a configured provider or key store of it is used. Errors name the plugin.
+public final class PluginHost: ProviderSource {
+    private let directories: PluginDirectories
+    private let builtIn: Set<ProviderID>
+    private let builtInSchemes: Set<String>
+    private let executor: BlockingExecutor
+    private let logger: Logger
+    private let launcher: String?
+    private let cache: DescriptionCache
+    private let processes: PluginProcesses
+
+    /// Creates the host. Reads and starts nothing.
+    ///
+    /// - Parameters:
+    ///   - directories: Where plugins are installed.
+    ///   - builtIn: The providers of the program, whose names plugins must not have.
+    ///   - builtInKeyStores: The key stores of the program, whose schemes plugins must not have.
+    ///   - launcher: The path of `certprov-plugin-launcher`; `nil` for where it is installed.
+    ///   - executor: Runs calls that block.
+    ///   - cache: Returns where descriptions of plugins are stored: a part of the identity store that is used for nothing
+    ///     else. Without it, or where it throws, each program starts a plugin to learn of its parameters.
+    public convenience init(
+        _ directories: PluginDirectories = .standard, builtIn: [ProviderDescriptor] = [],
+        builtInKeyStores: [KeyStoreDescriptor] = [], launcher: String? = nil, logger: Logger,
+        executor: BlockingExecutor = .threads(),
+        cache: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)? = nil
+    ) {
+        self.init(
+            directories, Set(builtIn.map(\.id)), Set(builtInKeyStores.map(\.scheme) + ["pkcs11", "store"]), launcher,
+            logger,
+            executor, DescriptionCache(cache), PluginProcesses())
+    }
+
+    private init(
+        _ directories: PluginDirectories, _ builtIn: Set<ProviderID>, _ builtInSchemes: Set<String>,
+        _ launcher: String?,
+        _ logger: Logger, _ executor: BlockingExecutor, _ cache: DescriptionCache, _ processes: PluginProcesses
+    ) {
+        (self.directories, self.builtIn, self.builtInSchemes) = (directories, builtIn, builtInSchemes)
+        (self.launcher, self.logger, self.executor, self.cache) = (launcher, logger, executor, cache)
+        self.processes = processes
+    }
+
+    /// Returns a host that looks into `directory` first. It must be an absolute path.
+    public func looking(in directory: String) -> any ProviderSource {
+        PluginHost(
+            PluginDirectories([directory] + directories.paths.filter { $0 != directory }), builtIn, builtInSchemes,
+            launcher, logger, executor, cache, processes)
+    }
+
+    /// Ends all plugins, and waits for that: a few seconds at most, even if one hangs. Afterwards they are started again when
+    /// they are used. Call it before the program ends, so that plugins can end in order.
+    public func shutdown() async {
+        await processes.end(
+            CertificateProviderError(.operationNotAllowed, "The plugin was ended, since the program ends."))
+    }
+
+    /// The plugins in the directories, in alphabetical order, with those that are refused. Starts nothing; blocks on the file
+    /// system.
+    public var installed: [InstalledPlugin] { directories.scan(builtIn: builtIn) }
+
+    public var providerIDs: [ProviderID] { installed.filter { $0.refusal == nil }.map(\.id) }
+
+    public func provider(
+        _ id: ProviderID, _ configured: ProviderParameters
+    ) throws(CertificateProviderError) -> ProviderDescriptor? {
+        guard let plugin = try usable(id) else { return nil }
+        let options = try PluginOptions(configured, of: plugin)
+        guard let provider = try description(plugin, options).provider else { return nil }
+        let declared = try provider.parameters.map { parameter throws(CertificateProviderError) in
+            try DeclaredParameter(parameter, of: plugin)
+        }
+        return ProviderDescriptor(
+            id: id, displayName: provider.displayName, summary: provider.summary,
+            parameters: declared.map(\.descriptor) + PluginOptions.descriptors
+        ) { [self] environment, parameters throws(CertificateProviderError) in
+            let options = try PluginOptions(parameters, of: plugin)
+            var stores: [String: any KeyStore] = [:]
+            for parameter in declared {
+                if let (uri, store) = parameter.keyStore(parameters) { stores[uri] = store }
+            }
+            let instance = self.instance(
+                plugin, options, environment, scheme: nil, texts: declared.texts(parameters),
+                sources: declared.sources(parameters), stores: stores)
+            return PluginProvider(instance, can: Set(provider.can), environment, stores: stores)
+        }
+    }
+
+    public func keyStore(
+        _ scheme: String, _ configured: ProviderParameters
+    ) throws(CertificateProviderError) -> KeyStoreDescriptor? {
+        var found: [(InstalledPlugin, PluginDescription.KeyStore)] = []
+        var failure: CertificateProviderError?
+        for plugin in installed where plugin.refusal == nil {
+            do throws(CertificateProviderError) {
+                let options = plugin.id.rawValue == scheme ? try PluginOptions(configured, of: plugin) : PluginOptions()
+                let stores = try description(plugin, options).keyStores
+                if let store = stores.first(where: { $0.scheme == scheme }) { found.append((plugin, store)) }
+            } catch {
+                if plugin.id.rawValue == scheme { throw error }
+                failure = failure ?? error
+            }
+        }
+        if found.count > 1 {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "Two plugins have key stores with the scheme '\(scheme):': remove "
+                    + found.map(\.0.path.withVisibleControls).joined(separator: " or ") + ".")
+        }
+        guard let (plugin, store) = found.first else {
+            if let failure {
+                logger.warning("a plugin cannot be asked for its key stores", metadata: ["reason": "\(failure)"])
+            }
+            return nil
+        }
+        return try descriptor(plugin, store)
+    }
+
+    private func descriptor(
+        _ plugin: InstalledPlugin, _ store: PluginDescription.KeyStore
+    ) throws(CertificateProviderError) -> KeyStoreDescriptor {
+        let declared = try store.parameters.map { parameter throws(CertificateProviderError) in
+            try DeclaredParameter(parameter, of: plugin)
+        }
+        // One process for all places of the store.
+        let instances = BlockingMutex<[[String: String]: PluginInstance]>([:])
+        return KeyStoreDescriptor(
+            scheme: store.scheme, storageID: plugin.id, displayName: store.displayName, summary: store.summary,
+            parameters: declared.map(\.descriptor) + PluginOptions.descriptors
+        ) { [self] environment, location, parameters throws(CertificateProviderError) in
+            let options = try PluginOptions(parameters, of: plugin)
+            let texts = declared.texts(parameters)
+            let instance = instances.withLock { instances in
+                if let known = instances[texts] { return known }
+                let new = self.instance(
+                    plugin, options, environment, scheme: store.scheme, texts: texts,
+                    sources: declared.sources(parameters), stores: [:])
+                instances[texts] = new
+                return new
+            }
+            if let source = location.pinSource { instance.permit(pinSource: source) }
+            return RemoteKeyStore(
+                location, .init(location: store.location, makes: store.makes, can: Set(store.can)),
+                source: PluginStoreSource(instance))
+        }
+    }
+
+    private func instance(
+        _ plugin: InstalledPlugin, _ options: PluginOptions, _ environment: ProviderEnvironment, scheme: String?,
+        texts: [String: String], sources: Set<String>, stores: [String: any KeyStore]
+    ) -> PluginInstance {
+        PluginInstance(
+            plugin.id, plan(plugin, options, Configure(scheme: scheme, parameters: texts)),
+            executor: environment.executor
+        ) { instance in
+            HostServices(plugin.id, environment, sources: sources, stores: stores) {}
+        }
+    }
+
+    private func plan(_ plugin: InstalledPlugin, _ options: PluginOptions, _ configuration: Configure?)
+        -> PluginInstance.Plan
+    {
+        PluginInstance.Plan(
+            program: { () throws(CertificateProviderError) in
+                try PluginProgram(plugin.id, path: plugin.path, expected: options.digest)
+            },
+            launcher: { [launcher] () throws(CertificateProviderError) in
+                if let launcher { return launcher }
+                return try PluginLauncher.find()
+            }, variables: options.variables, configuration: configuration, timeout: options.timeout,
+            processes: processes)
+    }
+
+    /// Returns the plugin with this id; nil if there is none.
+    private func usable(_ id: ProviderID) throws(CertificateProviderError) -> InstalledPlugin? {
+        guard let plugin = installed.first(where: { $0.id == id }) else { return nil }
+        if let refusal = plugin.refusal {
+            throw CertificateProviderError(
+                .configurationInvalid, "The plugin '\(id)' is not used: \(refusal).", provider: id)
+        }
+        return plugin
+    }
+
+    /// Returns an installed plugin's description of itself; `nil` if there is none. Starts it, unless the answer is cached for this very file. Blocks.
+    ///
+    /// - Throws: `configurationInvalid` for a plugin that is not used, and errors of its start.
+    public func describe(_ id: ProviderID) throws(CertificateProviderError) -> PluginDescription? {
+        guard let plugin = try usable(id) else { return nil }
+        return try description(plugin, PluginOptions())
+    }
+
+    private func description(
+        _ plugin: InstalledPlugin, _ options: PluginOptions
+    ) throws(CertificateProviderError) -> PluginDescription {
+        let program = try PluginProgram(plugin.id, path: plugin.path, expected: options.digest)
+        if let cached = cache[program.digest] {
+            return try PluginDescription(cached, plugin, builtInSchemes: builtInSchemes)
+        }
+        let environment = ProviderEnvironment(storage: NoStorage(), logger: logger, executor: executor)
+        let instance = PluginInstance(plugin.id, plan(plugin, options, nil), executor: executor) { _ in
+            HostServices(plugin.id, environment, sources: [], stores: [:]) {}
+        }
+        let hello = try instance.describe()
+        let description = try PluginDescription(hello, plugin, builtInSchemes: builtInSchemes)
+        cache[program.digest] = hello
+        return description
+    }
+}
+
+/// The process of a plugin's key stores, as one of them uses it.
+private final class PluginStoreSource: PeerSource {
+    private let instance: PluginInstance
+    private let isShutDown = BlockingMutex(false)
+
+    init(_ instance: PluginInstance) { self.instance = instance }
+
+    var timeout: Duration { instance.timeout }
+    var executor: BlockingExecutor { instance.executor }
+    var livePeer: Peer? { isShutDown.withLock(\.self) ? nil : instance.livePeer }
+
+    func describing(_ error: CertificateProviderError) -> CertificateProviderError { instance.describing(error) }
+
+    func peer() throws(CertificateProviderError) -> Peer {
+        guard !isShutDown.withLock(\.self) else {
+            throw CertificateProviderError(.operationNotAllowed, "The key store has been shut down; make a new one.")
+        }
+        return try instance.peer()
+    }
+
+    func shutdown() async { isShutDown.withLock { $0 = true } }
+}

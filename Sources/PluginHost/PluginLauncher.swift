@@ -1,0 +1,161 @@
+import CLinux
+import CertificateProviding
+import FoundationEssentials
+import Glibc
+
+/// Where the launcher of plugins is.
+enum PluginLauncher {
+    static let name = "certprov-plugin-launcher"
+
+    /// Returns its path: beside the running program, or in `libexec/certprov` or `lib/certprov` of the program's prefix, of
+    /// `/usr/local` or of `/usr`.
+    ///
+    /// - Throws: `unavailable` with the places.
+    static func find() throws(CertificateProviderError) -> String {
+        var places: [String] = []
+        if let program = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe") {
+            let directory = URL(filePath: program).deletingLastPathComponent()
+            places.append(directory.path)
+            places.append(directory.deletingLastPathComponent().appending(path: "libexec/certprov").path)
+        }
+        places += ["/usr/local/libexec/certprov", "/usr/libexec/certprov", "/usr/lib/certprov"]
+        for place in places where access("\(place)/\(name)", X_OK) == 0 { return "\(place)/\(name)" }
+        throw CertificateProviderError(
+            .unavailable,
+            "The program '\(name)', which starts plugins, is not installed; it is searched in "
+                + places.map(\.withVisibleControls).joined(separator: ", ") + ".")
+    }
+}
+
+/// A running plugin: the launcher's process, and the pipes to the plugin.
+///
+/// ``kill()`` is the last call.
+struct LaunchedPlugin: Sendable {
+    /// Written to by this side.
+    let input: Int32
+    /// Read by this side.
+    let output: Int32
+    let errors: Int32
+    /// The socket to the launcher.
+    private let control: Int32
+    private let pid: pid_t
+
+    /// The limits of a plugin: bytes of memory, and open files.
+    private static let limits = (memory: 2 << 30, files: 256)
+
+    /// Starts a program. Blocks until the launcher runs.
+    ///
+    /// - Parameter environment: The variables of the plugin, and no others.
+    /// - Throws: `unavailable`.
+    init(_ program: PluginProgram, launcher: String, environment: [String: String]) throws(CertificateProviderError) {
+        var open: [Int32] = []
+        func pipe() -> (read: Int32, write: Int32) {
+            var ends: [Int32] = [-1, -1]
+            guard certprov_pipe(&ends) == 0 else { return (-1, -1) }
+            ends = ends.map(certprov_move_up)
+            open += ends
+            return (ends[0], ends[1])
+        }
+        let (toPlugin, fromPlugin, fromErrors) = (pipe(), pipe(), pipe())
+        var sockets: [Int32] = [-1, -1]
+        if socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &sockets) == 0 {
+            sockets = sockets.map(certprov_move_up)
+            open += sockets
+        }
+        let pid = Self.spawn(
+            launcher, program.path, environment, [toPlugin.read, fromPlugin.write, fromErrors.write, sockets[1]])
+        guard open.count == 8, open.allSatisfy({ $0 >= 0 }), let pid else {
+            let code = errno
+            for descriptor in open where descriptor >= 0 { close(descriptor) }
+            if let pid {
+                Glibc.kill(pid, SIGKILL)
+                waitpid(pid, nil, 0)
+            }
+            throw CertificateProviderError(
+                .unavailable, "The plugin '\(program.id)' cannot be started: \(String(cString: strerror(code))).",
+                provider: program.id)
+        }
+        for descriptor in [toPlugin.read, fromPlugin.write, fromErrors.write, sockets[1]] { close(descriptor) }
+        (input, output, errors, control) = (toPlugin.write, fromPlugin.read, fromErrors.read, sockets[0])
+        self.pid = pid
+    }
+
+    /// - Parameter streams: The launcher's descriptors 0 to 3.
+    /// - Returns: The launcher's process; nil with `errno` set.
+    private static func spawn(
+        _ launcher: String, _ program: String, _ environment: [String: String], _ streams: [Int32]
+    ) -> pid_t? {
+        guard streams.allSatisfy({ $0 >= 0 }) else { return nil }
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        for (target, stream) in streams.enumerated() {
+            posix_spawn_file_actions_adddup2(&actions, stream, Int32(target))
+        }
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        // Threads of this process may hold signals back.
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        posix_spawnattr_setsigmask(&attributes, &signals)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
+        let directory = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
+        let arguments = [launcher, directory, String(limits.memory), String(limits.files), program]
+        var words: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) }
+        var variables: [UnsafeMutablePointer<CChar>?] = environment.map { strdup("\($0.key)=\($0.value)") }
+        words.append(nil)
+        variables.append(nil)
+        defer {
+            for text in words { free(text) }
+            for text in variables { free(text) }
+        }
+        var pid: pid_t = 0
+        let status = posix_spawn(&pid, launcher, &actions, &attributes, words, variables)
+        errno = status
+        return status == 0 ? pid : nil
+    }
+
+    /// How a plugin has ended.
+    enum End: Sendable {
+        case exit(Int32), signal(Int32)
+        /// With `errno`: the program was not started.
+        case noStart(Int32), noDirectory(Int32)
+    }
+
+    /// Waits for the launcher to say how the plugin has ended; nil when the time is over, or the launcher is gone.
+    func wait(atMost milliseconds: Int32) -> End? {
+        let line = line(atMost: milliseconds)?.split(separator: " ") ?? []
+        guard line.count == 2, let value = Int32(line[1]) else { return nil }
+        switch line[0] {
+        case "exit": return .exit(value)
+        case "signal": return .signal(value)
+        case "start": return .noStart(value)
+        case "directory": return .noDirectory(value)
+        default: return nil
+        }
+    }
+
+    private func line(atMost milliseconds: Int32) -> String? {
+        var line: [UInt8] = []
+        while line.count < 64 {
+            var waiting = pollfd(fd: control, events: Int16(POLLIN), revents: 0)
+            let ready = poll(&waiting, 1, milliseconds)
+            if ready < 0 && errno == EINTR { continue }
+            var byte: UInt8 = 0
+            guard ready > 0, recv(control, &byte, 1, 0) == 1 else { return nil }
+            if byte == 0x0a { return String(decoding: line, as: UTF8.self) }
+            line.append(byte)
+        }
+        return nil
+    }
+
+    /// Asks the plugin to end (SIGTERM).
+    func terminate() { _ = send(control, "T", 1, Int32(MSG_NOSIGNAL)) }
+
+    /// Ends the plugin and everything that it has started, and waits for that.
+    func kill() {
+        close(control)
+        while waitpid(pid, nil, 0) < 0 && errno == EINTR {}
+    }
+}

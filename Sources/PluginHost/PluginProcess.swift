@@ -1,0 +1,174 @@
+import CertificateProviding
+import FoundationEssentials
+import Glibc
+import PluginProtocol
+
+/// One process of a plugin: its connection, the tail of its standard error, and its end.
+final class PluginProcess: PeerServices {
+    private let program: PluginProgram
+    private let launched: LaunchedPlugin
+    private let services: HostServices
+    private struct State {
+        var tail: [UInt8] = []
+        /// Why this side has ended it; nil where the plugin did.
+        var reason: CertificateProviderError?
+        var hasEnded = false
+        var waiters: [CheckedContinuation<Void, Never>] = []
+    }
+    private let state = BlockingMutex(State())
+    private let onLoss: @Sendable (PluginProcess, CertificateProviderError) -> Void
+    private let onEnd: @Sendable (PluginProcess) -> Void
+    private let peerBox = BlockingMutex<Peer?>(nil)
+
+    /// How much of standard error is shown, in bytes.
+    private static let tailSize = 2048
+    /// How long a plugin may take to end when its input ends, and again after SIGTERM, in milliseconds.
+    private static let endTime: Int32 = 2000
+
+    /// Starts the program. Blocks until the launcher runs, not until the plugin answers.
+    /// - Parameters:
+    ///   - onLoss: Called on the connection's thread when requests are no longer answered, before those fail that wait.
+    ///   - onEnd: Called on that thread when no process is left.
+    init(
+        _ program: PluginProgram, launcher: String, environment: [String: String], _ services: HostServices,
+        onLoss: @escaping @Sendable (PluginProcess, CertificateProviderError) -> Void,
+        onEnd: @escaping @Sendable (PluginProcess) -> Void
+    ) throws(CertificateProviderError) {
+        (self.program, self.services, self.onLoss, self.onEnd) = (program, services, onLoss, onEnd)
+        launched = try LaunchedPlugin(program, launcher: launcher, environment: environment)
+    }
+
+    /// Connects to the plugin.
+    func connect() throws(CertificateProviderError) -> Peer {
+        let channel: MessageChannel
+        do throws(CertificateProviderError) {
+            channel = try MessageChannel(
+                input: launched.output, output: launched.input, others: [launched.errors],
+                peer: "The plugin '\(program.id)'")
+        } catch {
+            launched.kill()
+            onEnd(self)
+            throw error
+        }
+        let peer = Peer(channel, self)
+        peerBox.withLock { $0 = peer }
+        peer.start()
+        return peer
+    }
+
+    /// Ends the process. Its requests fail with `reason`. Returns at once.
+    func end(_ reason: CertificateProviderError) {
+        state.withLock { if $0.reason == nil { $0.reason = reason } }
+        peerBox.withLock { $0 }?.channel.end(reason)
+    }
+
+    /// Waits until no process is left.
+    func waitForEnd() async {
+        await withCheckedContinuation { continuation in
+            let hasEnded = state.withLock { state in
+                if !state.hasEnded { state.waiters.append(continuation) }
+                return state.hasEnded
+            }
+            if hasEnded { continuation.resume() }
+        }
+    }
+
+    // MARK: - The connection
+
+    func receive(_ request: IncomingRequest, from peer: Peer) { services.receive(request, from: peer) }
+
+    func receive(notice name: String, _ message: Message, from peer: Peer) throws(CertificateProviderError) {
+        try services.receive(notice: name, message)
+    }
+
+    func read(_ bytes: ArraySlice<UInt8>, from descriptor: Int32) {
+        state.withLock { state in
+            state.tail += bytes.suffix(Self.tailSize)
+            if state.tail.count > Self.tailSize { state.tail.removeFirst(state.tail.count - Self.tailSize) }
+        }
+    }
+
+    func cancellationWasIgnored(_ request: String) {
+        end(
+            CertificateProviderError(
+                .unavailable,
+                "The plugin '\(program.id)' was ended: it did not answer the request '\(request)', nor its cancellation.",
+                provider: program.id))
+    }
+
+    func explain(_ error: CertificateProviderError) -> CertificateProviderError {
+        let reason = reason(for: error)
+        onLoss(self, reason)
+        return reason
+    }
+
+    private func reason(for error: CertificateProviderError) -> CertificateProviderError {
+        if let reason = state.withLock({ $0.reason }) { return reason }
+        if error.code == .protocolError { return error }
+        let end = launched.wait(atMost: Self.endTime)
+        readRest()
+        let how: String
+        switch end {
+        case .exit(let status): how = "has ended with the status \(status)"
+        case .signal(let number): how = "was ended by the signal \(number)"
+        case .noStart(let code) where code == ENOENT || code == ENOEXEC:
+            how = "cannot be executed: the program or its interpreter is missing, or of another format"
+        case .noStart(let code): how = "cannot be executed: \(String(cString: strerror(code)))"
+        case .noDirectory(let code): how = "has no working directory: \(String(cString: strerror(code)))"
+        case nil: how = "has closed its standard output"
+        }
+        let tail = tail
+        return CertificateProviderError(
+            .unavailable,
+            "The plugin '\(program.id)' \(how)."
+                + (tail.isEmpty ? " It wrote nothing to standard error." : " The end of its standard error: \(tail)"),
+            provider: program.id)
+    }
+
+    private func readRest() {
+        var buffer = [UInt8](repeating: 0, count: 16 << 10)
+        for _ in 0..<16 {
+            let count = Glibc.read(launched.errors, &buffer, buffer.count)
+            guard count > 0 else { return }
+            read(buffer[..<count], from: launched.errors)
+        }
+    }
+
+    /// The end of standard error, on one line.
+    private var tail: String {
+        String(decoding: state.withLock { $0.tail }, as: UTF8.self).split(whereSeparator: \.isNewline).suffix(8)
+            .joined(separator: " | ").withVisibleControls
+    }
+
+    func ended(_ error: CertificateProviderError) {
+        services.close()
+        if launched.wait(atMost: Self.endTime) == nil {
+            launched.terminate()
+            _ = launched.wait(atMost: Self.endTime)
+        }
+        launched.kill()
+        onEnd(self)
+        let waiters = state.withLock { state in
+            state.hasEnded = true
+            defer { state.waiters = [] }
+            return state.waiters
+        }
+        for waiter in waiters { waiter.resume() }
+    }
+}
+
+/// The processes of a host that have not ended.
+final class PluginProcesses: Sendable {
+    private let all = BlockingMutex<[PluginProcess]>([])
+
+    func add(_ process: PluginProcess) { all.withLock { $0.append(process) } }
+
+    func remove(_ process: PluginProcess) { all.withLock { all in all.removeAll { $0 === process } } }
+
+    /// Ends all of them, and waits for that.
+    func end(_ reason: CertificateProviderError) async {
+        let processes = all.withLock(\.self)
+        for process in processes { process.end(reason) }
+        for process in processes { await process.waitForEnd() }
+    }
+}

@@ -1,0 +1,204 @@
+import CertificateProviding
+import FoundationEssentials
+import PluginProtocol
+
+/// The provider of a plugin.
+final class PluginProvider: CertificateProvider {
+    let id: ProviderID
+    private let instance: PluginInstance
+    private let can: Set<String>
+    private let environment: ProviderEnvironment
+    /// The key stores that the plugin's parameters name, by their URIs.
+    private let stores: [String: any KeyStore]
+    private struct State {
+        var others: [String: any KeyStore] = [:]
+        /// The leaf whose key has signed.
+        var proven: [UInt8] = []
+    }
+    private let state = BlockingMutex(State())
+
+    init(
+        _ instance: PluginInstance, can: Set<String>, _ environment: ProviderEnvironment, stores: [String: any KeyStore]
+    ) {
+        id = instance.id
+        (self.instance, self.can, self.environment, self.stores) = (instance, can, environment, stores)
+    }
+
+    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        do throws(CertificateProviderError) {
+            let peer = try await instance.readyPeer()
+            let answer: IdentityAnswer = try await peer.request(
+                "obtain", MayAsk(interaction.canAsk), .silence(instance.timeout), RequestContext(interaction))
+            guard let wire = answer.identity else {
+                throw CertificateProviderError(.protocolError, "The answer to 'obtain' has no identity.")
+            }
+            let identity = try await identity(wire, peer) { store, key throws(CertificateProviderError) in
+                try await store.key(for: key, interaction)
+            }
+            try await identity.verifyPossession()
+            return identity
+        } catch { throw instance.describing(error) }
+    }
+
+    func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
+        do throws(CertificateProviderError) {
+            let peer = try instance.peer()
+            guard let wire = try stored(peer) else { return nil }
+            return try storedIdentity(wire, peer)
+        } catch { throw instance.describing(error) }
+    }
+
+    private func stored(_ peer: Peer) throws(CertificateProviderError) -> WireIdentity? {
+        try peer.call("stored", Nothing(), .total(instance.timeout), as: IdentityAnswer.self).identity
+    }
+
+    func deleteStoredCertificate() throws(CertificateProviderError) {
+        do throws(CertificateProviderError) {
+            let _: Nothing = try instance.peer().call("forget", Nothing(), .total(instance.timeout))
+        } catch { throw instance.describing(error) }
+    }
+
+    func shutdown() async {
+        await instance.shutdown()
+        for store in Array(stores.values) + state.withLock({ Array($0.others.values) }) { await store.shutdown() }
+    }
+
+    var listing: (any IdentityListing)? { can.contains("list") ? self : nil }
+    var deletions: (any DeletionAnnouncing)? { can.contains("announceDeletions") ? self : nil }
+    var replacement: (any ReplacedIdentityDiscarding)? { can.contains("discardReplaced") ? self : nil }
+
+    // MARK: - Identities
+
+    private func storedIdentity(_ wire: WireIdentity, _ peer: Peer) throws(CertificateProviderError) -> Identity {
+        if let key = try ownKey(wire.key, peer) { return try identity(wire, key) }
+        let (store, reference) = try hostKey(wire.key)
+        guard let key = try store.storedKey(for: reference) else { throw Self.missing(reference) }
+        return try identity(wire, key)
+    }
+
+    private func identity(
+        _ wire: WireIdentity, _ peer: Peer,
+        _ find: (any KeyStore, KeyReference) async throws(CertificateProviderError) -> (any IdentityKey)?
+    ) async throws(CertificateProviderError) -> Identity {
+        if let key = try ownKey(wire.key, peer) { return try identity(wire, key) }
+        let (store, reference) = try hostKey(wire.key)
+        guard let key = try await find(store, reference) else { throw Self.missing(reference) }
+        return try identity(wire, key)
+    }
+
+    private static func missing(_ key: KeyReference) -> CertificateProviderError {
+        CertificateProviderError(
+            .notFound,
+            "The private key \(key.uri.withVisibleControls), which belongs to the identity, is not in its key store.")
+    }
+
+    private func identity(
+        _ wire: WireIdentity, _ key: any IdentityKey
+    ) throws(CertificateProviderError) -> Identity {
+        let chain = try wire.chain.certificates()
+        for (certificate, issuer) in zip(chain, chain.dropFirst()) where certificate.issuerDER != issuer.subjectDER {
+            throw CertificateProviderError(
+                .malformedData,
+                "The chain is not in order: '\(issuer.subject)' follows '\(certificate.subject)', and is not its issuer."
+            )
+        }
+        return try Identity(
+            certificateChain: chain, key: key,
+            provenance: .init(
+                provider: id, alias: wire.alias.map(\.shortened), source: wire.source.map(\.shortened)))
+    }
+
+    /// Returns a key that the plugin has, or gives away.
+    private func ownKey(_ wire: WireKey, _ peer: Peer) throws(CertificateProviderError) -> (any IdentityKey)? {
+        if let pkcs8 = wire.pkcs8 {
+            return try SoftwareKey(
+                pkcs8: pkcs8.bytes, location: wire.location.map(KeyLocation.init(rawValue:)) ?? .store)
+        }
+        guard wire.schemes != nil else { return nil }
+        return try RemoteKey(wire, instance, knownTo: peer) { [weak self] key, peer throws(CertificateProviderError) in
+            // A new process names the keys of its identity again.
+            guard let wire = try self?.stored(peer)?.key, let encoded = wire.publicKey,
+                try PublicKeyInfo(derRepresentation: encoded).isSameKey(as: key.publicKey)
+            else { return nil }
+            return wire
+        }
+    }
+
+    private func hostKey(_ wire: WireKey) throws(CertificateProviderError) -> (any KeyStore, KeyReference) {
+        guard let uri = wire.uri, let encoded = wire.publicKey else {
+            throw CertificateProviderError(
+                .protocolError,
+                "The key of an identity has neither 'pkcs8' nor 'schemes', nor 'uri' and 'publicKey' for a key of the host."
+            )
+        }
+        let reference = KeyReference(publicKey: try PublicKeyInfo(derRepresentation: encoded), uri: uri)
+        if let known = stores.values.first(where: { $0.holds(keyURI: uri) }) { return (known, reference) }
+        if let known = state.withLock({ $0.others[uri] }) { return (known, reference) }
+        let store = try environment.keyStores.store(uri)
+        state.withLock { $0.others[uri] = store }
+        return (store, reference)
+    }
+}
+
+extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityDiscarding {
+    func listIdentities() async -> IdentityList {
+        do throws(CertificateProviderError) {
+            let peer = try await instance.readyPeer()
+            let wire: WireList = try await peer.request("list", Nothing(), .silence(instance.timeout))
+            return try list(wire)
+        } catch { return IdentityList(failures: [instance.describing(error)]) }
+    }
+
+    private func list(_ wire: WireList) throws(CertificateProviderError) -> IdentityList {
+        IdentityList(
+            identities: try wire.identities.map(listed), failures: (wire.failures ?? []).map(failure),
+            remarks: (wire.remarks ?? []).map(\.shortened), otherObjects: (wire.otherObjects ?? []).map(\.shortened),
+            choice: try wire.choice.map { choice throws(CertificateProviderError) in
+                if let error = choice.error { return .failure(failure(error)) }
+                guard let identity = choice.identity else {
+                    throw CertificateProviderError(.protocolError, "A choice has neither 'identity' nor 'error'.")
+                }
+                return .success(try listed(identity))
+            })
+    }
+
+    private func failure(_ error: WireError) -> CertificateProviderError {
+        instance.describing(CertificateProviderError(error, of: "The plugin '\(id)'"))
+    }
+
+    private func listed(_ wire: WireListedIdentity) throws(CertificateProviderError) -> ListedIdentity {
+        ListedIdentity(
+            provider: id, alias: wire.alias.map(\.shortened), isStored: wire.stored ?? false,
+            certificateChain: try wire.chain.certificates(),
+            keyLocation: KeyLocation(rawValue: (wire.location ?? "plugin").shortened),
+            isKeyExportable: wire.exportable ?? false, keyURI: wire.uri.map(\.shortened))
+    }
+
+    func announcedDeletions() async throws(CertificateProviderError) -> [String] {
+        do throws(CertificateProviderError) {
+            let peer = try await instance.readyPeer()
+            return try await peer.request(
+                "announceDeletions", Nothing(), .silence(instance.timeout), as: Sentences.self
+            )
+            .sentences.map(\.shortened)
+        } catch { throw instance.describing(error) }
+    }
+
+    func discardReplaced(
+        by identity: Identity, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        do throws(CertificateProviderError) {
+            let peer = try await instance.readyPeer()
+            let _: Nothing = try await peer.request(
+                "discardReplaced",
+                DiscardReplaced(
+                    chain: identity.certificateChain.map { Data($0.derRepresentation) }, mayAsk: interaction.canAsk),
+                .silence(instance.timeout), RequestContext(interaction))
+        } catch { throw instance.describing(error) }
+    }
+}
+
+extension String {
+    /// Text of a plugin, as people see it.
+    fileprivate var shortened: String { String(withVisibleControls.prefix(2048)) }
+}

@@ -1,0 +1,224 @@
+import CertificateProviding
+import FoundationEssentials
+import Logging
+import PluginProtocol
+
+/// Answers the requests of the host.
+final class PluginServer: PeerServices {
+    private let hello: Hello
+    private let descriptor: ProviderDescriptor?
+    private let stores: [KeyStoreDescriptor]
+    private let executor = BlockingExecutor.threads()
+    private struct State {
+        var peer: Peer?
+        var provider: (any CertificateProvider)?
+        var keyStore: (KeyStoreDescriptor, ProviderEnvironment, Parameters)?
+        /// By URI and source of the PIN.
+        var places: [String: any KeyStore] = [:]
+        var waiter: CheckedContinuation<Void, Never>?
+        var hasEnded = false
+    }
+    private let state = BlockingMutex(State())
+    private let keys = BlockingMutex<KeyStoreService?>(nil)
+
+    init(hello: Hello, _ descriptor: ProviderDescriptor?, _ stores: [KeyStoreDescriptor]) {
+        (self.hello, self.descriptor, self.stores) = (hello, descriptor, stores)
+    }
+
+    /// Serves until the host closes the connection, and shuts the provider down.
+    func serve(_ channel: MessageChannel) async {
+        let peer = Peer(channel, self)
+        let service = KeyStoreService(
+            executor: executor,
+            interaction: { fields, request, peer in
+                RemoteInteraction(peer, request: request.id, canAsk: fields.mayAsk ?? false)
+            },
+            open: { [self] request throws(CertificateProviderError) in try place(request) })
+        state.withLock { $0.peer = peer }
+        keys.withLock { $0 = service }
+        peer.start()
+        await withCheckedContinuation { continuation in
+            let hasEnded = state.withLock { state in
+                if !state.hasEnded { state.waiter = continuation }
+                return state.hasEnded
+            }
+            if hasEnded { continuation.resume() }
+        }
+        let (provider, places) = state.withLock { ($0.provider, $0.places.values) }
+        await provider?.shutdown()
+        for place in places { await place.shutdown() }
+    }
+
+    func ended(_ error: CertificateProviderError) {
+        let waiter = state.withLock { state in
+            state.hasEnded = true
+            defer { state.waiter = nil }
+            return state.waiter
+        }
+        waiter?.resume()
+    }
+
+    func receive(notice name: String, _ message: Message, from peer: Peer) throws(CertificateProviderError) {}
+
+    func receive(_ request: IncomingRequest, from peer: Peer) {
+        if let keys = keys.withLock({ $0 }), keys.answer(request, from: peer) { return }
+        switch request.name {
+        case "hello":
+            peer.answer(request) { (fields: Hello.Request) in
+                guard fields.versions.contains(hello.version) else {
+                    return request.fail(
+                        CertificateProviderError(
+                            .protocolError,
+                            "The plugin speaks version \(hello.version) of the protocol; install a certprov that does too."
+                        ))
+                }
+                request.answer(hello)
+            }
+        case "configure":
+            peer.answer(request) { (fields: Configure) in
+                peer.perform(request) { [self] () async throws(CertificateProviderError) in
+                    try await executor.run { () throws(CertificateProviderError) in try self.configure(fields, peer) }
+                }
+            }
+        case "obtain":
+            perform(request, peer) { (provider, fields: MayAsk, keys) async throws(CertificateProviderError) in
+                let person = RemoteInteraction(peer, request: request.id, canAsk: fields.mayAsk ?? false)
+                return IdentityAnswer(try keys.wire(try await provider.getCertificate(person)))
+            }
+        case "stored":
+            perform(request, peer) { [executor] (provider, _: Nothing, keys) async throws(CertificateProviderError) in
+                try await executor.run { () throws(CertificateProviderError) in
+                    IdentityAnswer(
+                        try provider.getStoredCertificate().map { identity throws(CertificateProviderError) in
+                            try keys.wire(identity)
+                        })
+                }
+            }
+        case "forget":
+            perform(request, peer) { [executor] (provider, _: Nothing, _) async throws(CertificateProviderError) in
+                try await executor.run { () throws(CertificateProviderError) in try provider.deleteStoredCertificate() }
+                return Nothing()
+            }
+        case "list":
+            perform(request, peer) { (provider, _: Nothing, _) async throws(CertificateProviderError) in
+                guard let listing = provider.listing else { throw Self.unsupported("list") }
+                return WireList(await listing.listIdentities())
+            }
+        case "announceDeletions":
+            perform(request, peer) { (provider, _: Nothing, _) async throws(CertificateProviderError) in
+                Sentences(try await provider.deletions?.announcedDeletions() ?? [])
+            }
+        case "discardReplaced":
+            perform(request, peer) {
+                [executor] (provider, fields: DiscardReplaced, _) async throws(CertificateProviderError) in
+                guard let replacement = provider.replacement else { return Nothing() }
+                let chain = try fields.chain.certificates()
+                let stored = try await executor.run { () throws(CertificateProviderError) in
+                    try provider.getStoredCertificate()
+                }
+                // The host says which identity is in use; the provider has that, or another one by now.
+                guard let stored, stored.certificateChain.first?.derRepresentation == chain.first?.derRepresentation
+                else {
+                    return Nothing()
+                }
+                try await replacement.discardReplaced(
+                    by: stored, RemoteInteraction(peer, request: request.id, canAsk: fields.mayAsk ?? false))
+                return Nothing()
+            }
+        default: request.refuse()
+        }
+    }
+
+    private static func unsupported(_ name: String) -> CertificateProviderError {
+        CertificateProviderError(.unsupportedRequest, "The request '\(name)' is not supported.")
+    }
+
+    /// Answers a request to the provider.
+    private func perform<Fields: Decodable & Sendable, Answer: Encodable & Sendable>(
+        _ request: IncomingRequest, _ peer: Peer,
+        _ work:
+            @escaping @Sendable (any CertificateProvider, Fields, KeyStoreService)
+            async throws(CertificateProviderError)
+            -> Answer
+    ) {
+        peer.answer(request) { (fields: Fields) in
+            guard let provider = state.withLock({ $0.provider }), let keys = keys.withLock({ $0 }) else {
+                return request.fail(
+                    CertificateProviderError(
+                        .protocolError, "The plugin's provider is not configured; the request 'configure' comes first.")
+                )
+            }
+            peer.perform(request) { () async throws(CertificateProviderError) in try await work(provider, fields, keys)
+            }
+        }
+    }
+
+    // MARK: - Making
+
+    private func configure(_ fields: Configure, _ peer: Peer) throws(CertificateProviderError) -> Nothing {
+        let environment = ProviderEnvironment(
+            storage: RemoteStorage(peer),
+            secrets: SecretReader { source throws(CertificateProviderError) in
+                try peer.call(
+                    "secret", SecretRequest(source: source.description), .unlimited, as: SecretAnswer.self
+                ).value.bytes
+            }, logger: Logger(label: hello.id) { _ in RemoteLogHandler(peer) }, executor: executor,
+            keyStores: HostSource(peer).keyStores)
+        let texts = ProviderParameters(fields.parameters.mapValues { ProviderParameters.Value($0) })
+        if let scheme = fields.scheme {
+            guard let store = stores.first(where: { $0.scheme == scheme }) else {
+                throw CertificateProviderError(
+                    .protocolError, "The plugin has no key store with the scheme '\(scheme.withVisibleControls)'.")
+            }
+            let parameters = try Parameters(
+                texts, of: store.parameters, owner: store.storageID, keyStores: environment.keyStores)
+            state.withLock { $0.keyStore = (store, environment, parameters) }
+        } else {
+            guard let descriptor else { throw CertificateProviderError(.protocolError, "The plugin has no provider.") }
+            let provider = try descriptor.makeProvider(environment, texts)
+            state.withLock { $0.provider = provider }
+        }
+        return Nothing()
+    }
+
+    private func place(_ request: KeyRequest) throws(CertificateProviderError) -> any KeyStore {
+        guard let uri = request.store,
+            let location = KeyStoreLocation(
+                uri: uri, pinSource: request.pinSource.flatMap { SecretSource($0) }, parameter: request.parameter)
+        else {
+            throw CertificateProviderError(.protocolError, "The field 'store' of a message is not the URI of a store.")
+        }
+        let name = "\(uri)\0\(request.pinSource ?? "")\0\(request.parameter ?? "")"
+        let (known, keyStore) = state.withLock { ($0.places[name], $0.keyStore) }
+        if let known { return known }
+        guard let (descriptor, environment, parameters) = keyStore, descriptor.scheme == location.scheme else {
+            throw CertificateProviderError(
+                .protocolError, "The plugin's key store is not configured; the request 'configure' comes first.")
+        }
+        let new = try descriptor.make(environment, location, parameters)
+        return state.withLock { state in
+            if let known = state.places[name] { return known }
+            state.places[name] = new
+            return new
+        }
+    }
+}
+
+extension KeyStoreService {
+    /// Returns an identity as the host gets it. A key of the host's own stores goes back as its URI, one that can be exported as
+    /// PKCS#8, and any other one stays here and signs here.
+    fileprivate func wire(_ identity: Identity) throws(CertificateProviderError) -> WireIdentity {
+        let key: WireKey
+        if let remote = identity.key as? RemoteKey {
+            key = WireKey(uri: remote.uri, publicKey: Data(remote.publicKey.derRepresentation))
+        } else if let exporter = identity.key.exporter {
+            key = WireKey(
+                location: identity.key.location.rawValue, pkcs8: Secret(try exporter.pkcs8Representation()))
+        } else {
+            key = name(identity.key)
+        }
+        return WireIdentity(
+            chain: identity.certificateChain.map { Data($0.derRepresentation) }, key: key,
+            alias: identity.provenance.alias, source: identity.provenance.source)
+    }
+}

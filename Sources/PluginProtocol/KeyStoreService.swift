@@ -1,0 +1,246 @@
+package import CertificateProviding
+import FoundationEssentials
+
+/// Answers the requests `key.…` with the key stores of this side.
+package final class KeyStoreService: Sendable {
+    private let open: @Sendable (KeyRequest) throws(CertificateProviderError) -> any KeyStore
+    private let executor: BlockingExecutor
+    private let interaction: @Sendable (KeyRequest, IncomingRequest, Peer) -> any UserInteraction
+    private struct Keys {
+        var byID: [String: any IdentityKey] = [:]
+        var unnamed = 0
+    }
+    /// How long the other side may take to write a key down.
+    private static let rememberTime = Duration.seconds(30)
+    /// The keys that the other side knows.
+    private let keys = BlockingMutex(Keys())
+
+    /// - Parameters:
+    ///   - executor: Runs calls that block.
+    ///   - interaction: The user of a request.
+    ///   - open: Returns the store of a request. Does no I/O.
+    package init(
+        executor: BlockingExecutor,
+        interaction: @escaping @Sendable (KeyRequest, IncomingRequest, Peer) -> any UserInteraction,
+        open: @escaping @Sendable (KeyRequest) throws(CertificateProviderError) -> any KeyStore
+    ) {
+        (self.executor, self.interaction, self.open) = (executor, interaction, open)
+    }
+
+    /// Returns a key as the other side learns of it, and remembers it for `key.sign` and `key.decrypt`.
+    package func name(_ key: any IdentityKey, label: String? = nil) -> WireKey {
+        let id = keys.withLock { keys in
+            let id =
+                key.uri
+                ?? keys.byID.first { $0.value.publicKey.isSameKey(as: key.publicKey) }?.key
+                ?? "key-\(keys.unnamed)"
+            if key.uri == nil, keys.byID[id] == nil { keys.unnamed += 1 }
+            keys.byID[id] = key
+            return id
+        }
+        return WireKey(
+            id: id, uri: key.uri, publicKey: Data(key.publicKey.derRepresentation),
+            schemes: key.signatureSchemes.map(\.description), location: key.location.rawValue,
+            timeout: key.signatureTimeout.map { $0 / .seconds(1) }, decrypts: key.decrypter != nil, label: label)
+    }
+
+    /// Forgets all keys.
+    package func forget() { keys.withLock { $0 = Keys() } }
+
+    /// Answers a request; false for one that is not about keys.
+    package func answer(_ request: IncomingRequest, from peer: Peer) -> Bool {
+        switch request.name {
+        case "key.sign": peer.answer(request) { sign($0, request, peer) }
+        case "key.decrypt": peer.answer(request) { decrypt($0, request, peer) }
+        case let name where name.hasPrefix("key."):
+            peer.answer(request) { (fields: KeyRequest) in
+                guard let work = work(name, fields, request, peer) else { return request.refuse() }
+                peer.perform(request, for: fields.for, work)
+            }
+        default: return false
+        }
+        return true
+    }
+
+    private func key(_ id: String) throws(CertificateProviderError) -> any IdentityKey {
+        guard let key = keys.withLock({ $0.byID[id] }) else {
+            throw CertificateProviderError(.notFound, "This side has named no key '\(id.withVisibleControls)'.")
+        }
+        return key
+    }
+
+    private func sign(_ fields: Sign, _ request: IncomingRequest, _ peer: Peer) {
+        let key: any IdentityKey
+        do throws(CertificateProviderError) { key = try self.key(fields.key) } catch { return request.fail(error) }
+        guard let scheme = SignatureScheme(fields.scheme) else {
+            return request.fail(
+                CertificateProviderError(
+                    .unsupportedAlgorithm, "The signature scheme '\(fields.scheme.withVisibleControls)' is unknown."))
+        }
+        let message = [UInt8](fields.message)
+        if let signer = key.callbackSigner {
+            signer.sign(message, using: scheme) { result in
+                switch result {
+                case .success(let signature): request.answer(SignatureAnswer(Data(signature)))
+                case .failure(let error): request.fail(error)
+                }
+            }
+        } else {
+            peer.perform(request) { () async throws(CertificateProviderError) in
+                SignatureAnswer(Data(try await key.signature(for: message, using: scheme)))
+            }
+        }
+    }
+
+    private func decrypt(_ fields: Decrypt, _ request: IncomingRequest, _ peer: Peer) {
+        peer.perform(request) { [self] () async throws(CertificateProviderError) in
+            let key = try key(fields.key)
+            guard let decrypter = key.decrypter else {
+                throw CertificateProviderError(.unsupportedAlgorithm, "The key must not decrypt.")
+            }
+            return DecryptAnswer(Secret(try await decrypter.decrypt([UInt8](fields.ciphertext))))
+        }
+    }
+
+    /// Returns nil for an unknown request.
+    private func work(
+        _ name: String, _ fields: KeyRequest, _ request: IncomingRequest, _ peer: Peer
+    ) -> (@Sendable () async throws(CertificateProviderError) -> AnyAnswer)? {
+        let person = interaction(fields, request, peer)
+        let mayAsk = fields.mayAsk ?? false
+        let remember: @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void = {
+            [self] key throws(CertificateProviderError) in
+            let _: Nothing = try await peer.request(
+                "remember", Remember(for: request.id, key: self.name(key)), .total(Self.rememberTime),
+                isAwaited: true)
+        }
+        switch name {
+        case "key.open":
+            return { [self] () async throws(CertificateProviderError) in
+                let store = try open(fields)
+                let can = ["key.open", "key.holds", "key.identity", "key.keepOnly", "key.announce"]
+                return AnyAnswer(
+                    KeyStoreAnswer(
+                        scheme: store.scheme, location: store.location.rawValue, makes: store.makes.names,
+                        can: can + (store.importer == nil ? [] : ["key.import"])))
+            }
+        case "key.holds":
+            return { [self] () async throws(CertificateProviderError) in
+                AnyAnswer(HoldsAnswer(try open(fields).holds(keyURI: try fields.required(\.uri, "uri"))))
+            }
+        case "key.make":
+            return { [self] () async throws(CertificateProviderError) in
+                guard let type = KeyType(rawValue: try fields.required(\.type, "type")) else {
+                    throw CertificateProviderError(.unsupportedAlgorithm, "The type of key is unknown.")
+                }
+                let key = try await open(fields).make(
+                    type, label: try fields.required(\.label, "label"), use: KeyUse(names: fields.use ?? ["sign"]),
+                    person,
+                    remember: remember)
+                return AnyAnswer(KeyAnswer(self.name(key)))
+            }
+        case "key.import":
+            return { [self] () async throws(CertificateProviderError) in
+                guard let importer = try open(fields).importer else {
+                    throw CertificateProviderError(.unsupportedAlgorithm, "This key store takes in no keys.")
+                }
+                let key = try await importer.importKey(
+                    pkcs8: try fields.required(\.pkcs8, "pkcs8").bytes, label: try fields.required(\.label, "label"),
+                    remember: remember)
+                return AnyAnswer(KeyAnswer(self.name(key)))
+            }
+        case "key.find":
+            return { [self] () async throws(CertificateProviderError) in
+                let (store, reference) = (try open(fields), try fields.required(\.key, "key"))
+                let key =
+                    mayAsk
+                    ? try await store.key(for: reference, person)
+                    : try await executor.run { () throws(CertificateProviderError) in
+                        try store.storedKey(for: reference)
+                    }
+                return AnyAnswer(KeyAnswer(key.map { self.name($0) }))
+            }
+        case "key.list":
+            return { [self] () async throws(CertificateProviderError) in
+                AnyAnswer(
+                    KeysAnswer(
+                        try await open(fields).list().map { key in
+                            WireKey(
+                                uri: key.reference.uri, publicKey: Data(key.reference.publicKey.derRepresentation),
+                                location: key.location.rawValue, label: key.label)
+                        }))
+            }
+        case "key.identity":
+            return { [self] () async throws(CertificateProviderError) in
+                let identity = try await open(fields).identity(try fields.required(\.uri, "uri"), person)
+                return AnyAnswer(
+                    IdentityAnswer(
+                        WireIdentity(
+                            chain: identity.certificateChain.map { Data($0.derRepresentation) },
+                            key: self.name(identity.key),
+                            alias: identity.provenance.alias, source: identity.provenance.source)))
+            }
+        case "key.storeChain":
+            return { [self] () async throws(CertificateProviderError) in
+                let reference = try fields.required(\.key, "key")
+                let chain = try (fields.chain ?? []).certificates()
+                let store = try open(fields)
+                let known = keys.withLock { keys in
+                    keys.byID.values.first { $0.publicKey.isSameKey(as: reference.publicKey) }
+                }
+                let key: (any IdentityKey)?
+                if let known { key = known } else { key = try await store.key(for: reference, person) }
+                guard let key else {
+                    throw CertificateProviderError(.notFound, "The key of the chain is not in the key store.")
+                }
+                try await store.storeChain(chain, for: key, person)
+                return AnyAnswer(Nothing())
+            }
+        case "key.keepOnly":
+            return { [self] () async throws(CertificateProviderError) in
+                guard let leaf = try (fields.chain ?? []).certificates().first else {
+                    throw CertificateProviderError(.protocolError, "The field 'chain' has no certificate.")
+                }
+                try await open(fields).removeOtherCertificates(
+                    than: leaf, of: try fields.required(\.key, "key"), person)
+                return AnyAnswer(Nothing())
+            }
+        case "key.destroy":
+            return { [self] () async throws(CertificateProviderError) in
+                let (store, reference) = (try open(fields), try fields.required(\.key, "key"))
+                if mayAsk {
+                    try await store.destroy(reference, person)
+                } else {
+                    try await executor.run { () throws(CertificateProviderError) in try store.destroyStored(reference) }
+                }
+                keys.withLock { keys in
+                    keys.byID = keys.byID.filter { !$0.value.publicKey.isSameKey(as: reference.publicKey) }
+                }
+                return AnyAnswer(Nothing())
+            }
+        case "key.announce":
+            return { [self] () async throws(CertificateProviderError) in
+                AnyAnswer(Sentences(try await open(fields).announceDestruction(of: try fields.required(\.key, "key"))))
+            }
+        default: return nil
+        }
+    }
+}
+
+/// An answer of any form.
+private struct AnyAnswer: Encodable, Sendable {
+    private let body: any Encodable & Sendable
+    init(_ body: some Encodable & Sendable) { self.body = body }
+    func encode(to encoder: any Encoder) throws { try body.encode(to: encoder) }
+}
+
+extension KeyRequest {
+    fileprivate func required<Value>(
+        _ field: KeyPath<KeyRequest, Value?>, _ name: String
+    ) throws(CertificateProviderError) -> Value {
+        guard let value = self[keyPath: field] else {
+            throw CertificateProviderError(.protocolError, "The field '\(name)' of a message is missing.")
+        }
+        return value
+    }
+}

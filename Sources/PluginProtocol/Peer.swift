@@ -1,0 +1,205 @@
+package import CertificateProviding
+import FoundationEssentials
+
+/// The other side of a connection: a plugin for its host, or the host for a plugin.
+///
+/// Requests that belong to one of this side's own are answered here, from its ``RequestContext``: questions to the user, and
+/// keys to remember. So are those about this side's key stores. The others go to ``PeerServices``.
+package final class Peer: MessageHandler {
+    package let channel: MessageChannel
+    private let services: any PeerServices
+    private struct State {
+        var contexts: [UInt64: RequestContext] = [:]
+        var tasks: [UInt64: Task<Void, Never>] = [:]
+        var ended: Set<UInt64> = []
+    }
+    private let state = BlockingMutex(State())
+
+    package init(_ channel: MessageChannel, _ services: any PeerServices) {
+        (self.channel, self.services) = (channel, services)
+    }
+
+    /// Begins to read.
+    package func start() { channel.start(self) }
+
+    /// Sends a request of this side, and suspends until its end.
+    ///
+    /// - Parameters:
+    ///   - context: Answers what the other side asks for it.
+    ///   - isAwaited: Whether the other side waits for the request.
+    package func request<Answer: Decodable & Sendable>(
+        _ name: String, _ params: some Encodable, _ limit: MessageChannel.Limit, _ context: RequestContext? = nil,
+        isAwaited: Bool = false, as type: Answer.Type = Answer.self
+    ) async throws(CertificateProviderError) -> Answer {
+        var started: UInt64?
+        defer { if let started { end(started) } }
+        return try await channel.request(name, params, limit, isAwaited: isAwaited) { id in
+            started = id
+            begin(id, context)
+        }
+    }
+
+    /// Sends a request of this side, and blocks until its end.
+    package func call<Answer: Decodable & Sendable>(
+        _ name: String, _ params: some Encodable, _ limit: MessageChannel.Limit, as type: Answer.Type = Answer.self
+    ) throws(CertificateProviderError) -> Answer {
+        try channel.call(name, params, limit)
+    }
+
+    private func begin(_ id: UInt64, _ context: RequestContext?) {
+        guard let context else { return }
+        state.withLock { $0.contexts[id] = context }
+    }
+
+    private func end(_ id: UInt64) { state.withLock { $0.contexts[id] = nil } }
+
+    /// Returns the context of a request of this side that is not answered yet.
+    package func context(of id: UInt64?) -> RequestContext? { id.flatMap { id in state.withLock { $0.contexts[id] } } }
+
+    // MARK: - Requests of the other side
+
+    /// The request of the other side that the current task works for.
+    @TaskLocal package static var current: UInt64?
+
+    /// Answers a request with the result of `work`, in a task that ends when the request is cancelled.
+    ///
+    /// - Parameter owner: The request of this side that it is made for, which waits meanwhile.
+    package func perform<Answer: Encodable & Sendable>(
+        _ request: IncomingRequest, for owner: UInt64? = nil,
+        _ work: @escaping @Sendable () async throws(CertificateProviderError) -> Answer
+    ) {
+        if let owner { channel.note(owner, works: 1) }
+        let task = Task {
+            await Self.$current.withValue(request.id) {
+                do throws(CertificateProviderError) { request.answer(try await work()) } catch { request.fail(error) }
+            }
+            if let owner { self.channel.note(owner, works: -1) }
+            self.state.withLock { state in
+                if state.tasks.removeValue(forKey: request.id) == nil { state.ended.insert(request.id) }
+            }
+        }
+        state.withLock { state in
+            if state.ended.remove(request.id) == nil { state.tasks[request.id] = task }
+        }
+    }
+
+    package func receive(_ request: IncomingRequest) {
+        switch request.name {
+        case "prompt":
+            answer(request) { (prompt: Prompt) in
+                guard let context = context(of: prompt.for) else { return request.fail(Self.unknownRequest) }
+                channel.note(prompt.for, questions: 1)
+                perform(request) { () async throws(CertificateProviderError) in
+                    defer { self.channel.note(prompt.for, questions: -1) }
+                    return try await context.interaction.answer(prompt)
+                }
+            }
+        case "remember":
+            answer(request) { (remember: Remember) in
+                guard let context = context(of: remember.for), let action = context.remember else {
+                    return request.fail(Self.unknownRequest)
+                }
+                perform(request, for: remember.for) { () async throws(CertificateProviderError) in
+                    try await action(remember.key)
+                    return Nothing()
+                }
+            }
+        default: services.receive(request, from: self)
+        }
+    }
+
+    /// Reads the fields of a request, and answers it with an error where they cannot be read.
+    package func answer<Params: Decodable>(_ request: IncomingRequest, _ body: (Params) -> Void) {
+        let params: Params
+        do throws(CertificateProviderError) { params = try request.message.params() } catch {
+            return request.fail(error)
+        }
+        body(params)
+    }
+
+    private static let unknownRequest = CertificateProviderError(
+        .protocolError, "The field 'for' does not name a request that waits and may ask.")
+
+    package func receive(notice name: String, _ message: Message) {
+        do throws(CertificateProviderError) {
+            switch name {
+            case "cancel":
+                let id = try message.params(as: MessageChannel.Cancel.self).request
+                state.withLock { $0.tasks[id] }?.cancel()
+            case "progress":
+                let progress: Progress = try message.params()
+                channel.note(progress.for)
+                let text = String(progress.text.withVisibleControls.prefix(1024))
+                guard let interaction = context(of: progress.for)?.interaction else { return }
+                if let remaining = progress.remaining, remaining >= 0, remaining < 1e9 {
+                    interaction.report(text, remaining: .seconds(remaining))
+                } else {
+                    interaction.report(text)
+                }
+            default: try services.receive(notice: name, message, from: self)
+            }
+        } catch {
+            channel.end(channel.violation(error.message))
+        }
+    }
+
+    package func read(_ bytes: ArraySlice<UInt8>, from descriptor: Int32) { services.read(bytes, from: descriptor) }
+
+    package func cancellationWasIgnored(_ request: String) { services.cancellationWasIgnored(request) }
+
+    package func explain(_ error: CertificateProviderError) -> CertificateProviderError { services.explain(error) }
+
+    package func ended(_ error: CertificateProviderError) {
+        let tasks = state.withLock { state in
+            defer { state.tasks = [:] }
+            return state.tasks.values
+        }
+        for task in tasks { task.cancel() }
+        services.ended(error)
+    }
+}
+
+/// What a side does for the other one. Called on the channel's thread, which must not be blocked.
+package protocol PeerServices: AnyObject, Sendable {
+    func receive(_ request: IncomingRequest, from peer: Peer)
+    /// - Throws: `protocolError` for a malformed notice. Unknown ones are ignored.
+    func receive(notice name: String, _ message: Message, from peer: Peer) throws(CertificateProviderError)
+    func read(_ bytes: ArraySlice<UInt8>, from descriptor: Int32)
+    func cancellationWasIgnored(_ request: String)
+    func explain(_ error: CertificateProviderError) -> CertificateProviderError
+    func ended(_ error: CertificateProviderError)
+}
+
+extension PeerServices {
+    package func read(_ bytes: ArraySlice<UInt8>, from descriptor: Int32) {}
+    package func cancellationWasIgnored(_ request: String) {}
+    package func explain(_ error: CertificateProviderError) -> CertificateProviderError { error }
+}
+
+/// What a request of this side brings along for the questions of the other one.
+package struct RequestContext: Sendable {
+    package let interaction: any UserInteraction
+    /// Of a request that makes a key.
+    package let remember: (@Sendable (WireKey) async throws(CertificateProviderError) -> Void)?
+
+    package init(
+        _ interaction: any UserInteraction,
+        remember: (@Sendable (WireKey) async throws(CertificateProviderError) -> Void)? = nil
+    ) {
+        (self.interaction, self.remember) = (interaction, remember)
+    }
+}
+
+extension UserInteraction {
+    /// Asks the user what the other side wants to know.
+    fileprivate func answer(_ prompt: Prompt) async throws(CertificateProviderError) -> PromptAnswer {
+        let text = String(prompt.text.withVisibleControls.prefix(1024))
+        switch prompt.kind {
+        case "secret": return PromptAnswer(secret: Secret(try await requestSecret(text)))
+        case "confirm": return PromptAnswer(confirmed: try await confirm(text))
+        default:
+            throw CertificateProviderError(
+                .unsupportedRequest, "Questions of the kind '\(prompt.kind.withVisibleControls)' cannot be asked.")
+        }
+    }
+}

@@ -1,0 +1,417 @@
+package import CertificateProviding
+import FoundationEssentials
+
+/// Where the other side of a connection is found. A plugin that has ended is started again.
+package protocol PeerSource: Sendable {
+    /// The other side where it is there now.
+    var livePeer: Peer? { get }
+    /// The other side. Blocks while it starts, for a bounded time.
+    /// - Throws: `unavailable`, and errors of the start.
+    func peer() throws(CertificateProviderError) -> Peer
+    /// How long a call without a person may take.
+    var timeout: Duration { get }
+    /// Runs calls that block.
+    var executor: BlockingExecutor { get }
+    /// Returns the error as users see it.
+    func describing(_ error: CertificateProviderError) -> CertificateProviderError
+    /// The request of the other side for which this side works now.
+    var currentRequest: UInt64? { get }
+    /// A key store that uses it is shut down.
+    func shutdown() async
+}
+
+extension PeerSource {
+    package var currentRequest: UInt64? { nil }
+    package func shutdown() async {}
+
+    /// Returns the other side, started on ``executor`` where it is not there.
+    package func readyPeer() async throws(CertificateProviderError) -> Peer {
+        if let live = livePeer { return live }
+        return try await executor.run { () throws(CertificateProviderError) in try peer() }
+    }
+}
+
+/// A key store of the other side.
+package final class RemoteKeyStore: KeyStore {
+    /// What is known of a store.
+    package struct Details: Sendable {
+        package let location: KeyLocation
+        package let makes: [KeyType: KeyUse]
+        /// Requests that not every store answers.
+        package let can: Set<String>
+
+        package init(location: KeyLocation, makes: [KeyType: KeyUse], can: Set<String>) {
+            (self.location, self.makes, self.can) = (location, makes, can)
+        }
+
+        /// What the other side says of a place.
+        package init(_ answer: KeyStoreAnswer) {
+            self.init(
+                location: KeyLocation(rawValue: answer.location), makes: [KeyType: KeyUse](names: answer.makes),
+                can: Set(answer.can))
+        }
+    }
+
+    package let scheme: String
+    private let place: KeyStoreLocation
+    private let declared: Details
+    private let opened = BlockingMutex<Details?>(nil)
+    private let source: any PeerSource
+
+    /// Creates the store. Does no I/O.
+    ///
+    /// - Parameter declared: With `key.open` where the other side tells more of this place.
+    package init(_ place: KeyStoreLocation, _ declared: Details, source: any PeerSource) {
+        (self.place, self.declared, self.source) = (place, declared, source)
+        scheme = place.scheme
+    }
+
+    /// Blocks for the other side, once.
+    private func details() throws(CertificateProviderError) -> Details {
+        guard declared.can.contains("key.open") else { return declared }
+        if let opened = opened.withLock(\.self) { return opened }
+        let new = Details(try call("key.open", request, as: KeyStoreAnswer.self))
+        opened.withLock { $0 = new }
+        return new
+    }
+
+    /// As ``details()``, for functions that must not block.
+    private func known() async throws(CertificateProviderError) -> Details {
+        guard declared.can.contains("key.open") else { return declared }
+        if let opened = opened.withLock(\.self) { return opened }
+        let new = Details(try await send("key.open", request, as: KeyStoreAnswer.self))
+        opened.withLock { $0 = new }
+        return new
+    }
+
+    /// Of a store that tells more of itself, blocks for that once.
+    package var location: KeyLocation { ((try? details()) ?? declared).location }
+    /// Of a store that tells more of itself, blocks for that once.
+    package var makes: [KeyType: KeyUse] { ((try? details()) ?? declared).makes }
+
+    private var request: KeyRequest {
+        KeyRequest(
+            store: place.uri, pinSource: place.pinSource?.description, parameter: place.parameter,
+            for: source.currentRequest)
+    }
+
+    private func request(_ interaction: any UserInteraction, _ change: (inout KeyRequest) -> Void) -> KeyRequest {
+        var request = request
+        request.mayAsk = interaction.canAsk
+        change(&request)
+        return request
+    }
+
+    private func send<Answer: Decodable & Sendable>(
+        _ name: String, _ request: KeyRequest, _ context: RequestContext? = nil, as type: Answer.Type = Answer.self
+    ) async throws(CertificateProviderError) -> Answer {
+        do throws(CertificateProviderError) {
+            let peer = try await source.readyPeer()
+            return try await peer.request(name, request, .silence(source.timeout), context)
+        } catch { throw source.describing(error) }
+    }
+
+    private func call<Answer: Decodable & Sendable>(
+        _ name: String, _ request: KeyRequest, as type: Answer.Type = Answer.self
+    ) throws(CertificateProviderError) -> Answer {
+        do throws(CertificateProviderError) {
+            return try source.peer().call(name, request, .total(source.timeout))
+        } catch { throw source.describing(error) }
+    }
+
+    /// A store that is one place has all keys of its scheme. Others are asked; a key that they cannot tell of is not theirs.
+    package func holds(keyURI: String) -> Bool {
+        guard KeyStoreLocation(uri: keyURI, pinSource: nil)?.scheme == scheme else { return false }
+        guard let details = try? details() else { return false }
+        guard details.can.contains("key.holds") else { return keyURI.hasPrefix(place.uri) }
+        var request = request
+        request.uri = keyURI
+        let answer: HoldsAnswer? = try? call("key.holds", request)
+        return answer?.holds ?? false
+    }
+
+    package func make(
+        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        guard try await known().makes[type]?.isSuperset(of: use) == true else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "The key store '\(scheme):' does not make keys of type \(type) for \(use.names.joined(separator: " and "))."
+            )
+        }
+        let remembered = BlockingMutex<(any IdentityKey)?>(nil)
+        let context = RequestContext(interaction) { [self] wire throws(CertificateProviderError) in
+            let key = try key(wire, nil)
+            guard type.fits(key.publicKey) else {
+                throw CertificateProviderError(.protocolError, "The key that was made is not of the type \(type).")
+            }
+            try await remember(key)
+            remembered.withLock { $0 = key }
+        }
+        let answer: KeyAnswer = try await send(
+            "key.make",
+            request(interaction) { request in
+                (request.type, request.label, request.use) = (type.rawValue, label, use.names)
+            }, context)
+        return try made(answer, remembered.withLock { $0 })
+    }
+
+    /// Checks that a key was written down before it is handed out.
+    private func made(
+        _ answer: KeyAnswer, _ remembered: (any IdentityKey)?
+    ) throws(CertificateProviderError) -> any IdentityKey {
+        guard let wire = answer.key, let remembered, let new = try? key(wire, nil),
+            new.publicKey.isSameKey(as: remembered.publicKey)
+        else {
+            throw source.describing(
+                CertificateProviderError(
+                    .protocolError, "The key store answers with a key that it did not have written down."))
+        }
+        return new
+    }
+
+    package func reference(to key: any IdentityKey) -> KeyReference {
+        KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
+    }
+
+    package func key(
+        for key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
+        let answer: KeyAnswer = try await send(
+            "key.find", request(interaction) { $0.key = key }, RequestContext(interaction))
+        return try found(answer, key)
+    }
+
+    package func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+        var request = request
+        (request.key, request.mayAsk) = (key, false)
+        return try found(try call("key.find", request), key)
+    }
+
+    private func found(
+        _ answer: KeyAnswer, _ reference: KeyReference
+    ) throws(CertificateProviderError) -> (any IdentityKey)? {
+        guard let wire = answer.key else { return nil }
+        let key = try key(wire, source.livePeer)
+        guard key.publicKey.isSameKey(as: reference.publicKey) else {
+            throw source.describing(
+                CertificateProviderError(.protocolError, "The key store answers with another key than was asked for."))
+        }
+        return key
+    }
+
+    /// - Parameter peer: The one that knows the key already.
+    private func key(_ wire: WireKey, _ peer: Peer?) throws(CertificateProviderError) -> RemoteKey {
+        try RemoteKey(wire, source, knownTo: peer ?? source.livePeer) {
+            [self] key, peer throws(CertificateProviderError) in
+            var request = request
+            (request.key, request.mayAsk) = (KeyReference(publicKey: key.publicKey, uri: key.uri ?? ""), false)
+            let answer: KeyAnswer = try peer.call("key.find", request, .total(source.timeout))
+            return answer.key
+        }
+    }
+
+    package func list() async throws(CertificateProviderError) -> [KeyDescription] {
+        let location = try await known().location
+        let answer: KeysAnswer = try await send("key.list", request)
+        do throws(CertificateProviderError) {
+            return try answer.keys.map { wire throws(CertificateProviderError) in
+                guard let uri = wire.uri, let encoded = wire.publicKey else {
+                    throw CertificateProviderError(.protocolError, "A key of a list has no 'uri' or no 'publicKey'.")
+                }
+                return KeyDescription(
+                    KeyReference(publicKey: try PublicKeyInfo(derRepresentation: encoded), uri: uri), label: wire.label,
+                    location: wire.location.map(KeyLocation.init(rawValue:)) ?? location)
+            }
+        } catch { throw source.describing(error) }
+    }
+
+    package func identity(
+        _ uri: String, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        guard try await known().can.contains("key.identity") else {
+            throw CertificateProviderError(
+                .notFound, "The key store '\(scheme):' keeps no certificates, and so has no identity of its own.")
+        }
+        let answer: IdentityAnswer = try await send(
+            "key.identity", request(interaction) { $0.uri = uri }, RequestContext(interaction))
+        guard let wire = answer.identity else {
+            throw source.describing(CertificateProviderError(.notFound, "The identity is not in the key store."))
+        }
+        do throws(CertificateProviderError) {
+            return try Identity(
+                certificateChain: try wire.chain.certificates(), key: try key(wire.key, source.livePeer),
+                provenance: .init(provider: provider, alias: wire.alias, source: wire.source))
+        } catch { throw source.describing(error) }
+    }
+
+    private var provider: ProviderID { ProviderID(rawValue: scheme) ?? ProviderID("plugin") }
+
+    package func storeChain(
+        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        let _: Nothing = try await send(
+            "key.storeChain",
+            request(interaction) { request in
+                request.key = reference(to: key)
+                request.chain = chain.map { Data($0.derRepresentation) }
+            }, RequestContext(interaction))
+    }
+
+    package func removeOtherCertificates(
+        than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        guard try await known().can.contains("key.keepOnly") else { return }
+        let _: Nothing = try await send(
+            "key.keepOnly",
+            request(interaction) { request in
+                (request.key, request.chain) = (key, [Data(leaf.derRepresentation)])
+            }, RequestContext(interaction))
+    }
+
+    package func destroy(
+        _ key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        let _: Nothing = try await send(
+            "key.destroy", request(interaction) { $0.key = key }, RequestContext(interaction))
+    }
+
+    package func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
+        var request = request
+        (request.key, request.mayAsk) = (key, false)
+        let _: Nothing = try call("key.destroy", request)
+    }
+
+    package func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
+        guard try await known().can.contains("key.announce") else { return [] }
+        var request = request
+        request.key = key
+        let answer: Sentences = try await send("key.announce", request)
+        return answer.sentences.map { String($0.withVisibleControls.prefix(1024)) }
+    }
+
+    package var importer: (any KeyImporting)? {
+        ((try? details()) ?? declared).can.contains("key.import") ? self : nil
+    }
+
+    package func shutdown() async { await source.shutdown() }
+}
+
+extension RemoteKeyStore: KeyImporting {
+    package func importKey(
+        pkcs8: SecretBytes, label: String,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        let remembered = BlockingMutex<(any IdentityKey)?>(nil)
+        let context = RequestContext(NoUserInteraction()) { [self] wire throws(CertificateProviderError) in
+            let key = try key(wire, nil)
+            try await remember(key)
+            remembered.withLock { $0 = key }
+        }
+        var request = request
+        (request.pkcs8, request.label, request.mayAsk) = (Secret(pkcs8), label, false)
+        return try made(try await send("key.import", request, context), remembered.withLock { $0 })
+    }
+}
+
+/// A private key of the other side.
+package final class RemoteKey: IdentityKey, CallbackSigning {
+    package let publicKey: PublicKeyInfo
+    package let signatureSchemes: [SignatureScheme]
+    package let location: KeyLocation
+    package let uri: String?
+    package let signatureTimeout: Duration?
+    private let decrypts: Bool
+    private let source: any PeerSource
+    /// Asks a new process of the other side for the key.
+    private let find: @Sendable (RemoteKey, Peer) throws(CertificateProviderError) -> WireKey?
+    private struct Known {
+        var peer: Peer?
+        var id: String
+    }
+    /// The process that knows the key, and its name there.
+    private let known: BlockingMutex<Known>
+
+    /// - Throws: `protocolError`, `malformedData`.
+    package init(
+        _ wire: WireKey, _ source: any PeerSource, knownTo peer: Peer?,
+        find: @escaping @Sendable (RemoteKey, Peer) throws(CertificateProviderError) -> WireKey?
+    ) throws(CertificateProviderError) {
+        guard let encoded = wire.publicKey, let id = wire.id ?? wire.uri, let schemes = wire.schemes else {
+            throw CertificateProviderError(
+                .protocolError, "A key has no 'publicKey', no 'schemes', or neither 'id' nor 'uri'.")
+        }
+        publicKey = try PublicKeyInfo(derRepresentation: encoded)
+        signatureSchemes = schemes.compactMap { SignatureScheme($0) }
+        location = KeyLocation(rawValue: wire.location ?? "plugin")
+        uri = wire.uri
+        signatureTimeout = wire.timeout.flatMap { $0 >= 0 && $0 < 1e6 ? .seconds($0) : nil } ?? source.timeout
+        decrypts = wire.decrypts ?? false
+        (self.source, self.find) = (source, find)
+        known = BlockingMutex(Known(peer: peer, id: id))
+    }
+
+    package var callbackSigner: (any CallbackSigning)? { self }
+    package var decrypter: (any KeyDecrypting)? { decrypts ? self : nil }
+
+    package func sign(
+        _ message: [UInt8], using scheme: SignatureScheme,
+        completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void
+    ) {
+        guard signatureSchemes.contains(scheme) else {
+            return completion(
+                .failure(CertificateProviderError(.unsupportedAlgorithm, "The key cannot sign with \(scheme).")))
+        }
+        let limit = MessageChannel.Limit.total(signatureTimeout ?? source.timeout)
+        withPeer { [source] result in
+            switch result {
+            case .failure(let error): completion(.failure(source.describing(error)))
+            case .success(let (peer, id)):
+                peer.channel.send(
+                    "key.sign", Sign(key: id, scheme: scheme.description, message: Data(message)), limit
+                ) { answer in
+                    completion(
+                        Result { () throws(CertificateProviderError) in
+                            do throws(CertificateProviderError) {
+                                return [UInt8](try answer.get().result(as: SignatureAnswer.self).signature)
+                            } catch { throw source.describing(error) }
+                        })
+                }
+            }
+        }
+    }
+
+    /// Calls back with the process that knows the key: at once, or from a thread that has started it.
+    private func withPeer(_ body: @escaping @Sendable (Result<(Peer, String), CertificateProviderError>) -> Void) {
+        let known = known.withLock { $0 }
+        if let peer = known.peer, peer === source.livePeer { return body(.success((peer, known.id))) }
+        source.executor.submit { [self] in
+            body(Result { () throws(CertificateProviderError) in try refound() })
+        }
+    }
+
+    private func refound() throws(CertificateProviderError) -> (Peer, String) {
+        let peer = try source.peer()
+        guard let wire = try find(self, peer), let id = wire.id ?? wire.uri, let encoded = wire.publicKey,
+            try PublicKeyInfo(derRepresentation: encoded).isSameKey(as: publicKey)
+        else {
+            throw CertificateProviderError(.notFound, "The key is not there any more; obtain a new identity.")
+        }
+        known.withLock { $0 = Known(peer: peer, id: id) }
+        return (peer, id)
+    }
+}
+
+extension RemoteKey: KeyDecrypting {
+    package func decrypt(_ ciphertext: [UInt8]) async throws(CertificateProviderError) -> SecretBytes {
+        do throws(CertificateProviderError) {
+            let (peer, id) = try await withCheckedContinuation { continuation in
+                withPeer { continuation.resume(returning: $0) }
+            }.get()
+            let answer: DecryptAnswer = try await peer.request(
+                "key.decrypt", Decrypt(key: id, ciphertext: Data(ciphertext)), .total(source.timeout))
+            return answer.plaintext.bytes
+        } catch { throw source.describing(error) }
+    }
+}

@@ -1,0 +1,479 @@
+package import CertificateProviding
+package import FoundationEssentials
+
+// The fields of the messages, as Documentation/PluginProtocol.md describes them. Binary data is base64.
+
+/// What a plugin says of itself: the answer to `hello`.
+package struct Hello: Codable, Sendable {
+    package static let versions = [1]
+
+    package struct Request: Codable, Sendable {
+        package var versions: [Int]
+        package var host: String
+        package init(versions: [Int], host: String) { (self.versions, self.host) = (versions, host) }
+    }
+
+    package struct Provider: Codable, Sendable {
+        package var displayName: String
+        package var summary: String
+        package var parameters: [WireParameter]?
+        /// `list`, `announceDeletions`, `discardReplaced`.
+        package var can: [String]?
+        package init(displayName: String, summary: String, parameters: [WireParameter], can: [String]) {
+            (self.displayName, self.summary, self.parameters, self.can) = (displayName, summary, parameters, can)
+        }
+    }
+
+    package struct KeyStore: Codable, Sendable {
+        package var scheme: String
+        package var displayName: String
+        package var summary: String
+        package var parameters: [WireParameter]?
+        /// The uses of each type of key: `sign`, `decrypt`.
+        package var makes: [String: [String]]
+        /// The kind of place, as listings show it.
+        package var location: String?
+        /// Requests that are not answered by every key store: `key.open`, `key.holds`, `key.identity`, `key.keepOnly`,
+        /// `key.announce`, `key.import`.
+        package var can: [String]?
+        package init(
+            scheme: String, displayName: String, summary: String, parameters: [WireParameter],
+            makes: [String: [String]],
+            location: String?, can: [String]
+        ) {
+            (self.scheme, self.displayName, self.summary) = (scheme, displayName, summary)
+            (self.parameters, self.makes, self.location, self.can) = (parameters, makes, location, can)
+        }
+    }
+
+    package var version: Int
+    package var id: String
+    package var pluginVersion: String?
+    package var provider: Provider?
+    package var keyStores: [KeyStore]?
+    /// How many requests the plugin takes at a time; 1 where it does not say.
+    package var concurrency: Int?
+
+    package init(
+        version: Int, id: String, pluginVersion: String?, provider: Provider?, keyStores: [KeyStore], concurrency: Int?
+    ) {
+        (self.version, self.id, self.pluginVersion) = (version, id, pluginVersion)
+        (self.provider, self.keyStores, self.concurrency) = (provider, keyStores, concurrency)
+    }
+}
+
+/// A documented parameter.
+package struct WireParameter: Codable, Sendable {
+    package struct Condition: Codable, Sendable {
+        package var name: String
+        package var value: String?
+        package init(name: String, value: String?) { (self.name, self.value) = (name, value) }
+    }
+
+    package var name: String
+    /// As ``ParameterDescriptor/Kind``: `string`, `path`, `boolean`, `secret-source`, `key-store` …
+    package var type: String
+    package var required: Bool?
+    package var `default`: String?
+    package var summary: String
+    /// The values that are accepted; any where it is missing.
+    package var values: [String]?
+    /// The least and the greatest whole number that is accepted.
+    package var range: [Int]?
+    package var needs: [Condition]?
+    package var excludes: [String]?
+
+    package init(_ parameter: ParameterDescriptor) {
+        name = parameter.name
+        type = parameter.kind.rawValue
+        required = parameter.isRequired
+        self.default = parameter.defaultValue
+        summary = parameter.summary
+        needs = parameter.needs.map { Condition(name: $0.name, value: $0.value) }
+        excludes = parameter.excludes
+    }
+}
+
+/// Makes the plugin's one provider or key store: `configure`.
+package struct Configure: Codable, Sendable {
+    /// The scheme of a key store; missing for the provider.
+    package var scheme: String?
+    /// As they are configured.
+    package var parameters: [String: String]
+    package init(scheme: String?, parameters: [String: String]) {
+        (self.scheme, self.parameters) = (scheme, parameters)
+    }
+}
+
+// MARK: - Identities
+
+/// A key, as identities and key stores name it.
+package struct WireKey: Codable, Sendable {
+    /// The name of a key in `key.sign`; the URI where it is missing.
+    package var id: String?
+    package var uri: String?
+    /// SubjectPublicKeyInfo, DER.
+    package var publicKey: Data?
+    /// By their names in the TLS registry, most preferred first. Missing where the receiver has the key itself.
+    package var schemes: [String]?
+    package var location: String?
+    /// In seconds.
+    package var timeout: Double?
+    package var decrypts: Bool?
+    package var label: String?
+    /// An unencrypted PKCS#8 key, instead of all that.
+    package var pkcs8: Secret?
+
+    package init(
+        id: String? = nil, uri: String? = nil, publicKey: Data? = nil, schemes: [String]? = nil,
+        location: String? = nil,
+        timeout: Double? = nil, decrypts: Bool? = nil, label: String? = nil, pkcs8: Secret? = nil
+    ) {
+        (self.id, self.uri, self.publicKey, self.schemes, self.location) = (id, uri, publicKey, schemes, location)
+        (self.timeout, self.decrypts, self.label, self.pkcs8) = (timeout, decrypts, label, pkcs8)
+    }
+}
+
+/// An identity.
+package struct WireIdentity: Codable, Sendable {
+    /// DER, leaf first.
+    package var chain: [Data]
+    package var key: WireKey
+    package var alias: String?
+    package var source: String?
+    package init(chain: [Data], key: WireKey, alias: String?, source: String?) {
+        (self.chain, self.key, self.alias, self.source) = (chain, key, alias, source)
+    }
+}
+
+/// The answer to `obtain`, `stored` and `key.identity`.
+package struct IdentityAnswer: Codable, Sendable {
+    package var identity: WireIdentity?
+    package init(_ identity: WireIdentity?) { self.identity = identity }
+}
+
+/// An identity in a listing.
+package struct WireListedIdentity: Codable, Sendable {
+    package var chain: [Data]
+    package var alias: String?
+    package var stored: Bool?
+    package var location: String?
+    package var exportable: Bool?
+    package var uri: String?
+
+    package init(_ identity: ListedIdentity) {
+        chain = identity.certificateChain.map { Data($0.derRepresentation) }
+        (alias, stored, uri) = (identity.alias, identity.isStored, identity.keyURI)
+        (location, exportable) = (identity.keyLocation.rawValue, identity.isKeyExportable)
+    }
+}
+
+/// The answer to `list`.
+package struct WireList: Codable, Sendable {
+    package struct Choice: Codable, Sendable {
+        package var identity: WireListedIdentity?
+        package var error: WireError?
+        package init(identity: WireListedIdentity?, error: WireError?) {
+            (self.identity, self.error) = (identity, error)
+        }
+    }
+    package var identities: [WireListedIdentity]
+    package var failures: [WireError]?
+    package var remarks: [String]?
+    package var otherObjects: [String]?
+    package var choice: Choice?
+
+    package init(_ list: IdentityList) {
+        identities = list.identities.map(WireListedIdentity.init)
+        failures = list.failures.map(WireError.init)
+        (remarks, otherObjects) = (list.remarks, list.otherObjects)
+        choice = list.choice.map { choice in
+            switch choice {
+            case .success(let identity): Choice(identity: WireListedIdentity(identity), error: nil)
+            case .failure(let error): Choice(identity: nil, error: WireError(error))
+            }
+        }
+    }
+}
+
+/// `discardReplaced`: the identity in use now.
+package struct DiscardReplaced: Codable, Sendable {
+    package var chain: [Data]
+    package var mayAsk: Bool?
+    package init(chain: [Data], mayAsk: Bool) { (self.chain, self.mayAsk) = (chain, mayAsk) }
+}
+
+/// A request that may ask the user.
+package struct MayAsk: Codable, Sendable {
+    package var mayAsk: Bool?
+    package init(_ mayAsk: Bool) { self.mayAsk = mayAsk }
+}
+
+/// The answer to `announceDeletions` and `key.announce`.
+package struct Sentences: Codable, Sendable {
+    package var sentences: [String]
+    package init(_ sentences: [String]) { self.sentences = sentences }
+}
+
+// MARK: - Key stores
+
+/// `key.…`: which store and which key, and what else a request needs.
+package struct KeyRequest: Codable, Sendable {
+    /// The URI of the store.
+    package var store: String?
+    /// The source of its PIN.
+    package var pinSource: String?
+    /// The parameter that has the URI.
+    package var parameter: String?
+    /// The request of the other side that this one is made for.
+    package var `for`: UInt64?
+    package var mayAsk: Bool?
+    package var key: KeyReference?
+    /// The URI of an identity: `key.identity`; of a key: `key.holds`.
+    package var uri: String?
+    package var type: String?
+    package var label: String?
+    package var use: [String]?
+    /// DER, leaf first.
+    package var chain: [Data]?
+    package var pkcs8: Secret?
+
+    package init(store: String? = nil, pinSource: String? = nil, parameter: String? = nil, for request: UInt64? = nil) {
+        (self.store, self.pinSource, self.parameter, self.for) = (store, pinSource, parameter, request)
+    }
+}
+
+/// The answer to `key.open`.
+package struct KeyStoreAnswer: Codable, Sendable {
+    package var scheme: String
+    package var location: String
+    package var makes: [String: [String]]
+    package var can: [String]
+    package init(scheme: String, location: String, makes: [String: [String]], can: [String]) {
+        (self.scheme, self.location, self.makes, self.can) = (scheme, location, makes, can)
+    }
+}
+
+/// The answer to `key.make`, `key.import` and `key.find`.
+package struct KeyAnswer: Codable, Sendable {
+    package var key: WireKey?
+    package init(_ key: WireKey?) { self.key = key }
+}
+
+/// The answer to `key.list`.
+package struct KeysAnswer: Codable, Sendable {
+    package var keys: [WireKey]
+    package init(_ keys: [WireKey]) { self.keys = keys }
+}
+
+/// The answer to `key.holds`.
+package struct HoldsAnswer: Codable, Sendable {
+    package var holds: Bool
+    package init(_ holds: Bool) { self.holds = holds }
+}
+
+/// `remember`: a new key, before it may be used.
+package struct Remember: Codable, Sendable {
+    /// The request that makes the key.
+    package var `for`: UInt64
+    package var key: WireKey
+    package init(for request: UInt64, key: WireKey) { (self.for, self.key) = (request, key) }
+}
+
+/// `key.sign`.
+package struct Sign: Codable, Sendable {
+    /// The id of a key that the other side has named.
+    package var key: String
+    package var scheme: String
+    package var message: Data
+    package init(key: String, scheme: String, message: Data) {
+        (self.key, self.scheme, self.message) = (key, scheme, message)
+    }
+}
+
+/// The answer to `key.sign`.
+package struct SignatureAnswer: Codable, Sendable {
+    package var signature: Data
+    package init(_ signature: Data) { self.signature = signature }
+}
+
+/// `key.decrypt`: RSAES-PKCS1-v1_5.
+package struct Decrypt: Codable, Sendable {
+    package var key: String
+    package var ciphertext: Data
+    package init(key: String, ciphertext: Data) { (self.key, self.ciphertext) = (key, ciphertext) }
+}
+
+/// The answer to `key.decrypt`.
+package struct DecryptAnswer: Codable, Sendable {
+    package var plaintext: Secret
+    package init(_ plaintext: Secret) { self.plaintext = plaintext }
+}
+
+// MARK: - The host's services
+
+/// `prompt`.
+package struct Prompt: Codable, Sendable {
+    /// The request that the user is asked for.
+    package var `for`: UInt64
+    /// `secret`, `confirm`, `text` or `choice`.
+    package var kind: String
+    package var text: String
+    /// Of a `choice`.
+    package var choices: [String]?
+    package init(for request: UInt64, kind: String, text: String, choices: [String]? = nil) {
+        (self.for, self.kind, self.text, self.choices) = (request, kind, text, choices)
+    }
+}
+
+/// The answer to a `prompt`: one field, by its kind.
+package struct PromptAnswer: Codable, Sendable {
+    package var secret: Secret?
+    package var confirmed: Bool?
+    package var text: String?
+    /// Counted from 0.
+    package var choice: Int?
+    package init(secret: Secret? = nil, confirmed: Bool? = nil, text: String? = nil, choice: Int? = nil) {
+        (self.secret, self.confirmed, self.text, self.choice) = (secret, confirmed, text, choice)
+    }
+}
+
+/// The notice `progress`.
+package struct Progress: Codable, Sendable {
+    package var `for`: UInt64
+    package var text: String
+    /// In seconds.
+    package var remaining: Double?
+    package init(for request: UInt64, text: String, remaining: Double? = nil) {
+        (self.for, self.text, self.remaining) = (request, text, remaining)
+    }
+}
+
+/// The notice `log`.
+package struct LogLine: Codable, Sendable {
+    /// As swift-log names them.
+    package var level: String
+    package var message: String
+    package var metadata: [String: String]?
+    package init(level: String, message: String, metadata: [String: String]?) {
+        (self.level, self.message, self.metadata) = (level, message, metadata)
+    }
+}
+
+/// `secret`: reads a source that the configuration names.
+package struct SecretRequest: Codable, Sendable {
+    package var source: String
+    package init(source: String) { self.source = source }
+}
+
+/// The answer to `secret`.
+package struct SecretAnswer: Codable, Sendable {
+    package var value: Secret
+    package init(_ value: Secret) { self.value = value }
+}
+
+/// `record.read`, `record.write`, `entry.…` and `lease.…`.
+package struct StorageRequest: Codable, Sendable {
+    package var name: String
+    /// The new content of a record.
+    package var value: Secret?
+    /// The version of the record that is replaced.
+    package var version: String?
+    package var entry: WireEntry?
+    package var unsettled: Bool?
+    package init(_ name: String) { self.name = name }
+}
+
+/// The answer to `record.read`. A record that does not exist has a version, but no value.
+package struct RecordAnswer: Codable, Sendable {
+    package var value: Secret?
+    package var version: String
+    package init(value: Secret?, version: String) { (self.value, self.version) = (value, version) }
+}
+
+/// The answer to `record.write`.
+package struct WriteAnswer: Codable, Sendable {
+    /// False where the record has another version.
+    package var written: Bool
+    package init(_ written: Bool) { self.written = written }
+}
+
+/// An identity in the store: as ``StoredIdentity``.
+package struct WireEntry: Codable, Sendable {
+    package var chain: [Data]
+    package var privateKey: Secret?
+    package var attributes: [String: String]?
+    package init(_ entry: StoredIdentity) {
+        chain = entry.certificateChain.map { Data($0.derRepresentation) }
+        privateKey = entry.privateKey.map(Secret.init)
+        attributes = entry.attributes
+    }
+
+    /// - Throws: `malformedData` for a certificate that is none.
+    package func entry() throws(CertificateProviderError) -> StoredIdentity {
+        StoredIdentity(
+            certificateChain: try chain.certificates(), privateKey: privateKey?.bytes, attributes: attributes ?? [:])
+    }
+}
+
+/// The answer to `entry.read`.
+package struct EntryAnswer: Codable, Sendable {
+    package var entry: WireEntry?
+    package init(_ entry: WireEntry?) { self.entry = entry }
+}
+
+/// The answer to `lease.take`, and to `lease.look`.
+package struct LeaseAnswer: Codable, Sendable {
+    /// False while another process or thread has the lease.
+    package var taken: Bool
+    package var unsettled: Bool
+    package var awaited: Bool
+    package init(taken: Bool, unsettled: Bool = false, awaited: Bool = false) {
+        (self.taken, self.unsettled, self.awaited) = (taken, unsettled, awaited)
+    }
+}
+
+// MARK: - Values
+
+extension [Data] {
+    /// The greatest number of certificates of a chain.
+    private static var maximum: Int { 64 }
+
+    /// Reads certificates, DER.
+    /// - Throws: `malformedData`.
+    package func certificates() throws(CertificateProviderError) -> [X509Certificate] {
+        guard count <= Self.maximum else {
+            throw CertificateProviderError(
+                .malformedData, "A chain has \(count) certificates; at most \(Self.maximum) are accepted.")
+        }
+        return try map { data throws(CertificateProviderError) in try X509Certificate(derRepresentation: data) }
+    }
+}
+
+extension KeyUse {
+    /// `sign` and `decrypt`.
+    package var names: [String] {
+        (contains(.signing) ? ["sign"] : []) + (contains(.pkcs1Decryption) ? ["decrypt"] : [])
+    }
+
+    /// Leaves out names that this version does not know.
+    package init(names: [String]) {
+        self = []
+        if names.contains("sign") { insert(.signing) }
+        if names.contains("decrypt") { insert(.pkcs1Decryption) }
+    }
+}
+
+extension [KeyType: KeyUse] {
+    package var names: [String: [String]] {
+        [String: [String]](uniqueKeysWithValues: map { ($0.key.rawValue, $0.value.names) })
+    }
+
+    /// Leaves out types that this version does not know.
+    package init(names: [String: [String]]) {
+        self.init(
+            uniqueKeysWithValues: names.compactMap { name, uses in
+                KeyType(rawValue: name).map { ($0, KeyUse(names: uses)) }
+            })
+    }
+}
