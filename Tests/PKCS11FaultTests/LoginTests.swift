@@ -73,6 +73,23 @@ import Testing
         #expect(module.control.confirmations() == before + 3)
     }
 
+    /// OpenSC calls it that where the login was lost between `C_SignInit` and `C_Login`.
+    @Test func aLogoutBeforeTheAnswerIsFollowedByALogin() async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: true)
+        module.control.insert(0, 0)
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        module.fail("C_Login", CKR_OPERATION_NOT_INITIALIZED)
+        #expect(try await identity.key.signsValidly())
+        // Not for ever.
+        module.fail("C_Login", CKR_OPERATION_NOT_INITIALIZED, times: 100)
+        #expect(await code { _ = try await identity.key.signsValidly() } != nil)
+        module.fail("C_Login", CKR_OK, times: 0)
+        #expect(try await identity.key.signsValidly())
+        #expect(module.control.tries_left(0) == 3)
+    }
+
     /// Somebody changes the PIN while the key is in use.
     @Test func aRefusalAtASignatureIsTheLast() async throws {
         let module = try FaultyModule()

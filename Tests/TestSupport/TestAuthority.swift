@@ -52,7 +52,9 @@ public struct TestAuthority: Sendable {
         let publicKey = PEMDocument(type: "PUBLIC KEY", derBytes: identity.key.publicKey.derRepresentation)
         return try Self.issue(
             try Self.name(commonName), key: try Certificate.PublicKey(pemDocument: publicKey), by: intermediateName,
-            signedWith: intermediateKey, isAuthority: false, notBefore: notBefore)
+            signedWith: intermediateKey, isAuthority: false, notBefore: notBefore,
+            // Two with one beginning have one end.
+            notAfter: notBefore.addingTimeInterval(864_000))
     }
 
     /// Issues a certificate for a key that somebody else has, such as a token.

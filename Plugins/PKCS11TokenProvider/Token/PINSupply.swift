@@ -126,6 +126,11 @@ final class PINSupply: Sendable {
                 try self.login(slot, given: nil, now: now, login)
             } catch {
                 let cause = (error.underlying as? CryptokiError)?.code ?? CKR_FUNCTION_REJECTED
+                // OpenSC says so where another part of the process has logged out since C_SignInit, and has not looked at
+                // the PIN.
+                if cause == CKR_OPERATION_NOT_INITIALIZED {
+                    throw CryptokiError(function: "C_Login", code: CKR_USER_NOT_LOGGED_IN, origin: .logout)
+                }
                 throw CryptokiError(function: "C_Login", code: cause, origin: .login(refusal: error))
             }
         }
