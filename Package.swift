@@ -6,6 +6,7 @@ let package = Package(
     name: "certprov",
     products: [
         .library(name: "CertificateProviding", targets: ["CertificateProviding"]),
+        .library(name: "CertificateProviderTesting", targets: ["CertificateProviderTesting"]),
         .library(name: "CertprovKit", targets: ["CertprovKit"]),
         .library(name: "IdentityStore", targets: ["IdentityStore"]),
         .library(name: "Logon", targets: ["Logon"]),
@@ -169,6 +170,15 @@ let package = Package(
             ],
             path: "Plugins/RemoteMDMProvider"
         ),
+        // The conformance kit, for tests of providers by other people too.
+        .target(
+            name: "CertificateProviderTesting",
+            dependencies: [
+                "CertificateProviding",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "X509", package: "swift-certificates"),
+            ]),
         // What both sides of a plugin's connection have in common.
         .target(name: "PluginProtocol", dependencies: ["CLinux", "CertificateProviding"]),
         .target(
@@ -355,6 +365,19 @@ let package = Package(
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
             ]
         ),
+        // Built-in providers and key stores as plugins.
+        .executableTarget(
+            name: "TestPlugin",
+            dependencies: ["CertificateProviding", "IdentityStore", "PKCS12FileProvider", "PluginKit"],
+            path: "Tests/TestPlugin"),
+        .testTarget(
+            name: "PluginHostTests",
+            dependencies: [
+                "CertificateProviderTesting", "CertificateProviding", "IdentityStore", "PKCS12FileProvider",
+                "PluginHost",
+                "TestPlugin", "TestSupport", "certprov-plugin-launcher",
+                .product(name: "Logging", package: "swift-log"),
+            ], exclude: ["zoo.py"]),
         // Runs the command that is built beside it.
         .testTarget(
             name: "EndToEndTests",

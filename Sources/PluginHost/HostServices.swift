@@ -8,6 +8,7 @@ import PluginProtocol
 final class HostServices: Sendable {
     private let id: ProviderID
     private let environment: ProviderEnvironment
+    private let executor: BlockingExecutor
     /// The texts of sources that the configuration names.
     private let sources: Set<String>
     private let keyStores: KeyStoreService
@@ -25,17 +26,20 @@ final class HostServices: Sendable {
     private static let maximumLines = 100
 
     /// - Parameters:
+    ///   - executor: Has threads of its own: the caller may block all others.
     ///   - sources: The sources of secrets that the plugin may ask for.
     ///   - stores: The key stores that the plugin's parameters name, by their URIs.
     ///   - onUpdate: The plugin has something new.
     init(
-        _ id: ProviderID, _ environment: ProviderEnvironment, sources: Set<String>, stores: [String: any KeyStore],
+        _ id: ProviderID, _ environment: ProviderEnvironment, _ executor: BlockingExecutor, sources: Set<String>,
+        stores: [String: any KeyStore],
         onUpdate: @escaping @Sendable () -> Void
     ) {
-        (self.id, self.environment, self.sources, self.onUpdate) = (id, environment, sources, onUpdate)
+        (self.id, self.environment, self.executor) = (id, environment, executor)
+        (self.sources, self.onUpdate) = (sources, onUpdate)
         let others = BlockingMutex<[String: any KeyStore]>([:])
         keyStores = KeyStoreService(
-            executor: environment.executor,
+            executor: executor,
             interaction: { fields, _, peer in
                 guard fields.mayAsk == true, let context = peer.context(of: fields.for) else {
                     return NoUserInteraction()
@@ -109,21 +113,15 @@ final class HostServices: Sendable {
                         .protocolError,
                         "A name in the store has 1 to 128 bytes, contains no '/', and does not begin with a dot."))
             }
-            peer.perform(request) { [self] () async throws(CertificateProviderError) in
-                try await environment.executor.run { () throws(CertificateProviderError) in try work(self, fields) }
-            }
+            peer.perform(request, on: executor) { [self] () throws(CertificateProviderError) in try work(self, fields) }
         }
     }
 
     private func secret(_ fields: SecretRequest, _ request: IncomingRequest, _ peer: Peer) {
         let isKnown = sources.contains(fields.source) || state.withLock { $0.pinSources.contains(fields.source) }
         guard isKnown, let source = SecretSource(fields.source) else { return request.fail(Self.unknownSource) }
-        peer.perform(request) { [environment] () async throws(CertificateProviderError) in
-            SecretAnswer(
-                Secret(
-                    try await environment.executor.run { () throws(CertificateProviderError) in
-                        try environment.secrets.read(source)
-                    }))
+        peer.perform(request, on: executor) { [environment] () throws(CertificateProviderError) in
+            SecretAnswer(Secret(try environment.secrets.read(source)))
         }
     }
 

@@ -159,9 +159,9 @@ public final class PluginHost: ProviderSource {
     ) -> PluginInstance {
         PluginInstance(
             plugin.id, plan(plugin, options, Configure(scheme: scheme, parameters: texts)),
-            executor: environment.executor
-        ) { instance in
-            HostServices(plugin.id, environment, sources: sources, stores: stores) {}
+            executor: executor
+        ) { [executor] _ in
+            HostServices(plugin.id, environment, executor, sources: sources, stores: stores) {}
         }
     }
 
@@ -205,8 +205,8 @@ public final class PluginHost: ProviderSource {
             return try PluginDescription(cached, plugin, builtInSchemes: builtInSchemes)
         }
         let environment = ProviderEnvironment(storage: NoStorage(), logger: logger, executor: executor)
-        let instance = PluginInstance(plugin.id, plan(plugin, options, nil), executor: executor) { _ in
-            HostServices(plugin.id, environment, sources: [], stores: [:]) {}
+        let instance = PluginInstance(plugin.id, plan(plugin, options, nil), executor: executor) { [executor] _ in
+            HostServices(plugin.id, environment, executor, sources: [], stores: [:]) {}
         }
         let hello = try instance.describe()
         let description = try PluginDescription(hello, plugin, builtInSchemes: builtInSchemes)

@@ -22,6 +22,8 @@ final class PluginInstance: PeerSource {
     let timeout: Duration
     let executor: BlockingExecutor
     private let plan: Plan
+    /// Its processes that have not ended.
+    private let processes = PluginProcesses()
     private let services: @Sendable (PluginInstance) -> HostServices
     private struct State {
         var process: PluginProcess?
@@ -92,7 +94,7 @@ final class PluginInstance: PeerSource {
             let services = services(self)
             for source in state.withLock({ $0.pinSources }) { services.permit(pinSource: source) }
             let process = try launch(program, services)
-            plan.processes.add(process)
+            for list in [processes, plan.processes] { list.add(process) }
             state.withLock { $0.process = process }
             let peer = try process.connect()
             do throws(CertificateProviderError) {
@@ -101,11 +103,14 @@ final class PluginInstance: PeerSource {
                     let _: Nothing = try peer.call("configure", configuration, .total(timeout))
                 }
                 peer.channel.limitConcurrency(to: hello.concurrency ?? 1)
-                let isShutDown = state.withLock { state in
-                    if !state.isShutDown { (state.peer, state.services) = (peer, services) }
-                    return state.isShutDown
+                let failure = state.withLock { state -> CertificateProviderError? in
+                    if state.isShutDown { return Self.shutDown }
+                    // It may have ended just now.
+                    guard state.process === process else { return state.lastFailure ?? Self.shutDown }
+                    (state.peer, state.services) = (peer, services)
+                    return nil
                 }
-                if isShutDown { throw Self.shutDown }
+                if let failure { throw failure }
                 watch(peer, process)
                 return (peer, hello)
             } catch {
@@ -147,7 +152,10 @@ final class PluginInstance: PeerSource {
         let process = try PluginProcess(
             program, launcher: try plan.launcher(), environment: environment, services,
             onLoss: { [weak self] process, error in self?.lose(process, error) },
-            onEnd: plan.processes.remove)
+            onEnd: { [processes, all = plan.processes] process in
+                processes.remove(process)
+                all.remove(process)
+            })
         return process
     }
 
@@ -212,13 +220,11 @@ final class PluginInstance: PeerSource {
 
     /// Ends the process for good, and waits for that.
     func shutdown() async {
-        let process = state.withLock { state in
+        state.withLock { state in
             state.isShutDown = true
             (state.peer, state.services) = (nil, nil)
-            return state.process
         }
-        process?.end(describing(Self.shutDown))
-        await process?.waitForEnd()
+        await processes.end(describing(Self.shutDown))
     }
 
     deinit {

@@ -147,6 +147,8 @@ final class PluginProcess: PeerServices {
             _ = launched.wait(atMost: Self.endTime)
         }
         launched.kill()
+        // The peer has this object as its services.
+        peerBox.withLock { $0 = nil }
         onEnd(self)
         let waiters = state.withLock { state in
             state.hasEnded = true

@@ -76,8 +76,8 @@ final class PluginServer: PeerServices {
             }
         case "configure":
             peer.answer(request) { (fields: Configure) in
-                peer.perform(request) { [self] () async throws(CertificateProviderError) in
-                    try await executor.run { () throws(CertificateProviderError) in try self.configure(fields, peer) }
+                peer.perform(request, on: executor) { [self] () throws(CertificateProviderError) in
+                    try configure(fields, peer)
                 }
             }
         case "obtain":
@@ -86,17 +86,15 @@ final class PluginServer: PeerServices {
                 return IdentityAnswer(try keys.wire(try await provider.getCertificate(person)))
             }
         case "stored":
-            perform(request, peer) { [executor] (provider, _: Nothing, keys) async throws(CertificateProviderError) in
-                try await executor.run { () throws(CertificateProviderError) in
-                    IdentityAnswer(
-                        try provider.getStoredCertificate().map { identity throws(CertificateProviderError) in
-                            try keys.wire(identity)
-                        })
-                }
+            block(request, peer) { (provider, keys) throws(CertificateProviderError) in
+                IdentityAnswer(
+                    try provider.getStoredCertificate().map { identity throws(CertificateProviderError) in
+                        try keys.wire(identity)
+                    })
             }
         case "forget":
-            perform(request, peer) { [executor] (provider, _: Nothing, _) async throws(CertificateProviderError) in
-                try await executor.run { () throws(CertificateProviderError) in try provider.deleteStoredCertificate() }
+            block(request, peer) { (provider, _) throws(CertificateProviderError) in
+                try provider.deleteStoredCertificate()
                 return Nothing()
             }
         case "list":
@@ -143,15 +141,27 @@ final class PluginServer: PeerServices {
     ) {
         peer.answer(request) { (fields: Fields) in
             guard let provider = state.withLock({ $0.provider }), let keys = keys.withLock({ $0 }) else {
-                return request.fail(
-                    CertificateProviderError(
-                        .protocolError, "The plugin's provider is not configured; the request 'configure' comes first.")
-                )
+                return request.fail(Self.unconfigured)
             }
             peer.perform(request) { () async throws(CertificateProviderError) in try await work(provider, fields, keys)
             }
         }
     }
+
+    /// Answers a request of the synchronous half of the contract.
+    private func block<Answer: Encodable & Sendable>(
+        _ request: IncomingRequest, _ peer: Peer,
+        _ work:
+            @escaping @Sendable (any CertificateProvider, KeyStoreService) throws(CertificateProviderError) -> Answer
+    ) {
+        guard let provider = state.withLock({ $0.provider }), let keys = keys.withLock({ $0 }) else {
+            return request.fail(Self.unconfigured)
+        }
+        peer.perform(request, on: executor) { () throws(CertificateProviderError) in try work(provider, keys) }
+    }
+
+    private static let unconfigured = CertificateProviderError(
+        .protocolError, "The plugin's provider is not configured; the request 'configure' comes first.")
 
     // MARK: - Making
 

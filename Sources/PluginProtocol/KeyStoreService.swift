@@ -54,6 +54,9 @@ package final class KeyStoreService: Sendable {
         case "key.decrypt": peer.answer(request) { decrypt($0, request, peer) }
         case let name where name.hasPrefix("key."):
             peer.answer(request) { (fields: KeyRequest) in
+                if let work = blockingWork(name, fields) {
+                    return peer.perform(request, on: executor, for: fields.for, work)
+                }
                 guard let work = work(name, fields, request, peer) else { return request.refuse() }
                 peer.perform(request, for: fields.for, work)
             }
@@ -102,21 +105,17 @@ package final class KeyStoreService: Sendable {
         }
     }
 
-    /// Returns nil for an unknown request.
-    private func work(
-        _ name: String, _ fields: KeyRequest, _ request: IncomingRequest, _ peer: Peer
-    ) -> (@Sendable () async throws(CertificateProviderError) -> AnyAnswer)? {
-        let person = interaction(fields, request, peer)
-        let mayAsk = fields.mayAsk ?? false
-        let remember: @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void = {
-            [self] key throws(CertificateProviderError) in
-            let _: Nothing = try await peer.request(
-                "remember", Remember(for: request.id, key: self.name(key)), .total(Self.rememberTime),
-                isAwaited: true)
-        }
+    private func forget(_ key: KeyReference) {
+        keys.withLock { keys in keys.byID = keys.byID.filter { !$0.value.publicKey.isSameKey(as: key.publicKey) } }
+    }
+
+    /// What the synchronous half of the contract needs; nil for another request.
+    private func blockingWork(
+        _ name: String, _ fields: KeyRequest
+    ) -> (@Sendable () throws(CertificateProviderError) -> AnyAnswer)? {
         switch name {
         case "key.open":
-            return { [self] () async throws(CertificateProviderError) in
+            return { [self] () throws(CertificateProviderError) in
                 let store = try open(fields)
                 let can = ["key.open", "key.holds", "key.identity", "key.keepOnly", "key.announce"]
                 return AnyAnswer(
@@ -125,9 +124,37 @@ package final class KeyStoreService: Sendable {
                         can: can + (store.importer == nil ? [] : ["key.import"])))
             }
         case "key.holds":
-            return { [self] () async throws(CertificateProviderError) in
+            return { [self] () throws(CertificateProviderError) in
                 AnyAnswer(HoldsAnswer(try open(fields).holds(keyURI: try fields.required(\.uri, "uri"))))
             }
+        case "key.find" where fields.mayAsk != true:
+            return { [self] () throws(CertificateProviderError) in
+                let key = try open(fields).storedKey(for: try fields.required(\.key, "key"))
+                return AnyAnswer(KeyAnswer(key.map { self.name($0) }))
+            }
+        case "key.destroy" where fields.mayAsk != true:
+            return { [self] () throws(CertificateProviderError) in
+                let reference = try fields.required(\.key, "key")
+                try open(fields).destroyStored(reference)
+                forget(reference)
+                return AnyAnswer(Nothing())
+            }
+        default: return nil
+        }
+    }
+
+    /// Returns nil for an unknown request.
+    private func work(
+        _ name: String, _ fields: KeyRequest, _ request: IncomingRequest, _ peer: Peer
+    ) -> (@Sendable () async throws(CertificateProviderError) -> AnyAnswer)? {
+        let person = interaction(fields, request, peer)
+        let remember: @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void = {
+            [self] key throws(CertificateProviderError) in
+            let _: Nothing = try await peer.request(
+                "remember", Remember(for: request.id, key: self.name(key)), .total(Self.rememberTime),
+                isAwaited: true)
+        }
+        switch name {
         case "key.make":
             return { [self] () async throws(CertificateProviderError) in
                 guard let type = KeyType(rawValue: try fields.required(\.type, "type")) else {
@@ -151,13 +178,7 @@ package final class KeyStoreService: Sendable {
             }
         case "key.find":
             return { [self] () async throws(CertificateProviderError) in
-                let (store, reference) = (try open(fields), try fields.required(\.key, "key"))
-                let key =
-                    mayAsk
-                    ? try await store.key(for: reference, person)
-                    : try await executor.run { () throws(CertificateProviderError) in
-                        try store.storedKey(for: reference)
-                    }
+                let key = try await open(fields).key(for: try fields.required(\.key, "key"), person)
                 return AnyAnswer(KeyAnswer(key.map { self.name($0) }))
             }
         case "key.list":
@@ -207,15 +228,9 @@ package final class KeyStoreService: Sendable {
             }
         case "key.destroy":
             return { [self] () async throws(CertificateProviderError) in
-                let (store, reference) = (try open(fields), try fields.required(\.key, "key"))
-                if mayAsk {
-                    try await store.destroy(reference, person)
-                } else {
-                    try await executor.run { () throws(CertificateProviderError) in try store.destroyStored(reference) }
-                }
-                keys.withLock { keys in
-                    keys.byID = keys.byID.filter { !$0.value.publicKey.isSameKey(as: reference.publicKey) }
-                }
+                let reference = try fields.required(\.key, "key")
+                try await open(fields).destroy(reference, person)
+                forget(reference)
                 return AnyAnswer(Nothing())
             }
         case "key.announce":

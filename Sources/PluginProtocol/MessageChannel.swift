@@ -24,6 +24,8 @@ package final class MessageChannel: Sendable {
     package static let grace = Duration.seconds(2)
     /// The greatest number of requests of the other side that wait for an answer.
     static let maximumIncoming = 256
+    /// The greatest number of bytes that the other side may send without answering a request.
+    static let maximumUnanswered = 64 << 20
     /// The greatest number of bytes that wait for the pipe.
     static let maximumOutgoing = 16 << 20
 
@@ -62,6 +64,8 @@ package final class MessageChannel: Sendable {
         /// How many requests the other side takes at a time.
         var concurrency = Int.max
         var inFlight = 0
+        /// The bytes that have come since the last answer.
+        var unanswered = 0
         var failure: CertificateProviderError?
     }
 
@@ -483,6 +487,13 @@ extension MessageChannel {
     }
 
     private func receive(_ bytes: ArraySlice<UInt8>, _ line: inout [UInt8], _ handler: any MessageHandler) {
+        let isTooMuch = state.withLock { state in
+            state.unanswered += bytes.count
+            return state.unanswered > Self.maximumUnanswered
+        }
+        guard !isTooMuch else {
+            return end(violation("It sends \(Self.maximumUnanswered >> 20) MiB without an answer."))
+        }
         var rest = bytes
         while let newline = rest.firstIndex(of: 0x0a) {
             line += rest[..<newline]
@@ -535,6 +546,7 @@ extension MessageChannel {
         _ id: UInt64, _ result: Result<Message, CertificateProviderError>
     ) throws(CertificateProviderError) {
         let (request, wasAbandoned, needsHelp) = state.withLock { state -> (Pending?, Bool, Bool) in
+            state.unanswered = 0
             let isSent = state.pending[id]?.isSent ?? true
             let request = isSent ? remove(id, &state) : nil
             let abandoned = state.abandoned.removeValue(forKey: id)

@@ -10,6 +10,8 @@ package final class Peer: MessageHandler {
     private let services: any PeerServices
     private struct State {
         var contexts: [UInt64: RequestContext] = [:]
+        /// How many questions each of those has caused.
+        var questions: [UInt64: Int] = [:]
         var tasks: [UInt64: Task<Void, Never>] = [:]
         var ended: Set<UInt64> = []
     }
@@ -51,7 +53,22 @@ package final class Peer: MessageHandler {
         state.withLock { $0.contexts[id] = context }
     }
 
-    private func end(_ id: UInt64) { state.withLock { $0.contexts[id] = nil } }
+    private func end(_ id: UInt64) {
+        state.withLock { state in
+            state.contexts[id] = nil
+            state.questions[id] = nil
+        }
+    }
+
+    /// The greatest number of questions to the user for one request.
+    private static let maximumQuestions = 32
+
+    private func mayAskAgain(_ id: UInt64) -> Bool {
+        state.withLock { state in
+            state.questions[id, default: 0] += 1
+            return state.questions[id, default: 0] <= Self.maximumQuestions
+        }
+    }
 
     /// Returns the context of a request of this side that is not answered yet.
     package func context(of id: UInt64?) -> RequestContext? { id.flatMap { id in state.withLock { $0.contexts[id] } } }
@@ -83,11 +100,32 @@ package final class Peer: MessageHandler {
         }
     }
 
+    /// Answers a request on a thread of `executor`.
+    ///
+    /// For work that a synchronous call of the contract may wait for: that blocks its caller, which may be one of the few
+    /// threads on which tasks run.
+    package func perform<Answer: Encodable & Sendable>(
+        _ request: IncomingRequest, on executor: BlockingExecutor, for owner: UInt64? = nil,
+        _ work: @escaping @Sendable () throws(CertificateProviderError) -> Answer
+    ) {
+        if let owner { channel.note(owner, works: 1) }
+        executor.submit { [self] in
+            Self.$current.withValue(request.id) {
+                do throws(CertificateProviderError) { request.answer(try work()) } catch { request.fail(error) }
+            }
+            if let owner { channel.note(owner, works: -1) }
+        }
+    }
+
     package func receive(_ request: IncomingRequest) {
         switch request.name {
         case "prompt":
             answer(request) { (prompt: Prompt) in
                 guard let context = context(of: prompt.for) else { return request.fail(Self.unknownRequest) }
+                guard mayAskAgain(prompt.for) else {
+                    return channel.end(
+                        channel.violation("It asks more than \(Self.maximumQuestions) questions for one request."))
+                }
                 channel.note(prompt.for, questions: 1)
                 perform(request) { () async throws(CertificateProviderError) in
                     defer { self.channel.note(prompt.for, questions: -1) }

@@ -1,0 +1,128 @@
+public import CertificateProviding
+
+/// The results of a conformance suite.
+public struct ConformanceReport: Sendable {
+    /// One demand of the contract, and whether it holds.
+    public struct Result: Sendable {
+        /// The name of the check, such as `storedEqualsObtained`.
+        public let name: String
+        /// The sentence of the contract that demands it.
+        public let demand: String
+        /// The result of the check.
+        public let outcome: Outcome
+    }
+
+    /// The outcome of a check.
+    public enum Outcome: Sendable {
+        /// The demand holds.
+        case passed
+        /// It does not hold; the text says how.
+        case failed(String)
+        /// It was not checked; the text says why.
+        case skipped(String)
+    }
+
+    /// The results in the order of the checks.
+    public internal(set) var results: [Result] = []
+
+    /// Whether no check has failed.
+    public var isPassed: Bool { failures.isEmpty }
+
+    /// The checks that have failed.
+    public var failures: [Result] {
+        results.filter { result in
+            if case .failed = result.outcome { return true }
+            return false
+        }
+    }
+
+    /// Runs a check and notes its outcome.
+    mutating func check(
+        _ name: String, _ demand: String, _ body: () async throws -> Void
+    ) async {
+        let outcome: Outcome
+        do {
+            try await body()
+            outcome = .passed
+        } catch let skip as Skip {
+            outcome = .skipped(skip.reason)
+        } catch let failure as Failure {
+            outcome = .failed(failure.reason)
+        } catch {
+            outcome = .failed("The call throws an error: \(error)")
+        }
+        results.append(Result(name: name, demand: demand, outcome: outcome))
+    }
+}
+
+extension ConformanceReport: CustomStringConvertible {
+    /// A line for each check, and for each failure what the contract demands.
+    public var description: String {
+        results.map { result in
+            switch result.outcome {
+            case .passed: "passed   \(result.name)"
+            case .skipped(let reason): "skipped  \(result.name): \(reason)"
+            case .failed(let reason): "FAILED   \(result.name): \(reason)\n         The contract: \(result.demand)"
+            }
+        }.joined(separator: "\n")
+    }
+}
+
+/// A demand that does not hold.
+struct Failure: Error { let reason: String }
+
+/// A check that does not apply.
+struct Skip: Error { let reason: String }
+
+/// Throws where something does not hold.
+func require(_ holds: Bool, _ reason: @autoclosure () -> String) throws {
+    if !holds { throw Failure(reason: reason()) }
+}
+
+/// Returns the value; throws where there is none.
+func require<Value>(_ value: Value?, _ reason: @autoclosure () -> String) throws -> Value {
+    guard let value else { throw Failure(reason: reason()) }
+    return value
+}
+
+/// A user who must not be asked.
+final class Nobody: UserInteraction {
+    private let asked = BlockingMutex<[String]>([])
+    /// The questions that were asked all the same.
+    var questions: [String] { asked.withLock(\.self) }
+    var canAsk: Bool { false }
+
+    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+        asked.withLock { $0.append(prompt) }
+        throw CertificateProviderError(.interactionRequired, "The conformance suite answers no questions.")
+    }
+
+    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
+        asked.withLock { $0.append(question) }
+        throw CertificateProviderError(.interactionRequired, "The conformance suite answers no questions.")
+    }
+}
+
+extension IdentityKey {
+    /// Signs with every scheme that the key offers, and verifies each signature.
+    func signsValidlyInEveryScheme() async throws {
+        try require(!signatureSchemes.isEmpty, "The key offers no signature scheme.")
+        for scheme in signatureSchemes {
+            let message = (0..<100).map { UInt8($0) }
+            let signature = try await signature(for: message, using: scheme)
+            try require(
+                publicKey.isValidSignature(signature, for: message, using: scheme),
+                "The signature with \(scheme) does not verify with the public key.")
+        }
+        let other = SignatureScheme(rawValue: 0xfe00)
+        do {
+            _ = try await self.signature(for: [1], using: other)
+            throw Failure(reason: "The key signs with the scheme \(other), which it does not offer.")
+        } catch let error as CertificateProviderError {
+            try require(
+                error.code == .unsupportedAlgorithm,
+                "A scheme that the key does not offer is refused with \(error.code), and not with unsupportedAlgorithm."
+            )
+        }
+    }
+}

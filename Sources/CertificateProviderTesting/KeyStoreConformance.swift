@@ -1,0 +1,179 @@
+public import CertificateProviding
+import Crypto
+import FoundationEssentials
+import SwiftASN1
+import X509
+
+/// The conformance suite for key stores. It makes keys and destroys them again; other keys of the store stay.
+public struct KeyStoreConformance: Sendable {
+    private let types: [KeyType]
+    private let make: @Sendable () throws -> any KeyStore
+    private let interaction: any UserInteraction
+
+    /// Creates the suite.
+    ///
+    /// - Parameters:
+    ///   - types: The types of key to make; nil for all that the store makes, but for large RSA keys.
+    ///   - interaction: The user of the calls that may ask one.
+    ///   - make: Returns the store of the same place each time, as after a restart.
+    public init(
+        _ types: [KeyType]? = nil, interaction: any UserInteraction = NoUserInteraction(),
+        make: @escaping @Sendable () throws -> any KeyStore
+    ) {
+        self.types = types ?? KeyType.allCases.filter { $0 != .rsa3072 && $0 != .rsa4096 }
+        (self.interaction, self.make) = (interaction, make)
+    }
+
+    /// Runs all checks.
+    public func run() async -> ConformanceReport {
+        var report = ConformanceReport()
+        var offered: [KeyType] = []
+        await report.check("offersKeys", "A key store says which types of key it makes, and for which uses.") {
+            let store = try make()
+            let makes = store.makes
+            offered = types.filter { makes[$0] != nil }
+            try require(!offered.isEmpty, "The store makes none of the types \(types).")
+            try require(!store.holds(keyURI: "no-such-scheme:x"), "The store holds a URI of another scheme.")
+            await store.shutdown()
+        }
+        for type in offered { await check(type, &report) }
+        guard let type = offered.first else { return report }
+        await report.check(
+            "aKeyThatIsNotWrittenDownIsGone",
+            "A key that remember did not write down is destroyed, and the error is its own."
+        ) {
+            let store = try make()
+            let before = try await store.list().count
+            let refused = BlockingMutex<KeyReference?>(nil)
+            do {
+                _ = try await store.make(type, label: Self.label, use: .signing, interaction) {
+                    key throws(CertificateProviderError) in
+                    refused.withLock { $0 = store.reference(to: key) }
+                    throw CertificateProviderError(
+                        .storeWriteFailed, "The conformance suite refuses to write the key down.")
+                }
+                throw Failure(reason: "The key is made although remember throws.")
+            } catch let error as CertificateProviderError {
+                try require(error.code == .storeWriteFailed, "The error is \(error.code), and not that of remember.")
+            }
+            let reference = try require(refused.withLock(\.self), "remember is not called.")
+            let later = try self.make()
+            try require(try later.storedKey(for: reference) == nil, "The key is found all the same.")
+            try require(try await later.list().count == before, "The list shows the key all the same.")
+            await later.shutdown()
+        }
+        await report.check("concurrentUse", "A key store is shared between tasks.") {
+            let store = try make()
+            let keys = try await withThrowingTaskGroup(of: (any IdentityKey).self) { tasks in
+                for _ in 0..<4 { tasks.addTask { try await self.key(type, in: store) } }
+                return try await tasks.reduce(into: []) { $0.append($1) }
+            }
+            try await withThrowingTaskGroup(of: Void.self) { tasks in
+                for number in 0..<64 {
+                    let key = keys[number % keys.count]
+                    tasks.addTask { try await key.signsOnce() }
+                }
+                try await tasks.waitForAll()
+            }
+            for key in keys { try await store.destroy(store.reference(to: key), interaction) }
+            await store.shutdown()
+        }
+        return report
+    }
+
+    private static let label = "certprov conformance"
+
+    private func key(_ type: KeyType, in store: any KeyStore) async throws -> any IdentityKey {
+        try await store.make(type, label: Self.label, use: .signing, interaction) { _ in }
+    }
+
+    private func check(_ type: KeyType, _ report: inout ConformanceReport) async {
+        await report.check(
+            "\(type)",
+            "A key is written down before it is used, found again after a restart, listed, and destroyed twice."
+        ) {
+            let store = try make()
+            let written = BlockingMutex<KeyReference?>(nil)
+            let key = try await store.make(type, label: Self.label, use: .signing, interaction) { key in
+                written.withLock { $0 = store.reference(to: key) }
+            }
+            let reference = try require(written.withLock(\.self), "remember is not called.")
+            try require(
+                key.publicKey.isSameKey(as: reference.publicKey), "Another key is returned than was written down.")
+            try require(type.fits(key.publicKey), "The key is of another type: \(key.publicKey.displayName).")
+            try require(
+                store.holds(keyURI: reference.uri), "The store does not hold the URI \(reference.uri) of its key.")
+            try await key.signsValidlyInEveryScheme()
+
+            let later = try make()
+            let found = try require(try later.storedKey(for: reference), "The key is not found after a restart.")
+            try require(found.publicKey.isSameKey(as: key.publicKey), "Another key is found.")
+            try await found.signsValidlyInEveryScheme()
+            let asked = try require(try await later.key(for: reference, interaction), "The key is not found.")
+            try await asked.signsOnce()
+            try require(
+                try await later.list().contains { $0.reference.publicKey.isSameKey(as: key.publicKey) },
+                "The list does not show the key.")
+
+            let chain = try Self.chain(for: key.publicKey)
+            try await later.storeChain(chain, for: found, interaction)
+            let other = try Self.chain(for: SoftwareKey.generate(.p256, location: .store).publicKey)
+            do {
+                try await later.storeChain(other, for: found, interaction)
+                throw Failure(reason: "A chain for another key is stored.")
+            } catch let error as CertificateProviderError {
+                try require(
+                    error.code == .keyMismatch,
+                    "A chain for another key is refused with \(error.code), and not with keyMismatch.")
+            }
+            for _ in 0..<2 {
+                try await later.destroy(reference, interaction)
+                try later.destroyStored(reference)
+            }
+            try require(try later.storedKey(for: reference) == nil, "The key is found after it was destroyed.")
+            try require(
+                try await !later.list().contains { $0.reference.publicKey.isSameKey(as: key.publicKey) },
+                "The list shows the key after it was destroyed.")
+            await store.shutdown()
+            await later.shutdown()
+        }
+    }
+
+    /// A certificate of a throw-away authority, with that.
+    private static func chain(for publicKey: PublicKeyInfo) throws -> [X509Certificate] {
+        let key = Certificate.PrivateKey(P256.Signing.PrivateKey())
+        let name = try DistinguishedName { CommonName("certprov conformance CA") }
+        let subject = try DistinguishedName { CommonName("certprov conformance") }
+        func issue(
+            _ subject: DistinguishedName, _ publicKey: Certificate.PublicKey, isAuthority: Bool
+        ) throws -> X509Certificate {
+            let certificate = try Certificate(
+                version: .v3, serialNumber: .init(), publicKey: publicKey,
+                notValidBefore: Date(timeIntervalSinceNow: -3600), notValidAfter: Date(timeIntervalSinceNow: 3600),
+                issuer: name, subject: subject, signatureAlgorithm: .ecdsaWithSHA256,
+                extensions: try .init {
+                    Critical(
+                        isAuthority
+                            ? BasicConstraints.isCertificateAuthority(maxPathLength: nil) : .notCertificateAuthority)
+                }, issuerPrivateKey: key)
+            var serializer = DER.Serializer()
+            try serializer.serialize(certificate)
+            return try X509Certificate(derRepresentation: serializer.serializedBytes)
+        }
+        let info = try DER.parse(publicKey.derRepresentation)
+        return [
+            try issue(subject, try Certificate.PublicKey(derEncoded: info), isAuthority: false),
+            try issue(name, key.publicKey, isAuthority: true),
+        ]
+    }
+}
+
+extension IdentityKey {
+    fileprivate func signsOnce() async throws {
+        let scheme = try require(signatureSchemes.first, "The key offers no signature scheme.")
+        let signature = try await signature(for: [1, 2, 3], using: scheme)
+        try require(
+            publicKey.isValidSignature(signature, for: [1, 2, 3], using: scheme),
+            "A signature with \(scheme) does not verify.")
+    }
+}

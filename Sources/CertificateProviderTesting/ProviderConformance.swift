@@ -1,0 +1,226 @@
+public import CertificateProviding
+
+/// The conformance suite for providers. It knows a provider by its descriptor only, so that one in process and one in a plugin
+/// pass the same checks.
+///
+///     let report = await ProviderConformance(MyProvider.descriptor, parameters) { environment }.run()
+///
+/// The source must have an identity that the provider gets without a person.
+public struct ProviderConformance: Sendable {
+    private let descriptor: ProviderDescriptor
+    private let parameters: ProviderParameters
+    private let interaction: any UserInteraction
+    private let secrets: [String]
+    private let timeout: Duration
+    private let environment: @Sendable () throws -> ProviderEnvironment
+
+    /// Creates the suite.
+    ///
+    /// - Parameters:
+    ///   - descriptor: The provider.
+    ///   - parameters: Its configuration.
+    ///   - interaction: The user for `getCertificate`. Nobody is asked by the other calls.
+    ///   - secrets: Texts that must not occur in any description or error, such as the password.
+    ///   - timeout: How long a synchronous call may take.
+    ///   - environment: Returns an environment of the same storage each time, as after a restart.
+    public init(
+        _ descriptor: ProviderDescriptor, _ parameters: ProviderParameters,
+        interaction: any UserInteraction = NoUserInteraction(), secrets: [String] = [],
+        timeout: Duration = .seconds(25),
+        environment: @escaping @Sendable () throws -> ProviderEnvironment
+    ) {
+        (self.descriptor, self.parameters, self.interaction) = (descriptor, parameters, interaction)
+        (self.secrets, self.timeout, self.environment) = (secrets, timeout, environment)
+    }
+
+    /// Runs all checks. Gets identities and forgets them: use a source and a store that are made for it.
+    public func run() async -> ConformanceReport {
+        var report = ConformanceReport()
+        await report.check(
+            "unknownParameterIsRefused", "A parameter that the provider does not document is refused."
+        ) {
+            var wrong = parameters
+            wrong["no-such-parameter"] = .init("value of it")
+            try await refuses([.unsupportedParameter], "an unknown parameter") { _ = try make(wrong) }
+        }
+        await report.check(
+            "requiredParameterIsDemanded", "A required parameter that is missing is an error that names it."
+        ) {
+            guard let name = descriptor.parameters.first(where: \.isRequired)?.name else {
+                throw Skip(reason: "The provider requires no parameter.")
+            }
+            var wrong = parameters
+            wrong[name] = nil
+            try await refuses([.configurationInvalid], "a configuration without '\(name)'", naming: name) {
+                _ = try make(wrong)
+            }
+        }
+        await report.check(
+            "descriptionsShowNoSecret", "No description, mirror or error shows a secret."
+        ) {
+            let provider = try make()
+            var dumped = ""
+            dump(provider, to: &dumped)
+            try hasNoSecret("\(provider) \(String(reflecting: provider)) \(dumped)", "A description of the provider")
+            await provider.shutdown()
+        }
+        let isObtained = await obtained(&report)
+        if isObtained { await further(&report) }
+        return report
+    }
+
+    // MARK: - Checks
+
+    private func obtained(_ report: inout ConformanceReport) async -> Bool {
+        await report.check(
+            "synchronousCallsAreBounded",
+            "getStoredCertificate and deleteStoredCertificate prompt for nothing and return in bounded time."
+        ) {
+            let provider = try make()
+            try inTime("getStoredCertificate") { _ = try? provider.getStoredCertificate() }
+            try inTime("deleteStoredCertificate") { try provider.deleteStoredCertificate() }
+            await provider.shutdown()
+        }
+        var leaf: X509Certificate?
+        await report.check(
+            "anIdentityIsObtained", "getCertificate returns an identity whose key signs for its leaf, and stores it."
+        ) {
+            let provider = try make()
+            let identity = try await provider.getCertificate(interaction)
+            try require(identity.provenance.provider == descriptor.id, "The provenance names another provider.")
+            try inOrder(identity.certificateChain)
+            try await identity.verifyPossession()
+            leaf = identity.certificate
+            await provider.shutdown()
+        }
+        await report.check(
+            "storedEqualsObtained",
+            "getStoredCertificate returns the obtained identity from then on, also after a restart."
+        ) {
+            guard let leaf else { throw Skip(reason: "No identity was obtained.") }
+            let provider = try make()
+            let stored = try require(try provider.getStoredCertificate(), "No identity is stored.")
+            try require(stored.certificate == leaf, "Another certificate is stored: '\(stored.certificate.subject)'.")
+            try await stored.verifyPossession()
+            await provider.shutdown()
+        }
+        return leaf != nil
+    }
+
+    private func further(_ report: inout ConformanceReport) async {
+        await report.check(
+            "keySignsInEveryScheme", "The key signs with every scheme that it offers, and with no other."
+        ) {
+            let provider = try make()
+            let identity = try require(try provider.getStoredCertificate(), "No identity is stored.")
+            try await identity.key.signsValidlyInEveryScheme()
+            await provider.shutdown()
+        }
+        await report.check("concurrentUse", "A provider is shared between tasks: concurrent calls give one identity.") {
+            let provider = try make()
+            let leaves = try await withThrowingTaskGroup(of: X509Certificate.self) { tasks in
+                for number in 0..<16 {
+                    tasks.addTask {
+                        if number % 2 == 0 { return try await provider.getCertificate(interaction).certificate }
+                        let stored = try provider.getStoredCertificate()
+                        return try require(stored, "No identity is stored while one is obtained.").certificate
+                    }
+                }
+                return try await tasks.reduce(into: [X509Certificate]()) { $0.append($1) }
+            }
+            let last = try require(try provider.getStoredCertificate(), "No identity is stored.").certificate
+            try require(leaves.contains(last), "The stored identity is none of those that were returned.")
+            await provider.shutdown()
+        }
+        await report.check(
+            "cancellation", "getCertificate ends soon when its task is cancelled, and the provider goes on."
+        ) {
+            let provider = try make()
+            let task = Task { try await provider.getCertificate(interaction) }
+            task.cancel()
+            switch await task.result {
+            case .success: break
+            case .failure(let error):
+                let code = try require(
+                    error as? CertificateProviderError, "A cancelled call throws \(type(of: error))."
+                ).code
+                try require(
+                    code == .userCancelled || code == .timedOut,
+                    "A cancelled call throws \(code), and not userCancelled.")
+            }
+            try await provider.getCertificate(interaction).verifyPossession()
+            await provider.shutdown()
+        }
+        await report.check("listing", "A listing shows the stored identity, without a prompt.") {
+            let provider = try make()
+            guard let listing = provider.listing else { throw Skip(reason: "The provider does not list.") }
+            let stored = try require(try provider.getStoredCertificate(), "No identity is stored.")
+            let list = await listing.listIdentities()
+            try require(
+                list.identities.contains { $0.certificateChain.first == stored.certificate },
+                "The listing does not show '\(stored.certificate.subject)'; failures: \(list.failures).")
+            try hasNoSecret("\(list)", "The listing")
+            await provider.shutdown()
+        }
+        await report.check("shutdownIsFinal", "shutdown takes a few seconds at most, and may be called again.") {
+            let provider = try make()
+            _ = try provider.getStoredCertificate()
+            let start = ContinuousClock.now
+            await provider.shutdown()
+            await provider.shutdown()
+            try require(ContinuousClock.now - start < .seconds(20), "Two calls of shutdown take more than 20 seconds.")
+        }
+        await report.check("forgettingTwice", "deleteStoredCertificate succeeds if nothing is stored.") {
+            let provider = try make()
+            try provider.deleteStoredCertificate()
+            try provider.deleteStoredCertificate()
+            // Where the source itself is what is stored, it stays.
+            let stored = try provider.getStoredCertificate()
+            try await provider.getCertificate(interaction).verifyPossession()
+            if stored == nil {
+                try require(
+                    try provider.getStoredCertificate() != nil, "An identity that was obtained anew is not stored.")
+            }
+            try provider.deleteStoredCertificate()
+            await provider.shutdown()
+        }
+    }
+
+    // MARK: - Helpers
+
+    private func make(_ parameters: ProviderParameters? = nil) throws -> any CertificateProvider {
+        let provider = try descriptor.makeProvider(try environment(), parameters ?? self.parameters)
+        try require(provider.id == descriptor.id, "The provider calls itself '\(provider.id)'.")
+        return provider
+    }
+
+    private func refuses(
+        _ codes: [CertificateProviderError.Code], _ what: String, naming name: String = "",
+        _ body: () async throws -> Void
+    ) async throws {
+        do { try await body() } catch let error as CertificateProviderError {
+            try require(codes.contains(error.code), "\(what) is refused with \(error.code), and not with \(codes[0]).")
+            try require(error.message.contains(name), "The error for \(what) does not name it: \(error.message)")
+            return try hasNoSecret(error.description, "The error for \(what)")
+        }
+        throw Failure(reason: "The provider accepts \(what).")
+    }
+
+    private func hasNoSecret(_ text: String, _ what: String) throws {
+        try require(!secrets.contains { text.contains($0) }, "\(what) shows a secret.")
+    }
+
+    private func inTime(_ what: String, _ body: () throws -> Void) throws {
+        let start = ContinuousClock.now
+        try body()
+        try require(ContinuousClock.now - start <= timeout, "\(what) takes longer than \(timeout).")
+    }
+
+    private func inOrder(_ chain: [X509Certificate]) throws {
+        for (certificate, issuer) in zip(chain, chain.dropFirst()) {
+            try require(
+                certificate.issuerDER == issuer.subjectDER,
+                "The chain is not in order: '\(issuer.subject)' follows '\(certificate.subject)'.")
+        }
+    }
+}

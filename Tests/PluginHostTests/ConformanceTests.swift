@@ -1,0 +1,129 @@
+import CertificateProviderTesting
+import CertificateProviding
+import Foundation
+import Glibc
+import IdentityStore
+import PKCS12FileProvider
+import PluginHost
+import TestSupport
+import Testing
+
+/// The same conformance suite in process and through the protocol.
+@Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(5))) struct ConformanceTests {
+    private let directory: TemporaryDirectory
+
+    init() throws { directory = try TemporaryDirectory() }
+
+    /// Installs the test plugin under a name.
+    private func host(_ id: String) throws -> PluginHost {
+        let program = URL(filePath: try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe"))
+            .deletingLastPathComponent().appending(path: "TestPlugin").path
+        let plugin = directory["certprov-plugin-\(id)"]
+        try FileManager.default.copyItem(atPath: program, toPath: plugin)
+        chmod(plugin, 0o700)
+        return PluginHost(PluginDirectories([directory.path]), logger: ProviderEnvironment.testing().logger)
+    }
+
+    private func file() throws -> ProviderParameters {
+        let identity = try TestAuthority().issue("conformance")
+        let key = try #require(identity.key.exporter).pkcs8Representation()
+        try directory.write(key.withUnsafeBytes { Array($0) }, to: "key.der")
+        try Subprocess.openssl("pkey", "-in", "key.der", "-out", "key.pem", in: directory.path)
+        let pem = identity.certificateChain.map {
+            "-----BEGIN CERTIFICATE-----\n"
+                + Data($0.derRepresentation).base64EncodedString(options: .lineLength64Characters)
+                + "\n-----END CERTIFICATE-----\n"
+        }
+        try directory.write(Array(pem.joined().utf8), to: "chain.pem")
+        try directory.write(Array("pass-of-the-file".utf8), to: "password")
+        try Subprocess.openssl(
+            "pkcs12", "-export", "-inkey", "key.pem", "-in", "chain.pem", "-out", "identity.p12", "-passout",
+            "file:password", in: directory.path)
+        return ProviderParameters([
+            "path": .init(directory["identity.p12"]), "password-source": .init("file:\(directory["password"])"),
+        ])
+    }
+
+    private func check(_ descriptor: ProviderDescriptor, _ parameters: ProviderParameters) async {
+        let storage = InMemoryStorage()
+        let report = await ProviderConformance(descriptor, parameters, secrets: ["pass-of-the-file"]) {
+            .testing(storage: storage)
+        }.run()
+        #expect(report.isPassed && report.results.count == 12, "\(report)")
+    }
+
+    @Test func aPKCS12FileInProcess() async throws { await check(PKCS12FileProvider.descriptor, try file()) }
+
+    @Test func aPKCS12FileInAPlugin() async throws {
+        let (host, parameters) = (try host("pkcs12"), try file())
+        await check(try #require(try host.provider(ProviderID("pkcs12"), parameters)), parameters)
+        await host.shutdown()
+    }
+
+    @Test func theSealedStoreInProcess() async throws {
+        let storage = InMemoryStorage()
+        let report = await KeyStoreConformance { SealedKeyStore(environment: .testing(storage: storage)) }.run()
+        #expect(report.isPassed && report.results.count == 8, "\(report)")
+    }
+
+    @Test func theSealedStoreInAPlugin() async throws {
+        let host = try host("keys")
+        let storage = InMemoryStorage()
+        let descriptor = try #require(try host.keyStore("keys", ProviderParameters()))
+        let stores = try ProviderRegistry(keyStores: [descriptor]).keyStores { _ in .testing(storage: storage) }
+        let report = await KeyStoreConformance { try stores.store("keys:") }.run()
+        #expect(report.isPassed && report.results.count == 8, "\(report)")
+        await host.shutdown()
+    }
+
+    /// A provider that breaks each demand that can be broken without a trap.
+    @Test func aBadProviderFails() async throws {
+        let report = await ProviderConformance(BadProvider.descriptor, ProviderParameters(), secrets: ["hunter2"]) {
+            .testing()
+        }.run()
+        let failed = Set(report.failures.map(\.name))
+        #expect(
+            failed == [
+                "descriptionsShowNoSecret", "synchronousCallsAreBounded", "storedEqualsObtained",
+                "keySignsInEveryScheme",
+                "concurrentUse", "forgettingTwice",
+            ], "\(report)")
+    }
+}
+
+/// Obtains another identity each time, stores none, and signs with one scheme of two.
+private final class BadProvider: CertificateProvider {
+    static let descriptor = ProviderDescriptor(
+        id: ProviderID("bad"), displayName: "Bad", summary: "Breaks the contract.", parameters: []
+    ) { _, _ in BadProvider() }
+    let id = ProviderID("bad")
+    private let password = "hunter2"
+
+    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        do {
+            let identity = try Zoo.authority.get().issue("bad", provider: id)
+            return try Identity(
+                certificateChain: identity.certificateChain, key: BadKey(key: identity.key),
+                provenance: identity.provenance)
+        } catch { throw CertificateProviderError(.internal, "\(error)") }
+    }
+
+    func getStoredCertificate() throws(CertificateProviderError) -> Identity? { nil }
+
+    func deleteStoredCertificate() throws(CertificateProviderError) {
+        throw CertificateProviderError(.deleteFailed, "Nothing is stored.")
+    }
+}
+
+private struct BadKey: IdentityKey {
+    let key: any IdentityKey
+    var publicKey: PublicKeyInfo { key.publicKey }
+    var signatureSchemes: [SignatureScheme] { key.signatureSchemes + [.ed25519] }
+    var location: KeyLocation { key.location }
+
+    func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        try await key.signature(for: message, using: .ecdsaP256SHA256)
+    }
+}

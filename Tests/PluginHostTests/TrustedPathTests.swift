@@ -1,0 +1,107 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+@testable import PluginHost
+
+/// Which files and directories are used.
+@Suite struct TrustedPathTests {
+    private let directory: TemporaryDirectory
+
+    init() throws {
+        directory = try TemporaryDirectory()
+        try directory.write(Array("#!/bin/sh\n".utf8), to: "certprov-plugin-a", mode: 0o755)
+    }
+
+    private func refusal(user: uid_t = geteuid()) -> String? {
+        let plugins = PluginDirectories([directory.path]).scan(builtIn: [ProviderID("pkcs12")])
+        return plugins.first { $0.id == ProviderID("a") }?.refusal
+    }
+
+    @Test func aFileThatOnlyItsOwnerCanChangeIsUsed() { #expect(refusal() == nil) }
+
+    @Test(arguments: [
+        (mode_t(0o775), "other users may write"), (0o757, "other users may write"), (0o644, "is not executable"),
+        (0o4755, "runs as another user"),
+    ]) func theModeOfTheFileCounts(mode: mode_t, text: String) {
+        // Root may execute what anybody may.
+        chmod(directory["certprov-plugin-a"], mode)
+        #expect(refusal()?.contains(text) == true, "\(String(describing: refusal()))")
+    }
+
+    @Test(arguments: [mode_t(0o777), 0o1777, 0o770]) func theModeOfItsDirectoryCounts(mode: mode_t) {
+        chmod(directory.path, mode)
+        #expect(refusal()?.contains("other users may write to \(directory.path)") == true)
+    }
+
+    @Test func allDirectoriesAboveCount() throws {
+        let inner = directory["inner/plugins"]
+        try FileManager.default.createDirectory(atPath: inner, withIntermediateDirectories: true)
+        try FileManager.default.copyItem(atPath: directory["certprov-plugin-a"], toPath: inner + "/certprov-plugin-a")
+        let plugins = PluginDirectories([inner])
+        #expect(plugins.scan(builtIn: []).map(\.refusal) == [nil])
+        chmod(directory["inner"], 0o777)
+        #expect(plugins.scan(builtIn: []).first?.refusal?.contains("may write to \(directory["inner"]) ") == true)
+        // Where only owners can rename files, what is below is looked at alone.
+        chmod(directory["inner"], 0o1777)
+        #expect(plugins.scan(builtIn: []).map(\.refusal) == [nil])
+    }
+
+    @Test func whereALinkLeadsCounts() throws {
+        let target = directory["elsewhere"]
+        mkdir(target, 0o700)
+        rename(directory["certprov-plugin-a"], target + "/program")
+        symlink("elsewhere/program", directory["certprov-plugin-a"])
+        #expect(refusal() == nil)
+        chmod(target, 0o777)
+        #expect(refusal()?.contains("may write to \(target) ") == true)
+        unlink(target + "/program")
+        chmod(target, 0o700)
+        #expect(refusal()?.contains("does not exist") == true)
+        symlink("loop", target + "/loop")
+        unlink(directory["certprov-plugin-a"])
+        symlink("elsewhere/loop", directory["certprov-plugin-a"])
+        #expect(refusal() != nil)
+    }
+
+    @Test(.enabled(if: geteuid() == 0)) func theOwnerCounts() throws {
+        #expect(chown(directory["certprov-plugin-a"], 12345, 12345) == 0)
+        #expect(refusal()?.contains("belongs to another user (uid 12345)") == true)
+        // The user itself may use what is root's.
+        #expect(try TrustedPath.check("/bin/sh", .program, user: 12345))
+    }
+
+    @Test func twoOfOneNameAreRefused() throws {
+        let other = try TemporaryDirectory()
+        try other.write(Array("#!/bin/sh\n".utf8), to: "certprov-plugin-a", mode: 0o755)
+        let plugins = PluginDirectories([directory.path, other.path]).scan(builtIn: [])
+        #expect(plugins.count == 1 && plugins[0].refusal?.contains("two plugins are called 'a'") == true)
+    }
+
+    @Test func aBuiltInsNameIsRefused() throws {
+        try directory.write(Array("#!/bin/sh\n".utf8), to: "certprov-plugin-pkcs12", mode: 0o755)
+        let plugins = PluginDirectories([directory.path]).scan(builtIn: [ProviderID("pkcs12")])
+        #expect(plugins.map(\.id.rawValue) == ["a", "pkcs12"] && plugins[1].refusal?.contains("is built in") == true)
+    }
+
+    @Test func otherFilesAreNoPlugins() throws {
+        for name in [
+            "certprov-plugin-", "certprov-plugin-A", "certprov-plugin-launcher", "plugin", "certprov-plugin-a.bak",
+        ] {
+            try directory.write(Array("#!/bin/sh\n".utf8), to: name, mode: 0o755)
+        }
+        #expect(PluginDirectories([directory.path]).scan(builtIn: []).map(\.id.rawValue) == ["a"])
+    }
+
+    @Test func theUsersDirectoriesAreNotRoots() {
+        let variables = ["HOME": "/home/me", "XDG_DATA_HOME": "data"]
+        let root = PluginDirectories.standard(user: 0) { variables[$0] }
+        #expect(root.paths == ["/usr/lib/certprov/plugins", "/etc/certprov/plugins"])
+        let user = PluginDirectories.standard(user: 1000) { variables[$0] }
+        #expect(user.paths.dropFirst(2) == ["/home/me/.local/share/certprov/plugins"])
+        let data = PluginDirectories.standard(user: 1000) { $0 == "XDG_DATA_HOME" ? "/data" : nil }
+        #expect(data.paths.last == "/data/certprov/plugins")
+    }
+}

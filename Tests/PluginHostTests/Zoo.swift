@@ -1,0 +1,77 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import PluginHost
+import TestSupport
+import Testing
+
+/// A directory with the plugin `zoo`, and what it needs to be a provider.
+final class Zoo: Sendable {
+    static let id = ProviderID("zoo")
+    static let authority = Result { try TestAuthority() }
+
+    let directory: TemporaryDirectory
+    let identity: Identity
+    let host: PluginHost
+
+    /// - Parameter behaviour: What it does wrong; see `zoo.py`.
+    init(_ behaviour: String = "none") throws {
+        directory = try TemporaryDirectory()
+        let authority = try Self.authority.get()
+        identity = try authority.issue("zoo")
+        let key = try #require(identity.key.exporter).pkcs8Representation()
+        try directory.write(identity.certificate.derRepresentation, to: "leaf.der")
+        try directory.write(authority.intermediate.derRepresentation, to: "issuer.der")
+        try directory.write(authority.issue("stranger").certificate.derRepresentation, to: "stranger.der")
+        try directory.write(
+            authority.renew(identity, as: "other", notBefore: Date(timeIntervalSinceNow: -60)).derRepresentation,
+            to: "other.der")
+        try directory.write(identity.key.publicKey.derRepresentation, to: "spki.der")
+        try directory.write(key.withUnsafeBytes { Array($0) }, to: "key.der")
+        try Subprocess.openssl("pkey", "-in", "key.der", "-out", "key.pem", in: directory.path)
+        try directory.write(Array("from a file\n".utf8), to: "password")
+        try Self.write(behaviour, to: directory)
+        host = Self.host(directory)
+    }
+
+    static func write(_ behaviour: String, to directory: TemporaryDirectory) throws {
+        let source = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "zoo.py")
+        let text = String(decoding: try Data(contentsOf: source), as: UTF8.self)
+        let program = text.replacing("@behaviour@", with: behaviour).replacing(
+            "@mebibytes@", with: String(TestLength.rounds(80, soak: 1024)))
+        try directory.write(Array(program.utf8), to: "new", mode: 0o700)
+        guard rename(directory["new"], directory["certprov-plugin-zoo"]) == 0 else {
+            throw CertificateProviderError(.internal, "The plugin cannot be installed.")
+        }
+    }
+
+    static func host(_ directory: TemporaryDirectory) -> PluginHost {
+        PluginHost(PluginDirectories([directory.path]), logger: ProviderEnvironment.testing().logger)
+    }
+
+    /// - Parameter settings: Besides its directory.
+    func provider(
+        _ settings: [String: String] = ["timeout": "2"], in environment: ProviderEnvironment = .testing()
+    ) throws -> any CertificateProvider {
+        var texts = settings
+        texts["directory"] = directory.path
+        let parameters = ProviderParameters(texts.mapValues { .init($0) })
+        let descriptor = try #require(try host.provider(Self.id, parameters))
+        return try descriptor.makeProvider(environment, parameters)
+    }
+
+    /// The processes of the plugin and of what it has started, launchers included.
+    var processes: [pid_t] {
+        let all = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
+        return all.compactMap { pid_t($0) }.filter { pid in
+            guard let line = try? Data(contentsOf: URL(filePath: "/proc/\(pid)/cmdline")) else { return false }
+            return String(decoding: line, as: UTF8.self).contains(directory.path)
+        }
+    }
+}
+
+/// Returns the error of `body`.
+func error(_ body: () async throws -> Void) async -> CertificateProviderError? {
+    do { try await body() } catch { return error as? CertificateProviderError }
+    return nil
+}

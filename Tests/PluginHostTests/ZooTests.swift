@@ -1,0 +1,218 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import PluginHost
+import TestSupport
+import Testing
+
+/// Plugins that misbehave: each call ends within its deadline with a typed error that names the plugin, nothing is left
+/// behind, and the next process of the plugin is used as if nothing had happened.
+@Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(5))) struct ZooTests {
+    @Test func aGoodPluginIsAProvider() async throws {
+        let zoo = try Zoo()
+        let provider = try zoo.provider()
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        #expect(identity.certificate == zoo.identity.certificate && identity.key.location.rawValue == "zoo")
+        #expect(identity.provenance == .init(provider: Zoo.id, source: "the zoo"))
+        try await identity.verifyPossession()
+        #expect(try provider.getStoredCertificate()?.certificate == zoo.identity.certificate)
+        let list = await provider.listing?.listIdentities()
+        #expect(list?.identities.count == 1 && list?.remarks == ["a remark"])
+        #expect(provider.deletions == nil && provider.replacement == nil)
+        try provider.deleteStoredCertificate()
+        await provider.shutdown()
+        #expect(zoo.processes.isEmpty)
+        #expect(await error { _ = try provider.getStoredCertificate() }?.code == .operationNotAllowed)
+    }
+
+    @Test func aPluginUsesWhatTheHostOffers() async throws {
+        let zoo = try Zoo("uses everything")
+        let storage = InMemoryStorage()
+        let person = Person("s3cret")
+        let provider = try zoo.provider(
+            ["password-source": "file:\(zoo.directory["password"])"], in: .testing(storage: storage))
+        _ = try await provider.getCertificate(person)
+        #expect(person.questions == ["The secret", "Really?"])
+        #expect(try storage.record(named: "state") == SecretBytes(utf8: "one"))
+        await provider.shutdown()
+    }
+
+    struct Case: Sendable, CustomTestStringConvertible {
+        let behaviour: String
+        let codes: [CertificateProviderError.Code]
+        /// In the error's message.
+        var text = ""
+        /// In seconds.
+        var timeout = "2"
+        var testDescription: String { behaviour }
+    }
+
+    static let cases: [Case] =
+        [
+            Case(behaviour: "garbage", codes: [.protocolError]),
+            Case(behaviour: "half a message", codes: [.unavailable], text: "status 0"),
+            Case(behaviour: "a lot on standard output", codes: [.protocolError], text: "longer than"),
+            Case(behaviour: "a lot of notices", codes: [.protocolError], text: "without an answer", timeout: "60"),
+            Case(behaviour: "a lot on standard error", codes: [.unavailable], text: "status 5", timeout: "60"),
+            Case(behaviour: "a child that keeps standard output open", codes: [.unavailable], text: "status 0"),
+            Case(behaviour: "ignores cancel and SIGTERM", codes: [.timedOut]),
+            Case(behaviour: "closes standard output", codes: [.unavailable], text: "standard output"),
+            Case(behaviour: "another plugin's id", codes: [.protocolError], text: "'other'"),
+            Case(behaviour: "an unknown version", codes: [.protocolError], text: "version 99"),
+            Case(behaviour: "an unknown code", codes: [.protocolError], text: "'fullMoon': the moon is full"),
+            Case(behaviour: "somebody else's request id", codes: [.protocolError], text: "the id of no request"),
+            Case(behaviour: "an answer twice", codes: [.protocolError], text: "the id of no request"),
+            Case(behaviour: "a key that does not fit the leaf", codes: [.keyMismatch]),
+            Case(behaviour: "a signature that does not verify", codes: [.keyMismatch]),
+            Case(behaviour: "a chain out of order", codes: [.malformedData], text: "not in order"),
+            Case(behaviour: "prompts for ever", codes: [.protocolError], text: "questions"),
+            Case(behaviour: "asks for another's secret", codes: [.operationNotAllowed]),
+        ]
+        + ["hello", "configure", "obtain", "key.sign"].flatMap { phase in
+            [
+                Case(behaviour: "hangs at \(phase)", codes: [.timedOut], text: "'\(phase)'"),
+                Case(behaviour: "crashes at \(phase)", codes: [.unavailable], text: "signal 11"),
+            ]
+                + [0, 1, 77].map {
+                    Case(behaviour: "exits at \(phase) with \($0)", codes: [.unavailable], text: "status \($0)")
+                }
+        }
+
+    @Test(arguments: cases) func theErrorIsTypedAndNothingIsLeftBehind(_ one: Case) async throws {
+        let zoo = try Zoo(one.behaviour)
+        let start = ContinuousClock.now
+        let person = Person("s3cret")
+        let error = await error {
+            _ = try await zoo.provider(["timeout": one.timeout]).getCertificate(person)
+        }
+        #expect(one.codes.contains(try #require(error?.code)), "\(String(describing: error))")
+        #expect(
+            error?.message.contains("plugin 'zoo'") == true && error?.provider == Zoo.id, "\(String(describing: error))"
+        )
+        #expect(one.text.isEmpty || error?.message.contains(one.text) == true, "\(String(describing: error))")
+        // Two requests may each use up their time, and a plugin that closes its output is waited for.
+        #expect(ContinuousClock.now - start < .seconds(120))
+        await zoo.host.shutdown()
+        #expect(zoo.processes.isEmpty)
+        // Mended, it is used.
+        try Zoo.write("none", to: zoo.directory)
+        let provider = try zoo.provider()
+        #expect(try await provider.getCertificate(NoUserInteraction()).certificate == zoo.identity.certificate)
+        await provider.shutdown()
+        #expect(zoo.processes.isEmpty)
+    }
+
+    /// A certificate that is renewed between two calls belongs to its key each time.
+    @Test func anotherCertificateAtEachCallIsAnIdentityEachTime() async throws {
+        let zoo = try Zoo("another certificate at each call")
+        let provider = try zoo.provider()
+        for _ in 0..<4 { try await provider.getCertificate(NoUserInteraction()).verifyPossession() }
+        await provider.shutdown()
+    }
+
+    @Test func aCrashIsFollowedByANewProcess() async throws {
+        let zoo = try Zoo()
+        let provider = try zoo.provider()
+        let key = try await provider.getCertificate(NoUserInteraction()).key
+        for round in 0..<3 {
+            for process in zoo.processes { kill(process, SIGKILL) }
+            // One call may meet the end of the old process.
+            var signature: [UInt8]?
+            while signature == nil {
+                signature = try? await key.signature(for: [1, 2, 3], using: .ecdsaP256SHA256)
+            }
+            #expect(
+                key.publicKey.isValidSignature(signature ?? [], for: [1, 2, 3], using: .ecdsaP256SHA256),
+                "round \(round)")
+        }
+        await provider.shutdown()
+        #expect(zoo.processes.isEmpty)
+    }
+
+    @Test func aPluginThatEndsAtOnceIsNotStartedForEver() async throws {
+        let zoo = try Zoo()
+        let provider = try zoo.provider()
+        try Zoo.write("exits at hello with 3", to: zoo.directory)
+        var messages: [String] = []
+        for _ in 0..<7 { messages.append(await error { _ = try provider.getStoredCertificate() }?.message ?? "none") }
+        #expect(messages[4].contains("status 3"), "\(messages)")
+        #expect(messages[5].contains("5 times within a minute") && messages[5].contains("status 3"), "\(messages)")
+        #expect(messages[6] == messages[5])
+        await provider.shutdown()
+    }
+
+    @Test func aReplacedBinaryIsUsedFromTheNextStartOn() async throws {
+        let zoo = try Zoo()
+        let provider = try zoo.provider()
+        _ = try await provider.getCertificate(NoUserInteraction())
+        try Zoo.write("an unknown code", to: zoo.directory)
+        // The process is the old one still.
+        _ = try await provider.getCertificate(NoUserInteraction())
+        await zoo.host.shutdown()
+        #expect(await error { _ = try await provider.getCertificate(NoUserInteraction()) }?.code == .protocolError)
+        await provider.shutdown()
+    }
+
+    @Test func aDigestInTheConfigurationRefusesAnotherFile() async throws {
+        let zoo = try Zoo()
+        let digest = try Subprocess.run(["sha256sum", zoo.directory["certprov-plugin-zoo"]])
+        let settings = ["sha256": String(decoding: digest.prefix(64), as: UTF8.self)]
+        let provider = try zoo.provider(settings)
+        _ = try await provider.getCertificate(NoUserInteraction())
+        // It leaves a file behind where it is run.
+        let trace = zoo.directory["run"]
+        try zoo.directory.write(
+            Array("#!/bin/sh\ntouch \(trace)\n".utf8), to: "certprov-plugin-zoo", mode: 0o700)
+        await zoo.host.shutdown()
+        let late = await error { _ = try await provider.getCertificate(NoUserInteraction()) }
+        #expect(late?.code == .configurationInvalid && late?.message.contains("SHA-256") == true)
+        #expect(await error { _ = try zoo.provider(settings) }?.code == .configurationInvalid)
+        #expect(!FileManager.default.fileExists(atPath: trace))
+        await provider.shutdown()
+    }
+
+    @Test func aCancelledRequestEndsSoon() async throws {
+        let zoo = try Zoo("hangs at obtain")
+        let provider = try zoo.provider(["timeout": "300"])
+        let task = Task { await error { _ = try await provider.getCertificate(NoUserInteraction()) } }
+        while zoo.processes.count < 2 { await Task.yield() }
+        let start = ContinuousClock.now
+        task.cancel()
+        #expect(await task.value?.code == .userCancelled)
+        #expect(ContinuousClock.now - start < .seconds(60))
+        await provider.shutdown()
+        #expect(zoo.processes.isEmpty)
+    }
+
+    private static let isWithin = ProcessInfo.processInfo.environment["CERTPROV_TEST_LEFTOVERS"] != nil
+
+    @Test(.disabled(if: isWithin)) func nothingIsLeftOpenAfterManyPlugins() async throws {
+        let directory = try TemporaryDirectory()
+        try await Subprocess.runTests(
+            ["manyPluginsLeaveNothingOpen"], of: "ZooTests/manyPluginsLeaveNothingOpen",
+            with: ["CERTPROV_TEST_LEFTOVERS=1", "TMPDIR=\(directory.path)"])
+        #expect(directory.contents() == [])
+    }
+
+    /// In a process of its own, whose descriptors are counted.
+    @Test(.enabled(if: isWithin)) func manyPluginsLeaveNothingOpen() async throws {
+        func round() async throws {
+            for behaviour in ["none", "crashes at obtain", "closes standard output", "hangs at hello"] {
+                let zoo = try Zoo(behaviour)
+                let provider = try? zoo.provider(["timeout": "1"])
+                _ = await error { _ = try await provider?.getCertificate(NoUserInteraction()) }
+                await provider?.shutdown()
+                await zoo.host.shutdown()
+                #expect(zoo.processes.isEmpty)
+            }
+        }
+        try await round()
+        let before = descriptors()
+        for _ in 0..<TestLength.rounds(2, soak: 100) { try await round() }
+        #expect(descriptors() == before)
+    }
+
+    private func descriptors() -> Int {
+        (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").count) ?? 0
+    }
+}

@@ -1,0 +1,93 @@
+import CertificateProviding
+import IdentityStore
+import PKCS12FileProvider
+import PluginKit
+
+/// Built-in providers and key stores as plugins, by the name of the executable.
+@main struct TestPlugin {
+    static func main() async {
+        switch CommandLine.arguments[0].split(separator: "-").last {
+        case "pkcs12": await Plugin(PKCS12FileProvider.descriptor, version: "test").run()
+        default: await Plugin(id: ProviderID("keys"), keyStores: [RenamedKeyStore.descriptor]).run()
+        }
+    }
+}
+
+/// The key store `store:` with the scheme `keys`.
+private final class RenamedKeyStore: KeyStore {
+    static var descriptor: KeyStoreDescriptor {
+        KeyStoreDescriptor(
+            scheme: "keys", storageID: ProviderID("keys"), displayName: "Keys", summary: "Keys in the host's store.",
+            parameters: []
+        ) { environment, location, _ in RenamedKeyStore(SealedKeyStore(environment: environment)) }
+    }
+
+    private let store: SealedKeyStore
+    private init(_ store: SealedKeyStore) { self.store = store }
+
+    var scheme: String { "keys" }
+    var location: KeyLocation { KeyLocation(rawValue: "keys") }
+    var makes: [KeyType: KeyUse] { store.makes }
+    var importer: (any KeyImporting)? { nil }
+
+    private func inner(_ uri: String) -> String { "store" + uri.dropFirst("keys".count) }
+    private func inner(_ key: KeyReference) -> KeyReference {
+        KeyReference(publicKey: key.publicKey, uri: inner(key.uri))
+    }
+
+    func holds(keyURI: String) -> Bool { keyURI.hasPrefix("keys:") && store.holds(keyURI: inner(keyURI)) }
+
+    func make(
+        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        RenamedKey(
+            try await store.make(type, label: label, use: use, interaction) { key throws(CertificateProviderError) in
+                try await remember(RenamedKey(key))
+            })
+    }
+
+    func key(
+        for key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
+        try await store.key(for: inner(key), interaction).map(RenamedKey.init)
+    }
+
+    func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+        try store.storedKey(for: inner(key)).map(RenamedKey.init)
+    }
+
+    func list() async throws(CertificateProviderError) -> [KeyDescription] {
+        try await store.list().map { key in
+            let reference = KeyReference(
+                publicKey: key.reference.publicKey, uri: "keys" + key.reference.uri.dropFirst("store".count))
+            return KeyDescription(reference, label: key.label, location: location)
+        }
+    }
+
+    func storeChain(
+        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) { try await store.storeChain(chain, for: key, interaction) }
+
+    func destroy(_ key: KeyReference, _ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        try await store.destroy(inner(key), interaction)
+    }
+
+    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) { try store.destroyStored(inner(key)) }
+}
+
+/// A key that stays in the plugin.
+private struct RenamedKey: IdentityKey {
+    private let key: any IdentityKey
+    init(_ key: any IdentityKey) { self.key = key }
+
+    var publicKey: PublicKeyInfo { key.publicKey }
+    var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
+    var location: KeyLocation { KeyLocation(rawValue: "keys") }
+    var uri: String? { key.uri.map { "keys" + $0.dropFirst("store".count) } }
+    var decrypter: (any KeyDecrypting)? { key.decrypter }
+
+    func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
+}
