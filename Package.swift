@@ -202,7 +202,7 @@ let package = Package(
             name: "CertprovKit",
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PKCS12FileProvider",
-                "RemoteMDMProvider", "Renewal",
+                "PluginHost", "RemoteMDMProvider", "Renewal",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -312,9 +312,9 @@ let package = Package(
         .testTarget(
             name: "ReadmeTests",
             dependencies: [
-                "CertificateProviding", "CertificateTLS", "CertprovKit", "IdentityStore", "Logon", "OAuth",
-                "PKCS11TokenProvider",
-                "PKCS12FileProvider", "RemoteMDMProvider", "Renewal", "TestSupport",
+                "CertificateProviderTesting", "CertificateProviding", "CertificateTLS", "CertprovKit", "IdentityStore",
+                "Logon", "OAuth", "PKCS11TokenProvider",
+                "PKCS12FileProvider", "PluginHost", "RemoteMDMProvider", "Renewal", "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -365,17 +365,18 @@ let package = Package(
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
             ]
         ),
-        // Built-in providers and key stores as plugins.
+        // Plugins of a built-in provider, which the documentation shows, and of a key store.
         .executableTarget(
-            name: "TestPlugin",
-            dependencies: ["CertificateProviding", "IdentityStore", "PKCS12FileProvider", "PluginKit"],
+            name: "ExamplePlugin", dependencies: ["PKCS12FileProvider", "PluginKit"], path: "Tests/ExamplePlugin"),
+        .executableTarget(
+            name: "TestPlugin", dependencies: ["CertificateProviding", "IdentityStore", "PluginKit"],
             path: "Tests/TestPlugin"),
         .testTarget(
             name: "PluginHostTests",
             dependencies: [
                 "CertificateProviderTesting", "CertificateProviding", "IdentityStore", "PKCS12FileProvider",
                 "PluginHost",
-                "TestPlugin", "TestSupport", "certprov-plugin-launcher",
+                "ExamplePlugin", "TestPlugin", "TestSupport", "certprov-plugin-launcher",
                 .product(name: "Logging", package: "swift-log"),
             ], exclude: ["zoo.py"]),
         // Runs the command that is built beside it.

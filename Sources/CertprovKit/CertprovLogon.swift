@@ -7,6 +7,7 @@ package import FoundationEssentials
 public import Logging
 @_exported public import Logon
 import PKCS12FileProvider
+import PluginHost
 import RemoteMDMProvider
 @_exported public import Renewal
 public import ServiceLifecycle
@@ -24,7 +25,7 @@ import Synchronization
 ///         presenting: credentials, trusting: logon.trustAnchors)
 ///     // … and logon.renewal among the services of the program.
 ///
-/// It has all built-in providers and key stores, those that the service adds, and the identity store of this host. Make
+/// It has all built-in providers and key stores, those that the service adds, the plugins of this host, and its identity store. Make
 /// ``LogonManager``, ``RotatingTLSCredentials`` and ``RenewingIdentity`` by hand to choose among them.
 public final class CertprovLogon: Sendable {
     /// The manager behind this object.
@@ -60,7 +61,11 @@ public final class CertprovLogon: Sendable {
         store: IdentityStore,
         now: @escaping @Sendable () -> Date = { Date() }
     ) throws(CertificateProviderError) {
-        let registry = try ProviderRegistry(Self.providers + providers, keyStores: Self.keyStores)
+        let plugins = PluginHost(builtIn: Self.providers + providers, builtInKeyStores: Self.keyStores, logger: logger)
+        {
+            store.storage(for: Self.pluginStorage)
+        }
+        let registry = try ProviderRegistry(Self.providers + providers, keyStores: Self.keyStores, source: plugins)
         let configuration = try LogonConfiguration.load(path: path, registry: registry)
         for warning in configuration.warnings { logger.warning("\(warning)") }
         let executor = BlockingExecutor.threads()
@@ -71,6 +76,9 @@ public final class CertprovLogon: Sendable {
                 storage: store.storage(for: id), secrets: secrets, logger: logger, now: now, executor: executor)
         }
     }
+
+    /// Where the descriptions of plugins are cached, for the command too.
+    private static let pluginStorage = ProviderID("plugins_")
 
     /// The built-in providers.
     public static var providers: [ProviderDescriptor] {

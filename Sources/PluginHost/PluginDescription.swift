@@ -46,7 +46,7 @@ public struct PluginDescription: Sendable {
             KeyStore(
                 scheme: $0.scheme, displayName: $0.displayName.line, summary: $0.summary.line,
                 parameters: $0.parameters ?? [], makes: [KeyType: KeyUse](names: $0.makes),
-                location: KeyLocation(rawValue: ($0.location ?? "plugin").line), can: $0.can ?? [])
+                location: KeyLocation(wire: $0.location), can: $0.can ?? [])
         }
         func refuse(_ reason: String) -> CertificateProviderError {
             CertificateProviderError(

@@ -49,12 +49,14 @@ public final class PluginHost: ProviderSource {
         self.processes = processes
     }
 
-    /// Returns a host that looks into `directory` first. It must be an absolute path.
-    public func looking(in directory: String) -> any ProviderSource {
+    /// Returns a host that looks into `directory` first. It must be an absolute path. Its plugins are ended by either host.
+    public func searching(_ directory: String) -> PluginHost {
         PluginHost(
             PluginDirectories([directory] + directories.paths.filter { $0 != directory }), builtIn, builtInSchemes,
             launcher, logger, executor, cache, processes)
     }
+
+    public func looking(in directory: String) -> any ProviderSource { searching(directory) }
 
     /// Ends all plugins, and waits for that: a few seconds at most, even if one hangs. Afterwards they are started again when
     /// they are used. Call it before the program ends, so that plugins can end in order.

@@ -112,7 +112,7 @@ final class PluginProvider: CertificateProvider {
     private func ownKey(_ wire: WireKey, _ peer: Peer) throws(CertificateProviderError) -> (any IdentityKey)? {
         if let pkcs8 = wire.pkcs8 {
             return try SoftwareKey(
-                pkcs8: pkcs8.bytes, location: wire.location.map(KeyLocation.init(rawValue:)) ?? .store)
+                pkcs8: pkcs8.bytes, location: KeyLocation(wire: wire.location))
         }
         guard wire.schemes != nil else { return nil }
         return try RemoteKey(wire, instance, knownTo: peer) { [weak self] key, peer throws(CertificateProviderError) in
@@ -170,7 +170,7 @@ extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityD
         ListedIdentity(
             provider: id, alias: wire.alias.map(\.shortened), isStored: wire.stored ?? false,
             certificateChain: try wire.chain.certificates(),
-            keyLocation: KeyLocation(rawValue: (wire.location ?? "plugin").shortened),
+            keyLocation: KeyLocation(wire: wire.location),
             isKeyExportable: wire.exportable ?? false, keyURI: wire.uri.map(\.shortened))
     }
 

@@ -47,7 +47,7 @@ package final class RemoteKeyStore: KeyStore {
         /// What the other side says of a place.
         package init(_ answer: KeyStoreAnswer) {
             self.init(
-                location: KeyLocation(rawValue: answer.location), makes: [KeyType: KeyUse](names: answer.makes),
+                location: KeyLocation(wire: answer.location), makes: [KeyType: KeyUse](names: answer.makes),
                 can: Set(answer.can))
         }
     }
@@ -222,7 +222,7 @@ package final class RemoteKeyStore: KeyStore {
                 }
                 return KeyDescription(
                     KeyReference(publicKey: try PublicKeyInfo(derRepresentation: encoded), uri: uri), label: wire.label,
-                    location: wire.location.map(KeyLocation.init(rawValue:)) ?? location)
+                    location: wire.location.map(KeyLocation.init(wire:)) ?? location)
             }
         } catch { throw source.describing(error) }
     }
@@ -344,7 +344,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
         }
         publicKey = try PublicKeyInfo(derRepresentation: encoded)
         signatureSchemes = schemes.compactMap { SignatureScheme($0) }
-        location = KeyLocation(rawValue: wire.location ?? "plugin")
+        location = KeyLocation(wire: wire.location)
         uri = wire.uri
         signatureTimeout = wire.timeout.flatMap { $0 >= 0 && $0 < 1e6 ? .seconds($0) : nil } ?? source.timeout
         decrypts = wire.decrypts ?? false

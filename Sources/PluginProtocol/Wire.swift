@@ -450,6 +450,14 @@ extension [Data] {
     }
 }
 
+extension KeyLocation {
+    /// Reads a place; one that this version does not know is the plugin.
+    package init(wire name: String?) {
+        let known = [Self.file, .store, .token].first { $0.rawValue == name }
+        self = known ?? .plugin
+    }
+}
+
 extension KeyUse {
     /// `sign` and `decrypt`.
     package var names: [String] {

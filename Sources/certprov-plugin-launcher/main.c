@@ -135,14 +135,7 @@ static pid_t start(char *program)
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
         char *arguments[] = { program, NULL };
-        // A program that is being installed is busy for a moment.
-        for (int tries = 0; getppid() == self && tries < 50; tries++) {
-            execv(program, arguments);
-            if (errno != ETXTBSY) break;
-            struct timespec pause = { 0, 20000000 };
-            nanosleep(&pause, NULL);
-            errno = ETXTBSY;
-        }
+        if (getppid() == self) execv(program, arguments);
         int code = errno;
         ssize_t written = write(result[1], &code, sizeof code);
         (void)written;

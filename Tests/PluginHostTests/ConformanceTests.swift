@@ -14,14 +14,31 @@ import Testing
 
     init() throws { directory = try TemporaryDirectory() }
 
-    /// Installs the test plugin under a name.
-    private func host(_ id: String) throws -> PluginHost {
-        let program = URL(filePath: try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe"))
-            .deletingLastPathComponent().appending(path: "TestPlugin").path
-        let plugin = directory["certprov-plugin-\(id)"]
-        try FileManager.default.copyItem(atPath: program, toPath: plugin)
-        chmod(plugin, 0o700)
-        return PluginHost(PluginDirectories([directory.path]), logger: ProviderEnvironment.testing().logger)
+    /// Installs a program of this package as a plugin.
+    private func host(_ id: String, _ program: String) throws -> PluginHost {
+        let built = URL(filePath: try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe"))
+            .deletingLastPathComponent().appending(path: program).path
+        try directory.install("certprov-plugin-\(id)", copying: built)
+        return host()
+    }
+
+    private func host() -> PluginHost {
+        PluginHost(PluginDirectories([directory.path]), logger: ProviderEnvironment.testing().logger)
+    }
+
+    /// The one of the documentation.
+    @Test func thePythonExample() async throws {
+        let page = URL(filePath: #filePath).deletingLastPathComponent().appending(
+            path: "../../Documentation/WritingAPlugin.md")
+        let blocks = try String(contentsOf: page, encoding: .utf8).components(separatedBy: "```")
+        let program = try #require(blocks.first { $0.hasPrefix("python\n") }).dropFirst("python\n".count)
+        try directory.install("certprov-plugin-files", program.utf8)
+        _ = try file()
+        try FileManager.default.moveItem(atPath: directory["chain.pem"], toPath: directory["cert.pem"])
+        let parameters = ProviderParameters(["directory": .init(directory.path)])
+        let host = host()
+        await check(try #require(try host.provider(ProviderID("files"), parameters)), parameters)
+        await host.shutdown()
     }
 
     private func file() throws -> ProviderParameters {
@@ -55,7 +72,7 @@ import Testing
     @Test func aPKCS12FileInProcess() async throws { await check(PKCS12FileProvider.descriptor, try file()) }
 
     @Test func aPKCS12FileInAPlugin() async throws {
-        let (host, parameters) = (try host("pkcs12"), try file())
+        let (host, parameters) = (try host("pkcs12", "ExamplePlugin"), try file())
         await check(try #require(try host.provider(ProviderID("pkcs12"), parameters)), parameters)
         await host.shutdown()
     }
@@ -67,7 +84,7 @@ import Testing
     }
 
     @Test func theSealedStoreInAPlugin() async throws {
-        let host = try host("keys")
+        let host = try host("keys", "TestPlugin")
         let storage = InMemoryStorage()
         let descriptor = try #require(try host.keyStore("keys", ProviderParameters()))
         let stores = try ProviderRegistry(keyStores: [descriptor]).keyStores { _ in .testing(storage: storage) }

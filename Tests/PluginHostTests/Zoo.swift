@@ -39,10 +39,7 @@ final class Zoo: Sendable {
         let text = String(decoding: try Data(contentsOf: source), as: UTF8.self)
         let program = text.replacing("@behaviour@", with: behaviour).replacing(
             "@mebibytes@", with: String(TestLength.rounds(80, soak: 1024)))
-        try directory.write(Array(program.utf8), to: "new", mode: 0o700)
-        guard rename(directory["new"], directory["certprov-plugin-zoo"]) == 0 else {
-            throw CertificateProviderError(.internal, "The plugin cannot be installed.")
-        }
+        try directory.install("certprov-plugin-zoo", program.utf8)
     }
 
     static func host(_ directory: TemporaryDirectory) -> PluginHost {

@@ -12,7 +12,7 @@ import Testing
         let zoo = try Zoo()
         let provider = try zoo.provider()
         let identity = try await provider.getCertificate(NoUserInteraction())
-        #expect(identity.certificate == zoo.identity.certificate && identity.key.location.rawValue == "zoo")
+        #expect(identity.certificate == zoo.identity.certificate && identity.key.location == .plugin)
         #expect(identity.provenance == .init(provider: Zoo.id, source: "the zoo"))
         try await identity.verifyPossession()
         #expect(try provider.getStoredCertificate()?.certificate == zoo.identity.certificate)
@@ -161,8 +161,7 @@ import Testing
         _ = try await provider.getCertificate(NoUserInteraction())
         // It leaves a file behind where it is run.
         let trace = zoo.directory["run"]
-        try zoo.directory.write(
-            Array("#!/bin/sh\ntouch \(trace)\n".utf8), to: "certprov-plugin-zoo", mode: 0o700)
+        try zoo.directory.install("certprov-plugin-zoo", "#!/bin/sh\ntouch \(trace)\n".utf8)
         await zoo.host.shutdown()
         let late = await error { _ = try await provider.getCertificate(NoUserInteraction()) }
         #expect(late?.code == .configurationInvalid && late?.message.contains("SHA-256") == true)

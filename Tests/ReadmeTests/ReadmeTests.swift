@@ -13,6 +13,8 @@ import Testing
         ("README.md", "ShortExample"), ("README.md", "EmbeddingExample"), ("README.md", "RenewalExample"),
         ("Documentation/WritingAProvider.md", "ProviderExample"),
         ("Documentation/WritingAProvider.md", "EnrolmentExample"), ("Documentation/OAuth.md", "OAuthExample"),
+        ("Documentation/WritingAPlugin.md", "ConformanceExample"),
+        ("Documentation/WritingAPlugin.md", "../ExamplePlugin/ExamplePlugin"),
     ])
     func theExampleIsTheOneThatCompiles(document: String, example: String) throws {
         let document = try String(contentsOf: Self.root.appending(path: document), encoding: .utf8)

@@ -1,16 +1,10 @@
 import CertificateProviding
 import IdentityStore
-import PKCS12FileProvider
 import PluginKit
 
-/// Built-in providers and key stores as plugins, by the name of the executable.
+/// A plugin with a key store.
 @main struct TestPlugin {
-    static func main() async {
-        switch CommandLine.arguments[0].split(separator: "-").last {
-        case "pkcs12": await Plugin(PKCS12FileProvider.descriptor, version: "test").run()
-        default: await Plugin(id: ProviderID("keys"), keyStores: [RenamedKeyStore.descriptor]).run()
-        }
-    }
+    static func main() async { await Plugin(id: ProviderID("keys"), keyStores: [RenamedKeyStore.descriptor]).run() }
 }
 
 /// The key store `store:` with the scheme `keys`.

@@ -25,6 +25,24 @@ public final class TemporaryDirectory: Sendable {
         return file
     }
 
+    /// Writes a program, and returns its path. Another process does so: what this one has open for writing, a child that
+    /// another test starts meanwhile has open too, and the program is busy for as long as that runs.
+    @discardableResult
+    public func install(_ name: String, _ bytes: some Sequence<UInt8>) throws -> String {
+        let source = try write(bytes, to: name + ".source")
+        return try install(name, copying: source)
+    }
+
+    /// Copies a program as ``install(_:_:)`` does.
+    @discardableResult
+    public func install(_ name: String, copying source: String) throws -> String {
+        try Subprocess.run(["install", "-m", "700", source, self[name] + ".new"])
+        guard rename(self[name] + ".new", self[name]) == 0 else {
+            throw Failure(description: "\(self[name]) cannot be installed")
+        }
+        return self[name]
+    }
+
     /// Writes a file in one step, so that no reader meets half of it, and returns its path.
     public func replace(_ name: String, with bytes: some Sequence<UInt8>, modifiedAt seconds: Int) throws -> String {
         let new = try write(bytes, to: "new")

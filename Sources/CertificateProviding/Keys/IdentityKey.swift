@@ -105,4 +105,6 @@ public struct KeyLocation: RawRepresentable, Hashable, Sendable {
     public static let store = Self(rawValue: "store")
     /// A PKCS#11 token.
     public static let token = Self(rawValue: "token")
+    /// A plugin, or a place that it has.
+    public static let plugin = Self(rawValue: "plugin")
 }

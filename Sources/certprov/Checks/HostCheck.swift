@@ -2,6 +2,7 @@ import CertificateProviding
 import FoundationEssentials
 import Glibc
 import Logon
+import PluginHost
 
 /// The result of one check.
 struct Finding: Sendable {
@@ -60,6 +61,7 @@ struct HostCheck {
         do throws(CertificateProviderError) { try manager.requireProviders() } catch {
             findings.append(.error("configuration", error))
         }
+        findings += refusedPlugins(configuration)
         for configured in configuration.providers {
             findings += ParameterCheck(context, configured, configuration).run()
         }
@@ -83,6 +85,14 @@ struct HostCheck {
             findings.append(PortCheck(host: host, port: port).run())
         }
         return findings
+    }
+
+    /// Plugins that are installed and must not be used. One that is configured has failed before.
+    private func refusedPlugins(_ configuration: LogonConfiguration) -> [Finding] {
+        let host = configuration.pluginDirectory.map(context.plugins.searching) ?? context.plugins
+        return host.installed.compactMap { plugin in
+            plugin.refusal.map { .warning("plugin \(plugin.id)", "not used: \($0)") }
+        }
     }
 
     /// Checks that only its owner can change the property file, which names libraries to load and servers to trust.

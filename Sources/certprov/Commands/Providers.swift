@@ -1,5 +1,6 @@
 import ArgumentParser
 import CertificateProviding
+import PluginHost
 
 struct Providers: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -10,17 +11,27 @@ struct Providers: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let plugins = try context.installedPlugins()
             let (providers, keyStores) = (context.registry.descriptors, context.registry.keyStores)
-            try context.show(ProviderListDocument(providers, keyStores)) {
-                (providers.map(Self.text) + keyStores.map(Self.text)).joined(separator: "\n")
+            try context.show(ProviderListDocument(providers, keyStores, plugins)) {
+                (providers.map { Self.text($0) } + plugins.compactMap { Self.text($0) }
+                    + keyStores.map { Self.text($0) }
+                    + plugins.flatMap { plugin in plugin.keyStores.map { Self.text($0) } })
+                    .joined(separator: "\n")
             }
             return .done
         }
     }
 
-    private static func text(_ descriptor: ProviderDescriptor) -> String {
-        "\(descriptor.id): \(descriptor.displayName)\n  \(descriptor.summary)\n\n"
+    private static func text(_ descriptor: ProviderDescriptor, _ origin: String = "") -> String {
+        "\(descriptor.id): \(descriptor.displayName)\n  \(descriptor.summary)\n\(origin)\n"
             + table(descriptor.configurableParameters)
+    }
+
+    /// A plugin with its provider, or why it is not used; nil for one that has key stores only.
+    private static func text(_ plugin: ListedPlugin) -> String? {
+        if let error = plugin.error { return "\(plugin.id): not used\n  \(error.message)\n" }
+        return plugin.provider.map { text($0, "  Plugin: \(plugin.origin)\n") }
     }
 
     private static func text(_ descriptor: KeyStoreDescriptor) -> String {
@@ -63,6 +74,16 @@ private struct ProviderListDocument: Document {
 
     let items: [Item]
     let keyStores: [KeyStore]
+    let plugins: [Plugin]
+
+    struct Plugin: Encodable {
+        let id: String
+        let path: String
+        let version: Nullable<String>
+        let protocolVersion: Nullable<Int>
+        /// Why the plugin is not used.
+        let error: Nullable<String>
+    }
 
     struct Item: Encodable {
         let id: String
@@ -99,16 +120,21 @@ private struct ProviderListDocument: Document {
         }
     }
 
-    init(_ providers: [ProviderDescriptor], _ keyStores: [KeyStoreDescriptor]) {
-        items = providers.map { provider in
+    init(_ providers: [ProviderDescriptor], _ keyStores: [KeyStoreDescriptor], _ plugins: [ListedPlugin]) {
+        items = (providers + plugins.compactMap(\.provider)).map { provider in
             Item(
                 id: provider.id.rawValue, displayName: provider.displayName, summary: provider.summary,
                 parameters: provider.configurableParameters.map(Parameter.init))
         }
-        self.keyStores = keyStores.map { store in
+        self.keyStores = (keyStores + plugins.flatMap(\.keyStores)).map { store in
             KeyStore(
                 scheme: store.scheme, displayName: store.displayName, summary: store.summary,
                 parameters: store.parameters.map(Parameter.init))
+        }
+        self.plugins = plugins.map { plugin in
+            Plugin(
+                id: plugin.id.rawValue, path: plugin.path, version: Nullable(plugin.description?.version),
+                protocolVersion: Nullable(plugin.description?.protocolVersion), error: Nullable(plugin.error?.message))
         }
     }
 }

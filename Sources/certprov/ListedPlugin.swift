@@ -1,0 +1,45 @@
+import CertificateProviding
+import Logon
+import PluginHost
+
+/// An installed plugin, as the command shows it.
+struct ListedPlugin: Sendable {
+    let id: ProviderID
+    let path: String
+    var description: PluginDescription?
+    var provider: ProviderDescriptor?
+    var keyStores: [KeyStoreDescriptor] = []
+    /// Why it is not used.
+    var error: CertificateProviderError?
+
+    /// Where it is, and its versions.
+    var origin: String {
+        let version = description?.version.map { ", version \($0)" } ?? ""
+        return "\(path.withVisibleControls)\(version), protocol \(description?.protocolVersion ?? 0)"
+    }
+
+    /// Asks a plugin for its description, unless it is cached.
+    init(_ plugin: InstalledPlugin, of host: PluginHost) {
+        (id, path) = (plugin.id, plugin.path)
+        do throws(CertificateProviderError) {
+            description = try host.describe(id)
+            provider = try host.provider(id, ProviderParameters())
+            for scheme in description?.schemes ?? [] {
+                if let store = try host.keyStore(scheme, ProviderParameters()) { keyStores.append(store) }
+            }
+        } catch { self.error = error }
+    }
+}
+
+extension CommandContext {
+    /// Returns the plugins of this host, and of the directory that the property file of `--config` names.
+    ///
+    /// - Throws: Errors of that file.
+    func installedPlugins() throws(CertificateProviderError) -> [ListedPlugin] {
+        var host = plugins
+        if options.config != nil, let directory = try configurationWithoutRemarks().pluginDirectory {
+            host = plugins.searching(directory)
+        }
+        return host.installed.map { ListedPlugin($0, of: host) }
+    }
+}

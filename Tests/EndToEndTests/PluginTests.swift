@@ -1,0 +1,134 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// The command with plugins: the example of the documentation, and ones that write down that they were started.
+@Suite(.enabled(if: TestLength.hasSeconds)) struct PluginTests {
+    private let sandbox: Sandbox
+    private let configuration: String
+
+    init() throws {
+        sandbox = try Sandbox()
+        for name in ["plugins", "identity"] { mkdir(sandbox.path + "/" + name, 0o700) }
+        let page = URL(filePath: #filePath).deletingLastPathComponent().appending(
+            path: "../../Documentation/WritingAPlugin.md")
+        let blocks = try String(contentsOf: page, encoding: .utf8).components(separatedBy: "```")
+        let program = try #require(blocks.first { $0.hasPrefix("python\n") }).dropFirst("python\n".count)
+        let made = try sandbox.shell(
+            """
+            set -eu
+            openssl pkcs8 -topk8 -nocrypt -in $1/ec.key -out $2/identity/key.pem
+            cat $1/ec.pem $1/intermediate.pem >$2/identity/cert.pem
+            """, Fixtures.path(""), sandbox.path)
+        try #require(made.status == 0, "\(made)")
+        configuration = try sandbox.write(
+            """
+            PluginDirectory = \(sandbox.path)/plugins
+            CertificateProvider = files
+            CertificateProvider.files.directory = \(sandbox.path)/identity
+
+            """, to: "plugin.properties")
+        try install("files", String(program))
+    }
+
+    /// Another process writes the program: what this one has open for writing, its other children have too.
+    private func install(_ id: String, _ program: String, mode: String = "700") throws {
+        let source = try sandbox.write(program, to: "\(id).source")
+        let installed = try sandbox.run([
+            "install", "-m", mode, source, "\(sandbox.path)/plugins/certprov-plugin-\(id)",
+        ])
+        try #require(installed.status == 0, "\(installed)")
+    }
+
+    @Test func aPluginIsUsedLikeABuiltInProvider() throws {
+        let list = try sandbox.certprov("list", "--json", "--config", configuration)
+        let fetched = try sandbox.certprov("fetch", "--json", "--config", configuration).document("Identity")[
+            "identity"]
+        #expect(fetched["provider"].string == "files" && fetched["key"]["location"].string == "file", "\(fetched)")
+        #expect(list.status == 0, "\(list)")
+        let out = sandbox.path + "/out"
+        let exported = try sandbox.certprov("fetch", "--config", configuration, "--out", out, "--export-key")
+        #expect(exported.status == 0, "\(exported)")
+        let checked = try sandbox.shell(
+            """
+            openssl x509 -in $1/current/certificate.pem -noout -pubkey >$1.a && \
+            openssl pkey -in $1/current/key.pem -pubout >$1.b && cmp $1.a $1.b
+            """, out)
+        #expect(checked.status == 0, "\(checked)")
+        #expect(try sandbox.certprov("delete", "--yes", "--config", configuration).status == 0)
+    }
+
+    @Test func providersShowsPluginsAndWhyOneIsNotUsed() throws {
+        try install("open", "#!/bin/sh\n", mode: "777")
+        let document = try sandbox.certprov("providers", "--json", "--config", configuration).document("ProviderList")
+        let files = try #require(document["items"].array.first { $0["id"].string == "files" })
+        #expect(
+            files["parameters"].array.map { $0["name"].string } == [
+                "directory", "timeout", "environment", "sha256", "renew-at",
+            ])
+        let plugins = document["plugins"].array
+        #expect(plugins.map { $0["id"].string } == ["files", "open"] && plugins[0]["error"].isNull)
+        #expect(plugins[0]["path"].string == sandbox.path + "/plugins/certprov-plugin-files")
+        #expect(plugins[1]["error"].string?.contains("other users may write") == true)
+        let text = try sandbox.certprov("providers", "--config", configuration).stdout
+        #expect(
+            text.contains("Plugin: \(sandbox.path)/plugins/certprov-plugin-files, version 1.0, protocol 1"), "\(text)")
+        #expect(text.contains("open: not used"), "\(text)")
+        let check = try sandbox.certprov("check", "--config", configuration)
+        #expect(check.stdout.contains("plugin open") && check.stdout.contains("chmod go-w"), "\(check)")
+    }
+
+    @Test(arguments: [
+        ("directory = /nonexistent", Int32(66), "fileNotFound"), ("direktory = x", 78, "configurationInvalid"),
+        ("timeout = 0", 78, "configurationInvalid"),
+        ("sha256 = \(String(repeating: "0", count: 64))", 78, "configurationInvalid"),
+        ("environment = A B", 78, "configurationInvalid"),
+    ]) func mistakesAreNamed(line: String, status: Int32, code: String) throws {
+        let settings =
+            line.hasPrefix("directory")
+            ? "" : "CertificateProvider.files.directory = \(sandbox.path)/identity\n"
+        let file = try sandbox.write(
+            """
+            PluginDirectory = \(sandbox.path)/plugins
+            CertificateProvider = files
+            \(settings)CertificateProvider.files.\(line)
+
+            """, to: "wrong.properties")
+        let output = try sandbox.certprov("fetch", "--config", file)
+        #expect(output.status == status && output.stderr.contains("[\(code)]"), "\(output)")
+        #expect(output.stderr.contains("files"), "\(output)")
+    }
+
+    @Test func aPluginThatIsNotConfiguredIsNotStarted() throws {
+        for number in 0..<10 {
+            try install("p\(number)", "#!/bin/sh\ntouch \(sandbox.path)/started\nexit 1\n")
+        }
+        #expect(try sandbox.certprov("list", "--config", configuration).status == 0)
+        #expect(try sandbox.certprov("fetch", "--config", configuration).status == 0)
+        #expect(!FileManager.default.fileExists(atPath: sandbox.path + "/started"))
+        // And shows when it is.
+        let listed = try sandbox.certprov("providers", "--json", "--config", configuration).document("ProviderList")
+        #expect(listed["plugins"].array.filter { $0["error"].string?.contains("status 1") == true }.count == 10)
+        #expect(FileManager.default.fileExists(atPath: sandbox.path + "/started"))
+    }
+
+    /// A plugin ends with the command, however that ends.
+    @Test func aPluginEndsWithTheCommand() throws {
+        let pidFile = sandbox.path + "/pid"
+        try install("hangs", "#!/bin/sh\necho $$ >\(pidFile).new; mv \(pidFile).new \(pidFile)\nsleep 1000 & wait\n")
+        let file = try sandbox.write(
+            "PluginDirectory = \(sandbox.path)/plugins\nCertificateProvider = hangs\n", to: "hangs.properties")
+        let command = try sandbox.start([BuiltCommand.path, "fetch", "--config", file])
+        let end = ContinuousClock.now + .seconds(60)
+        while !FileManager.default.fileExists(atPath: sandbox.path + "/pid"), ContinuousClock.now < end {
+            usleep(10000)
+        }
+        let pid = try #require(
+            pid_t(try String(contentsOfFile: sandbox.path + "/pid", encoding: .utf8).split(separator: "\n")[0]))
+        command.kill()
+        _ = command.wait()
+        while Glibc.kill(pid, 0) == 0, ContinuousClock.now < end { usleep(10000) }
+        #expect(Glibc.kill(pid, 0) != 0)
+    }
+}

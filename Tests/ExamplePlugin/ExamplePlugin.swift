@@ -1,0 +1,6 @@
+import PKCS12FileProvider
+import PluginKit
+
+@main struct Main {
+    static func main() async { await Plugin(PKCS12FileProvider.descriptor).run() }
+}
