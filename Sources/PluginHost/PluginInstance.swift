@@ -32,6 +32,8 @@ final class PluginInstance: PeerSource {
         var starts: [ContinuousClock.Instant] = []
         var lastFailure: CertificateProviderError?
         var isShutDown = false
+        /// Whether the last start was one too many.
+        var isRefused = false
         var uses = 0
         var pinSources: Set<String> = []
     }
@@ -88,9 +90,9 @@ final class PluginInstance: PeerSource {
     /// Starts the plugin, unless another thread has done so, and returns what it says of itself where it was started here.
     private func start() throws(CertificateProviderError) -> (Peer, Hello?) {
         if let live = livePeer { return (live, nil) }
-        try countStart()
         do throws(CertificateProviderError) {
             let program = try plan.program()
+            try countStart()
             let services = services(self)
             for source in state.withLock({ $0.pinSources }) { services.permit(pinSource: source) }
             let process = try launch(program, services)
@@ -119,7 +121,10 @@ final class PluginInstance: PeerSource {
             }
         } catch {
             let described = describing(error)
-            state.withLock { $0.lastFailure = described }
+            state.withLock { state in
+                // Not that it was started too often.
+                if !state.isRefused { state.lastFailure = described }
+            }
             throw described
         }
     }
@@ -133,12 +138,13 @@ final class PluginInstance: PeerSource {
             state.starts.removeAll { now - $0 > .seconds(60) }
             let isTooOften = state.starts.count >= Self.maximumStarts
             if !isTooOften { state.starts.append(now) }
+            state.isRefused = isTooOften
             return (state.isShutDown, isTooOften, state.lastFailure)
         }
-        if isShutDown { throw describing(Self.shutDown) }
+        if isShutDown { throw Self.shutDown }
         guard isTooOften else { return }
         throw CertificateProviderError(
-            .unavailable,
+            failure?.code ?? .unavailable,
             "The plugin '\(id)' was started \(Self.maximumStarts) times within a minute, and is not started again before that "
                 + "is over. " + (failure.map { "The last error: \($0.message)" } ?? "Each time it ended."), provider: id
         )
