@@ -77,7 +77,7 @@ public final class CertprovLogon: Sendable {
         }
     }
 
-    /// Where the descriptions of plugins are cached, for the command too.
+    /// Where the descriptions of plugins are cached, for the command too. No plugin may have a name that ends so.
     private static let pluginStorage = ProviderID("plugins_")
 
     /// The built-in providers.

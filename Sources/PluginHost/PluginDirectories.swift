@@ -74,6 +74,10 @@ extension PluginDirectories {
     }
 
     private static func refusal(of id: ProviderID, _ paths: [String], builtIn: Set<ProviderID>) -> String? {
+        // A program has parts of the identity store for itself.
+        if id.rawValue.hasSuffix("_") {
+            return "names that end in '_' are reserved; rename \(paths[0].withVisibleControls)"
+        }
         if builtIn.contains(id) { return "'\(id)' is built in; rename \(paths[0].withVisibleControls)" }
         if paths.count > 1 {
             return

@@ -22,7 +22,8 @@ public final class PluginHost: ProviderSource {
     /// - Parameters:
     ///   - directories: Where plugins are installed.
     ///   - builtIn: The providers of the program, whose names plugins must not have.
-    ///   - builtInKeyStores: The key stores of the program, whose schemes plugins must not have.
+    ///   - builtInKeyStores: The key stores of the program. Plugins must not have their schemes, nor the names of their parts of
+    ///     the identity store.
     ///   - launcher: The path of `certprov-plugin-launcher`; `nil` for where it is installed.
     ///   - executor: Runs calls that block.
     ///   - cache: Returns where descriptions of plugins are stored: a part of the identity store that is used for nothing
@@ -34,7 +35,8 @@ public final class PluginHost: ProviderSource {
         cache: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)? = nil
     ) {
         self.init(
-            directories, Set(builtIn.map(\.id)), Set(builtInKeyStores.map(\.scheme) + ["pkcs11", "store"]), launcher,
+            directories, Set(builtIn.map(\.id) + builtInKeyStores.map(\.storageID)),
+            Set(builtInKeyStores.map(\.scheme) + ["pkcs11", "store"]), launcher,
             logger,
             executor, DescriptionCache(cache), PluginProcesses())
     }

@@ -51,7 +51,9 @@ public struct Plugin: Sendable {
         do throws(CertificateProviderError) {
             let server = PluginServer(hello: hello, provider, keyStores)
             let channel = try MessageChannel(input: input, output: output, peer: "The host")
-            await server.serve(channel)
+            let end = await server.serve(channel)
+            // The host closes the connection otherwise.
+            if end.code == .protocolError { Self.note(end.message) }
         } catch {
             Self.note(error.message)
         }

@@ -15,8 +15,8 @@ final class PluginServer: PeerServices {
         var keyStore: (KeyStoreDescriptor, ProviderEnvironment, Parameters)?
         /// By URI and source of the PIN.
         var places: [String: any KeyStore] = [:]
-        var waiter: CheckedContinuation<Void, Never>?
-        var hasEnded = false
+        var waiter: CheckedContinuation<CertificateProviderError, Never>?
+        var end: CertificateProviderError?
     }
     private let state = BlockingMutex(State())
     private let keys = BlockingMutex<KeyStoreService?>(nil)
@@ -26,7 +26,8 @@ final class PluginServer: PeerServices {
     }
 
     /// Serves until the host closes the connection, and shuts the provider down.
-    func serve(_ channel: MessageChannel) async {
+    /// - Returns: Why the connection has ended.
+    func serve(_ channel: MessageChannel) async -> CertificateProviderError {
         let peer = Peer(channel, self)
         let service = KeyStoreService(
             executor: executor,
@@ -37,25 +38,26 @@ final class PluginServer: PeerServices {
         state.withLock { $0.peer = peer }
         keys.withLock { $0 = service }
         peer.start()
-        await withCheckedContinuation { continuation in
-            let hasEnded = state.withLock { state in
-                if !state.hasEnded { state.waiter = continuation }
-                return state.hasEnded
+        let reason = await withCheckedContinuation { continuation in
+            let end = state.withLock { state in
+                if state.end == nil { state.waiter = continuation }
+                return state.end
             }
-            if hasEnded { continuation.resume() }
+            if let end { continuation.resume(returning: end) }
         }
         let (provider, places) = state.withLock { ($0.provider, $0.places.values) }
         await provider?.shutdown()
         for place in places { await place.shutdown() }
+        return reason
     }
 
     func ended(_ error: CertificateProviderError) {
         let waiter = state.withLock { state in
-            state.hasEnded = true
+            state.end = error
             defer { state.waiter = nil }
             return state.waiter
         }
-        waiter?.resume()
+        waiter?.resume(returning: error)
     }
 
     func receive(notice name: String, _ message: Message, from peer: Peer) throws(CertificateProviderError) {}

@@ -9,7 +9,7 @@ package struct Hello: Codable, Sendable {
 
     package struct Request: Codable, Sendable {
         package var versions: [Int]
-        package var host: String
+        package var host: String?
         package init(versions: [Int], host: String) { (self.versions, self.host) = (versions, host) }
     }
 

@@ -47,7 +47,7 @@ struct CommandContext: Sendable {
         #endif
     }
 
-    /// Where the descriptions of plugins are cached. No plugin has this name, since it has a reserved form.
+    /// Where the descriptions of plugins are cached. No plugin may have a name that ends so.
     private static let pluginStorage = ProviderID("plugins_")
 
     init(_ options: GlobalOptions) throws(CertificateProviderError) {

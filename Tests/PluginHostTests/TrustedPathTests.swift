@@ -1,6 +1,7 @@
 import CertificateProviding
 import Foundation
 import Glibc
+import IdentityStore
 import TestSupport
 import Testing
 
@@ -84,6 +85,21 @@ import Testing
         try directory.write(Array("#!/bin/sh\n".utf8), to: "certprov-plugin-pkcs12", mode: 0o755)
         let plugins = PluginDirectories([directory.path]).scan(builtIn: [ProviderID("pkcs12")])
         #expect(plugins.map(\.id.rawValue) == ["a", "pkcs12"] && plugins[1].refusal?.contains("is built in") == true)
+    }
+
+    /// A plugin called `store` would have the sealed keys of this host as its own storage.
+    @Test func aPartOfTheIdentityStoreThatIsTakenIsRefused() throws {
+        for name in ["store", "plugins_"] {
+            try directory.write(Array("#!/bin/sh\n".utf8), to: "certprov-plugin-\(name)", mode: 0o755)
+        }
+        let host = PluginHost(
+            PluginDirectories([directory.path]), builtInKeyStores: [SealedKeyStore.descriptor],
+            logger: ProviderEnvironment.testing().logger)
+        #expect(host.installed.map(\.id.rawValue) == ["a", "plugins_", "store"])
+        #expect(host.installed.map { $0.refusal == nil } == [true, false, false])
+        #expect(throws: CertificateProviderError.self) {
+            try host.provider(ProviderID("store"), ProviderParameters())
+        }
     }
 
     @Test func otherFilesAreNoPlugins() throws {
