@@ -29,7 +29,7 @@ enum PluginLauncher {
 
 /// A running plugin: the launcher's process, and the pipes to the plugin.
 ///
-/// ``kill()`` is the last call.
+/// ``reap()`` is the last call.
 struct LaunchedPlugin: Sendable {
     /// Written to by this side.
     let input: Int32
@@ -153,8 +153,27 @@ struct LaunchedPlugin: Sendable {
     /// Asks the plugin to end (SIGTERM).
     func terminate() { _ = send(control, "T", 1, Int32(MSG_NOSIGNAL)) }
 
-    /// Ends the plugin and everything that it has started, and waits for that.
-    func kill() {
+    /// Ends the plugin and everything that it has started.
+    ///
+    /// - Returns: Whether no process is left within that time. Only the kernel can delay that, for a process that waits for a
+    ///   device.
+    func kill(atMost milliseconds: Int32) -> Bool {
+        Glibc.shutdown(control, Int32(SHUT_WR))
+        let end = ContinuousClock.now + .milliseconds(milliseconds)
+        while true {
+            let left = Int32(clamping: Int64((end - .now) / .milliseconds(1)))
+            var waiting = pollfd(fd: control, events: Int16(POLLIN), revents: 0)
+            let ready = poll(&waiting, 1, max(0, left))
+            if ready < 0 && errno == EINTR { continue }
+            guard ready > 0 else { return false }
+            // What the launcher still says of the end, and then nothing more.
+            var byte: UInt8 = 0
+            guard recv(control, &byte, 1, 0) == 1 else { return true }
+        }
+    }
+
+    /// Waits for the launcher's end. The last call.
+    func reap() {
         close(control)
         while waitpid(pid, nil, 0) < 0 && errno == EINTR {}
     }

@@ -24,6 +24,8 @@ final class PluginProcess: PeerServices {
     private static let tailSize = 2048
     /// How long a plugin may take to end when its input ends, and again after SIGTERM, in milliseconds.
     private static let endTime: Int32 = 2000
+    /// How long is waited for processes that are killed, in milliseconds.
+    private static let killTime: Int32 = 5000
 
     /// Starts the program. Blocks until the launcher runs, not until the plugin answers.
     /// - Parameters:
@@ -46,7 +48,7 @@ final class PluginProcess: PeerServices {
                 input: launched.output, output: launched.input, others: [launched.errors],
                 peer: "The plugin '\(program.id)'")
         } catch {
-            launched.kill()
+            launched.reap()
             onEnd(self)
             throw error
         }
@@ -146,9 +148,10 @@ final class PluginProcess: PeerServices {
             launched.terminate()
             _ = launched.wait(atMost: Self.endTime)
         }
-        launched.kill()
+        let isGone = launched.kill(atMost: Self.killTime)
         // The peer has this object as its services.
         peerBox.withLock { $0 = nil }
+        if isGone { launched.reap() }
         onEnd(self)
         let waiters = state.withLock { state in
             state.hasEnded = true
@@ -156,6 +159,7 @@ final class PluginProcess: PeerServices {
             return state.waiters
         }
         for waiter in waiters { waiter.resume() }
+        if !isGone { launched.reap() }
     }
 }
 
