@@ -36,6 +36,7 @@ final class PluginProvider: CertificateProvider {
                 try await store.key(for: key, interaction)
             }
             try await identity.verifyPossession()
+            state.withLock { $0.proven = identity.certificate.derRepresentation }
             return identity
         } catch { throw instance.describing(error) }
     }
@@ -70,10 +71,33 @@ final class PluginProvider: CertificateProvider {
     // MARK: - Identities
 
     private func storedIdentity(_ wire: WireIdentity, _ peer: Peer) throws(CertificateProviderError) -> Identity {
-        if let key = try ownKey(wire.key, peer) { return try identity(wire, key) }
+        if let key = try ownKey(wire.key, peer) {
+            let identity = try identity(wire, key)
+            try prove(identity)
+            return identity
+        }
         let (store, reference) = try hostKey(wire.key)
         guard let key = try store.storedKey(for: reference) else { throw Self.missing(reference) }
         return try identity(wire, key)
+    }
+
+    /// Lets a key of the plugin sign a probe, once for each leaf. Blocks.
+    private func prove(_ identity: Identity) throws(CertificateProviderError) {
+        let leaf = identity.certificate
+        guard let signer = identity.key.callbackSigner, state.withLock({ $0.proven }) != leaf.derRepresentation else {
+            return
+        }
+        guard let scheme = identity.key.signatureSchemes.first else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm, "The key of '\(leaf.subject)' supports no signature scheme.")
+        }
+        let (probe, signature) = (Identity.possessionProbe(), BlockingResult<[UInt8]>())
+        signer.sign(probe, using: scheme) { signature.set($0) }
+        guard leaf.publicKey.isValidSignature(try signature.wait().get(), for: probe, using: scheme) else {
+            throw CertificateProviderError(
+                .keyMismatch, "The key of '\(leaf.subject)' does not sign for its certificate; obtain a new identity.")
+        }
+        state.withLock { $0.proven = leaf.derRepresentation }
     }
 
     private func identity(

@@ -620,16 +620,18 @@ extension CertificateProviderError.Code {
 }
 
 /// A result that one thread waits for, set by another.
-private final class BlockingResult<Value: Sendable>: Sendable {
+package final class BlockingResult<Value: Sendable>: Sendable {
     private let value = BlockingMutex<Result<Value, CertificateProviderError>?>(nil)
     private let semaphore = DispatchSemaphore(value: 0)
 
-    func set(_ result: Result<Value, CertificateProviderError>) {
+    package init() {}
+
+    package func set(_ result: Result<Value, CertificateProviderError>) {
         value.withLock { $0 = result }
         semaphore.signal()
     }
 
-    func wait() -> Result<Value, CertificateProviderError> {
+    package func wait() -> Result<Value, CertificateProviderError> {
         semaphore.wait()
         return value.withLock { value in
             value ?? .failure(CertificateProviderError(.internal, "A plugin's answer is missing."))

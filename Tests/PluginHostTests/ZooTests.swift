@@ -102,6 +102,13 @@ import Testing
         #expect(zoo.processes.isEmpty)
     }
 
+    @Test func aStoredIdentityOfAPluginSignsBeforeItIsUsed() async throws {
+        let zoo = try Zoo("a signature that does not verify")
+        let provider = try zoo.provider()
+        #expect(await error { _ = try provider.getStoredCertificate() }?.code == .keyMismatch)
+        await provider.shutdown()
+    }
+
     /// A certificate that is renewed between two calls belongs to its key each time.
     @Test func anotherCertificateAtEachCallIsAnIdentityEachTime() async throws {
         let zoo = try Zoo("another certificate at each call")

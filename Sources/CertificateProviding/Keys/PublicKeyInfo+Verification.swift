@@ -56,6 +56,14 @@ extension PublicKeyInfo {
 }
 
 extension Identity {
+    /// Returns a random message to sign, for a proof of possession. Its prefix keeps it from being mistaken for a message that
+    /// means something.
+    package static func possessionProbe() -> [UInt8] {
+        var generator = SystemRandomNumberGenerator()
+        let nonce = (0..<32).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
+        return Array("certprov proof of possession\0".utf8) + nonce
+    }
+
     /// Checks that the private key works and matches the leaf: signs a random message and verifies the signature. A new
     /// identity must pass before it replaces a working one.
     ///
@@ -70,10 +78,7 @@ extension Identity {
                 .unsupportedAlgorithm, "The key of '\(certificate.subject)' supports no signature scheme.",
                 provider: provenance.provider)
         }
-        // Prefixed, so that the probe can never be mistaken for a message that means something.
-        var generator = SystemRandomNumberGenerator()
-        let nonce = (0..<32).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
-        let probe = Array("certprov proof of possession\0".utf8) + nonce
+        let probe = Self.possessionProbe()
         let signature = try await key.signature(for: probe, using: scheme)
         guard certificate.publicKey.isValidSignature(signature, for: probe, using: scheme) else {
             throw CertificateProviderError(
