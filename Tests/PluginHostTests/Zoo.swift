@@ -48,7 +48,7 @@ final class Zoo: Sendable {
 
     /// - Parameter settings: Besides its directory.
     func provider(
-        _ settings: [String: String] = ["timeout": "2"], in environment: ProviderEnvironment = .testing()
+        _ settings: [String: String] = ["timeout": "60"], in environment: ProviderEnvironment = .testing()
     ) throws -> any CertificateProvider {
         var texts = settings
         texts["directory"] = directory.path

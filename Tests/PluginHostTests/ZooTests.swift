@@ -7,7 +7,7 @@ import Testing
 
 /// Plugins that misbehave: each call ends within its deadline with a typed error that names the plugin, nothing is left
 /// behind, and the next process of the plugin is used as if nothing had happened.
-@Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(5))) struct ZooTests {
+@Suite(.serialized, .enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(5))) struct ZooTests {
     @Test func aGoodPluginIsAProvider() async throws {
         let zoo = try Zoo()
         let provider = try zoo.provider()
@@ -42,8 +42,6 @@ import Testing
         let codes: [CertificateProviderError.Code]
         /// In the error's message.
         var text = ""
-        /// In seconds.
-        var timeout = "2"
         var testDescription: String { behaviour }
     }
 
@@ -52,10 +50,10 @@ import Testing
             Case(behaviour: "garbage", codes: [.protocolError]),
             Case(behaviour: "half a message", codes: [.unavailable], text: "status 0"),
             Case(behaviour: "a lot on standard output", codes: [.protocolError], text: "longer than"),
-            Case(behaviour: "a lot of notices", codes: [.protocolError], text: "without an answer", timeout: "60"),
-            Case(behaviour: "a lot on standard error", codes: [.unavailable], text: "status 5", timeout: "60"),
+            Case(behaviour: "a lot of notices", codes: [.protocolError], text: "without an answer"),
+            Case(behaviour: "a lot on standard error", codes: [.unavailable], text: "status 5"),
             Case(behaviour: "a child that keeps standard output open", codes: [.unavailable], text: "status 0"),
-            Case(behaviour: "ignores cancel and SIGTERM", codes: [.timedOut]),
+            Case(behaviour: "ignores cancel and SIGTERM", codes: [.timedOut], text: "'obtain'"),
             Case(behaviour: "closes standard output", codes: [.unavailable], text: "standard output"),
             Case(behaviour: "another plugin's id", codes: [.protocolError], text: "'other'"),
             Case(behaviour: "an unknown version", codes: [.protocolError], text: "version 99"),
@@ -80,18 +78,23 @@ import Testing
 
     @Test(arguments: cases) func theErrorIsTypedAndNothingIsLeftBehind(_ one: Case) async throws {
         let zoo = try Zoo(one.behaviour)
-        let start = ContinuousClock.now
-        let person = Person("s3cret")
-        let error = await error {
-            _ = try await zoo.provider(["timeout": one.timeout]).getCertificate(person)
+        var error: CertificateProviderError?
+        // A busy machine needs more time for what comes before a request that hangs.
+        for timeout in one.codes == [.timedOut] ? [2, 10, 60] : [60] {
+            let start = ContinuousClock.now
+            error = await PluginHostTests.error {
+                let provider = try zoo.provider(["timeout": String(timeout)])
+                _ = try await provider.getCertificate(Person("s3cret"))
+            }
+            // Two requests may each use up their time, and a plugin that closes its output is waited for.
+            #expect(ContinuousClock.now - start < .seconds(2 * timeout + 60))
+            if error?.message.contains(one.text) == true || one.text.isEmpty { break }
         }
         #expect(one.codes.contains(try #require(error?.code)), "\(String(describing: error))")
         #expect(
             error?.message.contains("plugin 'zoo'") == true && error?.provider == Zoo.id, "\(String(describing: error))"
         )
         #expect(one.text.isEmpty || error?.message.contains(one.text) == true, "\(String(describing: error))")
-        // Two requests may each use up their time, and a plugin that closes its output is waited for.
-        #expect(ContinuousClock.now - start < .seconds(120))
         await zoo.host.shutdown()
         #expect(zoo.processes.isEmpty)
         // Mended, it is used.
