@@ -39,6 +39,8 @@ struct LaunchedPlugin: Sendable {
     /// The socket to the launcher.
     private let control: Int32
     private let pid: pid_t
+    /// The plugin's working directory. The launcher removes it, and this side where the launcher was killed.
+    private let directory: String
 
     /// The limits of a plugin: bytes of memory, and open files.
     private static let limits = (memory: 2 << 30, files: 256)
@@ -48,6 +50,15 @@ struct LaunchedPlugin: Sendable {
     /// - Parameter environment: The variables of the plugin, and no others.
     /// - Throws: `unavailable`.
     init(_ program: PluginProgram, launcher: String, environment: [String: String]) throws(CertificateProviderError) {
+        var template = Array(
+            "\(getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp")/certprov-plugin-XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else {
+            throw CertificateProviderError(
+                .unavailable,
+                "The plugin '\(program.id)' cannot be started, since it gets no working directory: "
+                    + "\(String(cString: strerror(errno))).", provider: program.id)
+        }
+        directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
         var open: [Int32] = []
         func pipe() -> (read: Int32, write: Int32) {
             var ends: [Int32] = [-1, -1]
@@ -63,7 +74,8 @@ struct LaunchedPlugin: Sendable {
             open += sockets
         }
         let pid = Self.spawn(
-            launcher, program.path, environment, [toPlugin.read, fromPlugin.write, fromErrors.write, sockets[1]])
+            launcher, directory, program.path, environment,
+            [toPlugin.read, fromPlugin.write, fromErrors.write, sockets[1]])
         guard open.count == 8, open.allSatisfy({ $0 >= 0 }), let pid else {
             let code = errno
             for descriptor in open where descriptor >= 0 { close(descriptor) }
@@ -71,6 +83,7 @@ struct LaunchedPlugin: Sendable {
                 Glibc.kill(pid, SIGKILL)
                 waitpid(pid, nil, 0)
             }
+            rmdir(directory)
             throw CertificateProviderError(
                 .unavailable, "The plugin '\(program.id)' cannot be started: \(String(cString: strerror(code))).",
                 provider: program.id)
@@ -83,7 +96,7 @@ struct LaunchedPlugin: Sendable {
     /// - Parameter streams: The launcher's descriptors 0 to 3.
     /// - Returns: The launcher's process; nil with `errno` set.
     private static func spawn(
-        _ launcher: String, _ program: String, _ environment: [String: String], _ streams: [Int32]
+        _ launcher: String, _ directory: String, _ program: String, _ environment: [String: String], _ streams: [Int32]
     ) -> pid_t? {
         guard streams.allSatisfy({ $0 >= 0 }) else { return nil }
         var actions = posix_spawn_file_actions_t()
@@ -100,7 +113,6 @@ struct LaunchedPlugin: Sendable {
         sigemptyset(&signals)
         posix_spawnattr_setsigmask(&attributes, &signals)
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
-        let directory = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
         let arguments = [launcher, directory, String(limits.memory), String(limits.files), program]
         var words: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) }
         var variables: [UnsafeMutablePointer<CChar>?] = environment.map { strdup("\($0.key)=\($0.value)") }
@@ -176,5 +188,6 @@ struct LaunchedPlugin: Sendable {
     func reap() {
         close(control)
         while waitpid(pid, nil, 0) < 0 && errno == EINTR {}
+        try? FileManager.default.removeItem(atPath: directory)
     }
 }

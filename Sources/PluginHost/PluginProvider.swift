@@ -64,7 +64,8 @@ final class PluginProvider: CertificateProvider {
         for store in Array(stores.values) + state.withLock({ Array($0.others.values) }) { await store.shutdown() }
     }
 
-    var listing: (any IdentityListing)? { can.contains("list") ? self : nil }
+    /// A plugin that does not list shows its stored identity.
+    var listing: (any IdentityListing)? { self }
     var deletions: (any DeletionAnnouncing)? { can.contains("announceDeletions") ? self : nil }
     var replacement: (any ReplacedIdentityDiscarding)? { can.contains("discardReplaced") ? self : nil }
 
@@ -167,6 +168,12 @@ final class PluginProvider: CertificateProvider {
 extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityDiscarding {
     func listIdentities() async -> IdentityList {
         do throws(CertificateProviderError) {
+            guard can.contains("list") else {
+                let stored = try await instance.executor.run { [self] () throws(CertificateProviderError) in
+                    try getStoredCertificate()
+                }
+                return IdentityList(identities: stored.map { [ListedIdentity($0, isStored: true)] } ?? [])
+            }
             let peer = try await instance.readyPeer()
             let wire: WireList = try await peer.request("list", Nothing(), .silence(instance.timeout))
             return try list(wire)

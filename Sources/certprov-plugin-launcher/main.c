@@ -2,7 +2,7 @@
 //
 //     certprov-plugin-launcher DIRECTORY DATA FILES PROGRAM
 //
-// DIRECTORY is where the plugin's working directory is made, DATA its limit of memory in bytes, FILES that of open files.
+// DIRECTORY is the plugin's working directory, which is removed at the end, DATA its limit of memory in bytes, FILES that of open files.
 // Standard input, output and error are the plugin's. Descriptor 3 is a stream socket to the host:
 //
 //     host sends "T"           SIGTERM to the plugin
@@ -178,11 +178,10 @@ int main(int count, char **arguments)
     sigprocmask(SIG_SETMASK, &watched, NULL);
     int signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
 
-    int size = snprintf(directory, sizeof directory, "%s/certprov-plugin-XXXXXX", arguments[1]);
-    if (size >= (int)sizeof directory || !mkdtemp(directory)) {
-        int code = size >= (int)sizeof directory ? ENAMETOOLONG : errno;
+    int size = snprintf(directory, sizeof directory, "%s", arguments[1]);
+    if (size >= (int)sizeof directory) {
         directory[0] = 0;
-        report("directory", code);
+        report("directory", ENAMETOOLONG);
         return 1;
     }
     if (signals < 0 || chdir(directory) != 0 || setenv("HOME", directory, 1) != 0 || setenv("TMPDIR", directory, 1) != 0) {

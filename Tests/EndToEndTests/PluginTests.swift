@@ -46,7 +46,7 @@ import Testing
         let fetched = try sandbox.certprov("fetch", "--json", "--config", configuration).document("Identity")[
             "identity"]
         #expect(fetched["provider"].string == "files" && fetched["key"]["location"].string == "file", "\(fetched)")
-        #expect(list.status == 0, "\(list)")
+        #expect(try list.document("IdentityList")["items"].array.map { $0["provider"].string } == ["files"], "\(list)")
         let out = sandbox.path + "/out"
         let exported = try sandbox.certprov("fetch", "--config", configuration, "--out", out, "--export-key")
         #expect(exported.status == 0, "\(exported)")

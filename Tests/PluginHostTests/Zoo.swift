@@ -58,11 +58,19 @@ final class Zoo: Sendable {
     }
 
     /// The processes of the plugin and of what it has started, launchers included.
-    var processes: [pid_t] {
+    var processes: [pid_t] { commands.map(\.pid) }
+
+    /// The working directories of the plugin's processes.
+    var workingDirectories: [String] {
+        commands.compactMap { $0.words.first?.hasSuffix("certprov-plugin-launcher") == true ? $0.words[1] : nil }
+    }
+
+    private var commands: [(pid: pid_t, words: [String])] {
         let all = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
-        return all.compactMap { pid_t($0) }.filter { pid in
-            guard let line = try? Data(contentsOf: URL(filePath: "/proc/\(pid)/cmdline")) else { return false }
-            return String(decoding: line, as: UTF8.self).contains(directory.path)
+        return all.compactMap { pid_t($0) }.compactMap { pid in
+            guard let line = try? Data(contentsOf: URL(filePath: "/proc/\(pid)/cmdline")) else { return nil }
+            let words = line.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
+            return words.contains { $0.contains(directory.path) } ? (pid, words) : nil
         }
     }
 }

@@ -121,10 +121,12 @@ import Testing
     }
 
     @Test func aCrashIsFollowedByANewProcess() async throws {
+        var directories: [String] = []
         let zoo = try Zoo()
         let provider = try zoo.provider()
         let key = try await provider.getCertificate(NoUserInteraction()).key
         for round in 0..<3 {
+            directories += zoo.workingDirectories
             for process in zoo.processes { kill(process, SIGKILL) }
             // One call may meet the end of the old process.
             var signature: [UInt8]?
@@ -137,6 +139,8 @@ import Testing
         }
         await provider.shutdown()
         #expect(zoo.processes.isEmpty)
+        // The launchers were killed too, which remove them otherwise.
+        #expect(directories.count == 3 && !directories.contains { FileManager.default.fileExists(atPath: $0) })
     }
 
     @Test func aPluginThatEndsAtOnceIsNotStartedForEver() async throws {
