@@ -54,6 +54,11 @@ public struct PluginDescription: Sendable {
             )
         }
         guard provider != nil || !keyStores.isEmpty else { throw refuse("It is neither a provider nor a key store.") }
+        // Every later use of a declaration relies on one of a name.
+        for parameters in [provider?.parameters ?? []] + keyStores.map(\.parameters)
+        where Set(parameters.map(\.name)).count != parameters.count {
+            throw refuse("It declares two parameters of one name.")
+        }
         for store in keyStores {
             guard KeyStoreLocation(uri: store.scheme + ":", pinSource: nil)?.scheme == store.scheme else {
                 throw refuse("'\(store.scheme.line)' is not a URI scheme in lower case.")

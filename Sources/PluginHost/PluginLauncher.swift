@@ -50,8 +50,9 @@ struct LaunchedPlugin: Sendable {
     /// - Parameter environment: The variables of the plugin, and no others.
     /// - Throws: `unavailable`.
     init(_ program: PluginProgram, launcher: String, environment: [String: String]) throws(CertificateProviderError) {
-        var template = Array(
-            "\(getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp")/certprov-plugin-XXXXXX".utf8CString)
+        // The plugin gets it as its HOME, which must be absolute. A path that is not UTF-8 is another one, and fails below.
+        let temporary = getenv("TMPDIR").map { String(cString: $0) } ?? ""
+        var template = Array("\(temporary.hasPrefix("/") ? temporary : "/tmp")/certprov-plugin-XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else {
             throw CertificateProviderError(
                 .unavailable,

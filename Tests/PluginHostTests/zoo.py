@@ -80,6 +80,8 @@ def sign(params):
 def hello():
     parameters = [{"name": "directory", "type": "path", "required": True, "summary": "Where its files are."},
                   {"name": "password-source", "type": "secret-source", "summary": "A secret."}]
+    if BEHAVIOUR == "two parameters of one name":
+        parameters.append(parameters[0])
     return {"version": 99 if BEHAVIOUR == "an unknown version" else 1,
             "id": "other" if BEHAVIOUR == "another plugin's id" else ID, "pluginVersion": "1.0",
             "provider": {"displayName": "Zoo", "summary": "Misbehaves.", "parameters": parameters, "can": ["list"]},
@@ -210,7 +212,7 @@ def handle(message):
         return None
     name = message["request"]
     misbehave(name)
-    number = message["id"] + 1000 if BEHAVIOUR == "somebody else's request id" and name == "obtain" else message["id"]
+    number = message["id"] + 1000 if BEHAVIOUR == "another request's id" and name == "obtain" else message["id"]
     try:
         if BEHAVIOUR == "an unknown code" and name == "obtain":
             raise Failure("fullMoon", "the moon is full")
