@@ -85,24 +85,6 @@ func require<Value>(_ value: Value?, _ reason: @autoclosure () -> String) throws
     return value
 }
 
-/// A user who must not be asked.
-final class Nobody: UserInteraction {
-    private let asked = BlockingMutex<[String]>([])
-    /// The questions that were asked all the same.
-    var questions: [String] { asked.withLock(\.self) }
-    var canAsk: Bool { false }
-
-    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        asked.withLock { $0.append(prompt) }
-        throw CertificateProviderError(.interactionRequired, "The conformance suite answers no questions.")
-    }
-
-    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
-        asked.withLock { $0.append(question) }
-        throw CertificateProviderError(.interactionRequired, "The conformance suite answers no questions.")
-    }
-}
-
 extension IdentityKey {
     /// Signs with every scheme that the key offers, and verifies each signature.
     func signsValidlyInEveryScheme() async throws {

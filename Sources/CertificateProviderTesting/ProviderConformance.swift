@@ -19,7 +19,7 @@ public struct ProviderConformance: Sendable {
     /// - Parameters:
     ///   - descriptor: The provider.
     ///   - parameters: Its configuration.
-    ///   - interaction: The user for `getCertificate`. Nobody is asked by the other calls.
+    ///   - interaction: The user for `getCertificate`. The other calls ask no questions.
     ///   - secrets: Texts that must not occur in any description or error, such as the password.
     ///   - timeout: How long a synchronous call may take.
     ///   - environment: Returns an environment of the same storage each time, as after a restart.

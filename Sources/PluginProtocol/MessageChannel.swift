@@ -545,16 +545,16 @@ extension MessageChannel {
     private func complete(
         _ id: UInt64, _ result: Result<Message, CertificateProviderError>
     ) throws(CertificateProviderError) {
-        let (request, wasAbandoned, needsHelp) = state.withLock { state -> (Pending?, Bool, Bool) in
+        let (request, wasAbandoned) = state.withLock { state -> (Pending?, Bool) in
             state.unanswered = 0
             let isSent = state.pending[id]?.isSent ?? true
             let request = isSent ? remove(id, &state) : nil
             let abandoned = state.abandoned.removeValue(forKey: id)
             if abandoned?.counts == true { state.inFlight -= 1 }
-            return (request, abandoned != nil, sendQueued(&state))
+            // This is the thread: it looks at what is left to write before it waits.
+            _ = sendQueued(&state)
+            return (request, abandoned != nil)
         }
-        // This is the thread: it looks at what is left to write before it waits.
-        _ = needsHelp
         guard let request else {
             if wasAbandoned { return }
             throw CertificateProviderError(.protocolError, "An answer has the id of no request that waits for one.")
