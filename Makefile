@@ -78,7 +78,7 @@ soak: packages-TEST toolchain ## All tests with their loops at full length, and 
 # The suites, each in a process of its own: most of their time they wait for other processes, so that several run at a time,
 # the long ones first. And PKCS#11 modules find their tokens by environment variables, which they read once.
 SUITES := test-card test-token-command test-command test-enrolment test-server test-rooms test-token-faults test-token-keys \
-    test-tokens test-plugins
+    test-tokens test-plugins test-plugged
 TOKEN_COMMAND := EndToEndTests\.(Token|Module|WrongPIN|LoginFault|Keygen|NoisyModule|ReaderService)
 TESTS = Scripts/run-tests $(shell $(SWIFT) build --show-bin-path)/certprovPackageTests.xctest --testing-library swift-testing
 .PHONY: $(SUITES)
@@ -107,6 +107,10 @@ test-rooms:
 PLUGINS := PluginHostTests\.(Zoo|Conformance)
 test-plugins:
 	$(TESTS) --filter '$(PLUGINS)'
+
+# The command's tests of tokens and enrolment once more, with both in plugins.
+test-plugged:
+	CERTPROV_TEST_PLUGGED=1 $(TESTS) --filter '$(TOKEN_COMMAND)|EndToEndTests\..*Enrol'
 
 test-token-faults:
 	$(TESTS) --filter 'PKCS11FaultTests\.'

@@ -220,6 +220,19 @@ let package = Package(
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ]
         ),
+        // The command with tokens and enrolment in plugins: its sources, but for the list of what is built in.
+        .executableTarget(
+            name: "PluggedCommand",
+            dependencies: [
+                "CLinux", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon",
+                .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
+                "PKCS12FileProvider", "PluginHost", "RemoteMDMProvider", "certprov-plugin-launcher",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            ],
+            path: "Tests/PluggedCommand", exclude: ["Command/BuiltIns.swift"]),
         .target(
             name: "TestSupport",
             dependencies: [
@@ -369,8 +382,10 @@ let package = Package(
         .executableTarget(
             name: "ExamplePlugin", dependencies: ["PKCS12FileProvider", "PluginKit"], path: "Tests/ExamplePlugin"),
         .executableTarget(
-            name: "TestPlugin", dependencies: ["CertificateProviding", "IdentityStore", "PluginKit"],
-            path: "Tests/TestPlugin"),
+            name: "TestPlugin",
+            dependencies: [
+                "CertificateProviding", "IdentityStore", "PKCS11TokenProvider", "PluginKit", "RemoteMDMProvider",
+            ], path: "Tests/TestPlugin"),
         .testTarget(
             name: "PluginHostTests",
             dependencies: [
@@ -383,8 +398,8 @@ let package = Package(
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "RemoteMDMProvider", "SigningService", "TestSupport",
-                "certprov",
+                "CertificateProviding", "IdentityStore", "PluggedCommand", "RemoteMDMProvider", "SigningService",
+                "TestPlugin", "TestSupport", "certprov",
             ]),
     ],
     swiftLanguageModes: [.v6]

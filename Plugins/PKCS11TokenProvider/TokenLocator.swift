@@ -119,6 +119,7 @@ final class TokenLocator: Sendable {
             state.isShutDown = true
             return (Array(state.tokens.values), state.modules ?? [])
         }
+        policy.tried.shutDown()
         tokens.forEach { $0.refuse() }
         // The end of a module closes the sessions of its last provider.
         var open = tokens.filter { $0.module.isShared }

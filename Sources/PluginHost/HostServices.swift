@@ -81,13 +81,7 @@ final class HostServices: Sendable {
         case "updated": onUpdate()
         case "log":
             let line: LogLine = try message.params()
-            let isShown = state.withLock { state in
-                let now = ContinuousClock.now
-                if now - state.second > .seconds(1) { (state.second, state.lines) = (now, 0) }
-                state.lines += 1
-                return state.lines <= Self.maximumLines
-            }
-            guard isShown else { return }
+            guard mayLog() else { return }
             let metadata = (line.metadata ?? [:]).prefix(32).map { key, value in
                 (
                     String(key.withVisibleControls.prefix(64)),
@@ -99,6 +93,21 @@ final class HostServices: Sendable {
                 "\(line.message.withVisibleControls.prefix(4096))",
                 metadata: Logger.Metadata(metadata + [("plugin", .string(id.rawValue))]) { first, _ in first })
         default: break
+        }
+    }
+
+    /// Logs a line that the plugin has written to standard error.
+    func log(standardError line: String) {
+        guard mayLog() else { return }
+        environment.logger.debug("\(line.withVisibleControls)", metadata: ["plugin": .string(id.rawValue)])
+    }
+
+    private func mayLog() -> Bool {
+        state.withLock { state in
+            let now = ContinuousClock.now
+            if now - state.second > .seconds(1) { (state.second, state.lines) = (now, 0) }
+            state.lines += 1
+            return state.lines <= Self.maximumLines
         }
     }
 

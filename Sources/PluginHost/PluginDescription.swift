@@ -19,6 +19,8 @@ public struct PluginDescription: Sendable {
         let summary: String
         let parameters: [WireParameter]
         let can: [String]
+        /// The one of its identities.
+        let keyStore: KeyStore?
     }
     struct KeyStore: Sendable {
         let scheme: String
@@ -37,21 +39,26 @@ public struct PluginDescription: Sendable {
         _ hello: Hello, _ plugin: InstalledPlugin, builtInSchemes: Set<String>
     ) throws(CertificateProviderError) {
         (protocolVersion, version) = (hello.version, hello.pluginVersion.map(\.line))
-        provider = hello.provider.map {
-            Provider(
-                displayName: $0.displayName.line, summary: $0.summary.line, parameters: $0.parameters ?? [],
-                can: $0.can ?? [])
-        }
-        keyStores = (hello.keyStores ?? []).map {
+        let keyStores = (hello.keyStores ?? []).map {
             KeyStore(
                 scheme: $0.scheme, displayName: $0.displayName.line, summary: $0.summary.line,
                 parameters: $0.parameters ?? [], makes: [KeyType: KeyUse](names: $0.makes),
                 location: KeyLocation(wire: $0.location), can: $0.can ?? [])
         }
+        self.keyStores = keyStores
+        provider = hello.provider.map { provider in
+            Provider(
+                displayName: provider.displayName.line, summary: provider.summary.line,
+                parameters: provider.parameters ?? [], can: provider.can ?? [],
+                keyStore: keyStores.first { $0.scheme == provider.keyStore })
+        }
         func refuse(_ reason: String) -> CertificateProviderError {
             CertificateProviderError(
                 .protocolError, "The plugin '\(plugin.id)' violates the plugin protocol. \(reason)", provider: plugin.id
             )
+        }
+        if let scheme = hello.provider?.keyStore, provider?.keyStore == nil {
+            throw refuse("The key store '\(scheme.line):' of its provider is not among its key stores.")
         }
         guard provider != nil || !keyStores.isEmpty else { throw refuse("It is neither a provider nor a key store.") }
         // Every later use of a declaration relies on one of a name.
@@ -94,11 +101,12 @@ struct DeclaredParameter: Sendable {
         let isName =
             (1...64).contains(wire.name.utf8.count)
             && wire.name.utf8.allSatisfy { (0x61...0x7a).contains($0) || (0x30...0x39).contains($0) || $0 == 0x2d }
-        guard isName, !PluginOptions.descriptors.contains(where: { $0.name == wire.name }) else {
+        let reserved = [PluginOptions.environmentParameter.name, PluginOptions.digestParameter.name]
+        guard isName, !reserved.contains(wire.name) else {
             throw CertificateProviderError(
                 .protocolError,
                 "The plugin '\(plugin.id)' declares a parameter '\(wire.name.line)': a name has lower-case letters, digits and "
-                    + "'-', and \(PluginOptions.descriptors.map(\.name).joined(separator: ", ")) are the host's.",
+                    + "'-', and \(reserved.joined(separator: " and ")) are the host's.",
                 provider: plugin.id)
         }
         let needs = (wire.needs ?? []).map { condition in
@@ -184,9 +192,15 @@ struct PluginOptions: Sendable {
         }
         return text
     }
-    static let descriptors = [
-        timeoutParameter.descriptor, environmentParameter.descriptor, digestParameter.descriptor,
-    ]
+    /// How much longer than a plugin with a time limit of its own the host waits, so that the plugin's error comes first.
+    private static let margin = Duration.seconds(10)
+
+    /// Those that the plugin does not declare itself.
+    static func descriptors(beside declared: [DeclaredParameter]) -> [ParameterDescriptor] {
+        [timeoutParameter.descriptor, environmentParameter.descriptor, digestParameter.descriptor].filter { option in
+            !declared.contains { $0.descriptor.name == option.name }
+        }
+    }
 
     var timeout = Duration.seconds(20)
     var variables: [String] = []
@@ -195,8 +209,14 @@ struct PluginOptions: Sendable {
     /// The defaults.
     init() {}
 
-    init(_ parameters: Parameters, of plugin: InstalledPlugin) throws(CertificateProviderError) {
+    init(
+        _ parameters: Parameters, _ declared: [DeclaredParameter], of plugin: InstalledPlugin
+    ) throws(CertificateProviderError) {
         timeout = parameters[Self.timeoutParameter]
+        if let own = declared.first(where: { $0.descriptor.name == Self.timeoutParameter.name }) {
+            let seconds = (own.value(parameters) ?? own.descriptor.defaultValue).flatMap { Int($0) } ?? 20
+            timeout = .seconds(max(0, min(seconds, 86400))) + Self.margin
+        }
         digest = parameters[Self.digestParameter]
         variables = (parameters[Self.environmentParameter] ?? "").split(separator: ",").map { String($0).trimmed }
         let isName = variables.allSatisfy { name in
@@ -208,12 +228,15 @@ struct PluginOptions: Sendable {
         }
     }
 
-    /// Reads these parameters before the plugin is asked for its own.
+    /// Reads these parameters before the plugin is asked for its own, one of which `timeout` may be.
     init(_ configured: ProviderParameters, of plugin: InstalledPlugin) throws(CertificateProviderError) {
         var own = ProviderParameters()
-        for descriptor in Self.descriptors { own[descriptor.name] = configured[descriptor.name] }
+        for name in [Self.environmentParameter.name, Self.digestParameter.name] { own[name] = configured[name] }
         try self.init(
-            try Parameters(own, of: Self.descriptors, owner: plugin.id, keyStores: .none), of: plugin)
+            try Parameters(own, of: Self.descriptors(beside: []), owner: plugin.id, keyStores: .none), [], of: plugin)
+        if let seconds = configured.string(Self.timeoutParameter.name).flatMap({ Int($0) }), 1...300 ~= seconds {
+            timeout = .seconds(seconds)
+        }
     }
 }
 

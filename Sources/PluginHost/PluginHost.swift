@@ -16,6 +16,7 @@ public final class PluginHost: ProviderSource {
     private let launcher: String?
     private let cache: DescriptionCache
     private let processes: PluginProcesses
+    private let observer: PluginObserver?
 
     /// Creates the host. Reads and starts nothing.
     ///
@@ -24,38 +25,44 @@ public final class PluginHost: ProviderSource {
     ///   - builtIn: The providers of the program, whose names plugins must not have.
     ///   - builtInKeyStores: The key stores of the program. Plugins must not have their schemes, nor the names of their parts of
     ///     the identity store.
+    ///   - reservedSchemes: Further URI schemes that plugins must not have.
     ///   - launcher: The path of `certprov-plugin-launcher`; `nil` for where it is installed.
     ///   - executor: Runs calls that block.
     ///   - cache: Returns where descriptions of plugins are stored: a part of the identity store that is used for nothing
     ///     else. Without it, or where it throws, each program starts a plugin to learn of its parameters.
+    ///   - observer: Gets what plugins and this host say to each other. Called on the threads of connections, which it must not
+    ///     block.
     public convenience init(
         _ directories: PluginDirectories = .standard, builtIn: [ProviderDescriptor] = [],
-        builtInKeyStores: [KeyStoreDescriptor] = [], launcher: String? = nil, logger: Logger,
+        builtInKeyStores: [KeyStoreDescriptor] = [], reservedSchemes: Set<String> = ["pkcs11", "store"],
+        launcher: String? = nil, logger: Logger,
         executor: BlockingExecutor = .threads(),
-        cache: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)? = nil
+        cache: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)? = nil,
+        observer: (@Sendable (PluginEvent) -> Void)? = nil
     ) {
         self.init(
             directories, Set(builtIn.map(\.id) + builtInKeyStores.map(\.storageID)),
-            Set(builtInKeyStores.map(\.scheme) + ["pkcs11", "store"]), launcher,
+            reservedSchemes.union(builtInKeyStores.map(\.scheme)), launcher,
             logger,
-            executor, DescriptionCache(cache), PluginProcesses())
+            executor, DescriptionCache(cache), PluginProcesses(), observer)
     }
 
     private init(
         _ directories: PluginDirectories, _ builtIn: Set<ProviderID>, _ builtInSchemes: Set<String>,
         _ launcher: String?,
-        _ logger: Logger, _ executor: BlockingExecutor, _ cache: DescriptionCache, _ processes: PluginProcesses
+        _ logger: Logger, _ executor: BlockingExecutor, _ cache: DescriptionCache, _ processes: PluginProcesses,
+        _ observer: PluginObserver?
     ) {
         (self.directories, self.builtIn, self.builtInSchemes) = (directories, builtIn, builtInSchemes)
         (self.launcher, self.logger, self.executor, self.cache) = (launcher, logger, executor, cache)
-        self.processes = processes
+        (self.processes, self.observer) = (processes, observer)
     }
 
     /// Returns a host that looks into `directory` first. It must be an absolute path. Its plugins are ended by either host.
     public func searching(_ directory: String) -> PluginHost {
         PluginHost(
             PluginDirectories([directory] + directories.paths.filter { $0 != directory }), builtIn, builtInSchemes,
-            launcher, logger, executor, cache, processes)
+            launcher, logger, executor, cache, processes, observer)
     }
 
     public func looking(in directory: String) -> any ProviderSource { searching(directory) }
@@ -66,6 +73,9 @@ public final class PluginHost: ProviderSource {
         await processes.end(
             CertificateProviderError(.operationNotAllowed, "The plugin was ended, since the program ends."))
     }
+
+    /// Whether a plugin runs.
+    package var hasProcesses: Bool { !processes.isEmpty }
 
     /// The plugins in the directories, in alphabetical order, with those that are refused. Starts nothing; blocks on the file
     /// system.
@@ -84,9 +94,9 @@ public final class PluginHost: ProviderSource {
         }
         return ProviderDescriptor(
             id: id, displayName: provider.displayName, summary: provider.summary,
-            parameters: declared.map(\.descriptor) + PluginOptions.descriptors
+            parameters: declared.map(\.descriptor) + PluginOptions.descriptors(beside: declared)
         ) { [self] environment, parameters throws(CertificateProviderError) in
-            let options = try PluginOptions(parameters, of: plugin)
+            let options = try PluginOptions(parameters, declared, of: plugin)
             var stores: [String: any KeyStore] = [:]
             for parameter in declared {
                 if let (uri, store) = parameter.keyStore(parameters) { stores[uri] = store }
@@ -94,7 +104,7 @@ public final class PluginHost: ProviderSource {
             let instance = self.instance(
                 plugin, options, environment, scheme: nil, texts: declared.texts(parameters),
                 sources: declared.sources(parameters), stores: stores)
-            return PluginProvider(instance, can: Set(provider.can), environment, stores: stores)
+            return PluginProvider(instance, provider, environment, stores: stores)
         }
     }
 
@@ -138,9 +148,9 @@ public final class PluginHost: ProviderSource {
         let instances = BlockingMutex<[[String: String]: PluginInstance]>([:])
         return KeyStoreDescriptor(
             scheme: store.scheme, storageID: plugin.id, displayName: store.displayName, summary: store.summary,
-            parameters: declared.map(\.descriptor) + PluginOptions.descriptors
+            parameters: declared.map(\.descriptor) + PluginOptions.descriptors(beside: declared)
         ) { [self] environment, location, parameters throws(CertificateProviderError) in
-            let options = try PluginOptions(parameters, of: plugin)
+            let options = try PluginOptions(parameters, declared, of: plugin)
             let texts = declared.texts(parameters)
             let instance = instances.withLock { instances in
                 if let known = instances[texts] { return known }
@@ -180,7 +190,7 @@ public final class PluginHost: ProviderSource {
                 if let launcher { return launcher }
                 return try PluginLauncher.find()
             }, variables: options.variables, configuration: configuration, timeout: options.timeout,
-            processes: processes)
+            processes: processes, observer: observer)
     }
 
     /// Returns the plugin with this id; nil if there is none.

@@ -16,6 +16,7 @@ final class PluginInstance: PeerSource {
         let configuration: Configure?
         let timeout: Duration
         let processes: PluginProcesses
+        let observer: PluginObserver?
     }
 
     let id: ProviderID
@@ -105,6 +106,7 @@ final class PluginInstance: PeerSource {
                     let _: Nothing = try peer.call("configure", configuration, .total(timeout))
                 }
                 peer.channel.limitConcurrency(to: hello.concurrency ?? 1)
+                if hello.shutdown == true { process.willAnswerShutdown() }
                 let failure = state.withLock { state -> CertificateProviderError? in
                     if state.isShutDown { return Self.shutDown }
                     // It may have ended just now.
@@ -156,7 +158,7 @@ final class PluginInstance: PeerSource {
         var environment = ["PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"]
         for name in plan.variables { environment[name] = getenv(name).map { String(cString: $0) } }
         let process = try PluginProcess(
-            program, launcher: try plan.launcher(), environment: environment, services,
+            program, launcher: try plan.launcher(), environment: environment, services, observer: plan.observer,
             onLoss: { [weak self] process, error in self?.lose(process, error) },
             onEnd: { [processes, all = plan.processes] process in
                 processes.remove(process)
@@ -198,7 +200,8 @@ final class PluginInstance: PeerSource {
         let uses = state.withLock { $0.uses }
         peer.channel.after(Self.idleTime) { [weak self] in
             guard let self else {
-                return process.end(CertificateProviderError(.operationNotAllowed, "The provider is not used any more."))
+                return process.finish(
+                    CertificateProviderError(.operationNotAllowed, "The provider is not used any more."))
             }
             let isUsed = state.withLock { $0.uses != uses } || !peer.channel.isIdle
             if isUsed { return watch(peer, process) }
@@ -221,7 +224,7 @@ final class PluginInstance: PeerSource {
             state.peer = nil
             return state.process
         }
-        process?.end(describing(reason))
+        process?.finish(describing(reason))
     }
 
     /// Ends the process for good, and waits for that.
@@ -234,7 +237,7 @@ final class PluginInstance: PeerSource {
     }
 
     deinit {
-        state.withLock { $0.process }?.end(
+        state.withLock { $0.process }?.finish(
             CertificateProviderError(.operationNotAllowed, "The provider is not used any more.", provider: id))
     }
 }

@@ -10,12 +10,17 @@ final class PluginProcess: PeerServices {
     private let services: HostServices
     private struct State {
         var tail: [UInt8] = []
+        var errors = LineBuffer()
         /// Why this side has ended it; nil where the plugin did.
         var reason: CertificateProviderError?
         var hasEnded = false
+        /// Whether the plugin answers `shutdown`.
+        var answersShutdown = false
+        var isFinishing = false
         var waiters: [CheckedContinuation<Void, Never>] = []
     }
     private let state = BlockingMutex(State())
+    private let observer: PluginObserver?
     private let onLoss: @Sendable (PluginProcess, CertificateProviderError) -> Void
     private let onEnd: @Sendable (PluginProcess) -> Void
     private let peerBox = BlockingMutex<Peer?>(nil)
@@ -33,11 +38,20 @@ final class PluginProcess: PeerServices {
     ///   - onEnd: Called on that thread when no process is left.
     init(
         _ program: PluginProgram, launcher: String, environment: [String: String], _ services: HostServices,
+        observer: PluginObserver?,
         onLoss: @escaping @Sendable (PluginProcess, CertificateProviderError) -> Void,
         onEnd: @escaping @Sendable (PluginProcess) -> Void
     ) throws(CertificateProviderError) {
         (self.program, self.services, self.onLoss, self.onEnd) = (program, services, onLoss, onEnd)
+        self.observer = observer
+        observer?(PluginEvent(program.id, .start, program.path.withVisibleControls))
         launched = try LaunchedPlugin(program, launcher: launcher, environment: environment)
+    }
+
+    private var trace: MessageChannel.Trace? {
+        guard let observer else { return nil }
+        let id = program.id
+        return { isSent, line in observer(PluginEvent(id, isSent ? .sent : .received, MessageTrace.text(of: line))) }
     }
 
     /// Connects to the plugin.
@@ -46,7 +60,8 @@ final class PluginProcess: PeerServices {
         do throws(CertificateProviderError) {
             channel = try MessageChannel(
                 input: launched.output, output: launched.input, others: [launched.errors],
-                peer: "The plugin '\(program.id)'")
+                peer: "The plugin '\(program.id)'",
+                trace: trace)
         } catch {
             launched.reap()
             onEnd(self)
@@ -56,6 +71,23 @@ final class PluginProcess: PeerServices {
         peerBox.withLock { $0 = peer }
         peer.start()
         return peer
+    }
+
+    /// Notes that the plugin answers `shutdown`.
+    func willAnswerShutdown() { state.withLock { $0.answersShutdown = true } }
+
+    /// How long a plugin may take to finish what must not be cut off.
+    private static let shutdownTime = Duration.seconds(2)
+
+    /// Ends the process when it has finished what must not be cut off, for which the host still works. Returns at once.
+    func finish(_ reason: CertificateProviderError) {
+        let (isFinishing, isAsked) = state.withLock { state in
+            defer { state.isFinishing = true }
+            return (state.isFinishing, state.answersShutdown && state.reason == nil)
+        }
+        if isFinishing { return }
+        guard isAsked, let channel = peerBox.withLock({ $0?.channel }) else { return end(reason) }
+        channel.send("shutdown", Nothing(), .total(Self.shutdownTime), isAwaited: true) { _ in self.end(reason) }
     }
 
     /// Ends the process. Its requests fail with `reason`. Returns at once.
@@ -84,9 +116,14 @@ final class PluginProcess: PeerServices {
     }
 
     func read(_ bytes: ArraySlice<UInt8>, from descriptor: Int32) {
-        state.withLock { state in
+        let lines = state.withLock { state in
             state.tail += bytes.suffix(Self.tailSize)
             if state.tail.count > Self.tailSize { state.tail.removeFirst(state.tail.count - Self.tailSize) }
+            return state.errors.lines(with: bytes)
+        }
+        for line in lines {
+            services.log(standardError: line)
+            observer?(PluginEvent(program.id, .standardError, line.withVisibleControls))
         }
     }
 
@@ -149,6 +186,7 @@ final class PluginProcess: PeerServices {
             _ = launched.wait(atMost: Self.endTime)
         }
         let isGone = launched.kill(atMost: Self.killTime)
+        observer?(PluginEvent(program.id, .end, error.message))
         // The peer has this object as its services.
         peerBox.withLock { $0 = nil }
         if isGone { launched.reap() }
@@ -171,10 +209,29 @@ final class PluginProcesses: Sendable {
 
     func remove(_ process: PluginProcess) { all.withLock { all in all.removeAll { $0 === process } } }
 
-    /// Ends all of them, and waits for that.
+    var isEmpty: Bool { all.withLock { $0.isEmpty } }
+
+    /// Ends all of them in order, and waits for that.
     func end(_ reason: CertificateProviderError) async {
         let processes = all.withLock(\.self)
-        for process in processes { process.end(reason) }
+        for process in processes { process.finish(reason) }
         for process in processes { await process.waitForEnd() }
+    }
+}
+
+/// Cuts a stream into lines. One that is too long is cut into several.
+struct LineBuffer {
+    private var rest: [UInt8] = []
+    private static let maximum = 1024
+
+    mutating func lines(with bytes: ArraySlice<UInt8>) -> [String] {
+        var lines: [String] = []
+        for byte in bytes {
+            if byte != 0x0a { rest.append(byte) }
+            guard byte == 0x0a || rest.count == Self.maximum else { continue }
+            if !rest.isEmpty { lines.append(String(decoding: rest, as: UTF8.self)) }
+            rest.removeAll(keepingCapacity: true)
+        }
+        return lines
     }
 }

@@ -7,6 +7,7 @@ final class PluginProvider: CertificateProvider {
     let id: ProviderID
     private let instance: PluginInstance
     private let can: Set<String>
+    let keyStore: (any KeyStore)?
     private let environment: ProviderEnvironment
     /// The key stores that the plugin's parameters name, by their URIs.
     private let stores: [String: any KeyStore]
@@ -18,10 +19,16 @@ final class PluginProvider: CertificateProvider {
     private let state = BlockingMutex(State())
 
     init(
-        _ instance: PluginInstance, can: Set<String>, _ environment: ProviderEnvironment, stores: [String: any KeyStore]
+        _ instance: PluginInstance, _ description: PluginDescription.Provider, _ environment: ProviderEnvironment,
+        stores: [String: any KeyStore]
     ) {
-        id = instance.id
-        (self.instance, self.can, self.environment, self.stores) = (instance, can, environment, stores)
+        (id, can) = (instance.id, Set(description.can))
+        (self.instance, self.environment, self.stores) = (instance, environment, stores)
+        keyStore = description.keyStore.map { store in
+            RemoteKeyStore(
+                ofProviderWith: store.scheme, .init(location: store.location, makes: store.makes, can: Set(store.can)),
+                source: instance)
+        }
     }
 
     func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {

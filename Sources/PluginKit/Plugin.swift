@@ -25,7 +25,8 @@ public struct Plugin: Sendable {
     ///
     /// - Parameters:
     ///   - provider: Its id is the plugin's.
-    ///   - keyStores: Key stores, whose schemes no built-in key store has.
+    ///   - keyStores: Key stores, whose schemes no built-in key store has. The first one is that of the provider's identities,
+    ///     if it has one.
     ///   - version: The plugin's own version, for people.
     ///   - concurrency: How many requests it takes at a time.
     public init(
@@ -79,14 +80,14 @@ public struct Plugin: Sendable {
                 Hello.Provider(
                     displayName: provider.displayName, summary: provider.summary,
                     parameters: provider.ownParameters.map(WireParameter.init),
-                    can: ["list", "announceDeletions", "discardReplaced"])
+                    can: ["list", "announceDeletions", "discardReplaced"], keyStore: keyStores.first?.scheme)
             },
             keyStores: keyStores.map { store in
                 Hello.KeyStore(
                     scheme: store.scheme, displayName: store.displayName, summary: store.summary,
                     parameters: store.parameters.map(WireParameter.init), makes: [:], location: nil,
                     can: ["key.open"])
-            }, concurrency: concurrency)
+            }, concurrency: concurrency, shutdown: true)
     }
 }
 

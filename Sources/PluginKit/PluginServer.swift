@@ -45,10 +45,14 @@ final class PluginServer: PeerServices {
             }
             if let end { continuation.resume(returning: end) }
         }
+        await shutDown()
+        return reason
+    }
+
+    private func shutDown() async {
         let (provider, places) = state.withLock { ($0.provider, $0.places.values) }
         await provider?.shutdown()
         for place in places { await place.shutdown() }
-        return reason
     }
 
     func ended(_ error: CertificateProviderError) {
@@ -125,6 +129,11 @@ final class PluginServer: PeerServices {
                     by: stored, RemoteInteraction(peer, request: request.id, canAsk: fields.mayAsk ?? false))
                 return Nothing()
             }
+        case "shutdown":
+            peer.perform(request) { () async throws(CertificateProviderError) in
+                await self.shutDown()
+                return Nothing()
+            }
         default: request.refuse()
         }
     }
@@ -194,6 +203,13 @@ final class PluginServer: PeerServices {
     }
 
     private func place(_ request: KeyRequest) throws(CertificateProviderError) -> any KeyStore {
+        if request.store == nil, let provider = state.withLock({ $0.provider }) {
+            guard let own = provider.keyStore else {
+                throw CertificateProviderError(
+                    .operationNotAllowed, "The provider '\(provider.id)' has no key store of its own.")
+            }
+            return own
+        }
         guard let uri = request.store,
             let location = KeyStoreLocation(
                 uri: uri, pinSource: request.pinSource.flatMap { SecretSource($0) }, parameter: request.parameter)

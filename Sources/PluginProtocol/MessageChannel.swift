@@ -77,14 +77,21 @@ package final class MessageChannel: Sendable {
     /// The other side, for messages: `The plugin 'vault'`.
     package let peer: String
     private let clock = ContinuousClock()
+    /// Gets each line, in the order in which this side sends and receives them.
+    private let trace: Trace?
+
+    package typealias Trace = @Sendable (_ isSent: Bool, _ line: ArraySlice<UInt8>) -> Void
 
     /// Takes over the descriptors, which must be pipes.
     /// - Parameters:
     ///   - others: Further descriptors to read, for ``MessageHandler/read(_:from:)``.
     ///   - peer: The other side, for messages: `The plugin 'vault'`.
+    ///   - trace: Gets each line. Called with a lock held: it must not use the channel.
     /// - Throws: `unavailable` if the process has no descriptors left.
-    package init(input: Int32, output: Int32, others: [Int32] = [], peer: String) throws(CertificateProviderError) {
-        (self.input, self.output, self.others, self.peer) = (input, output, others, peer)
+    package init(
+        input: Int32, output: Int32, others: [Int32] = [], peer: String, trace: Trace? = nil
+    ) throws(CertificateProviderError) {
+        (self.input, self.output, self.others, self.peer, self.trace) = (input, output, others, peer, trace)
         state = BlockingMutex(State())
         event = certprov_event()
         guard event >= 0, ([input, output] + others).allSatisfy({ certprov_set_nonblocking($0) == 0 }) else {
@@ -332,6 +339,7 @@ extension MessageChannel {
     /// - Returns: Whether the thread must help.
     private func write(_ line: [UInt8], _ state: inout State) -> Bool {
         guard state.failure == nil else { return false }
+        trace?(true, line[...])
         var written = 0
         if state.outgoing.isEmpty {
             let count = line.withUnsafeBytes { certprov_write(output, $0.baseAddress, $0.count) }
@@ -503,6 +511,7 @@ extension MessageChannel {
                 line.removeAll(keepingCapacity: line.capacity <= 64 << 10)
             }
             guard line.count <= Message.maximumSize else { break }
+            if let trace { state.withLock { _ in trace(false, line[...]) } }
             do throws(CertificateProviderError) {
                 try deliver(try Message(line: line), handler)
             } catch {

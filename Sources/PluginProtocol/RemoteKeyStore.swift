@@ -53,7 +53,8 @@ package final class RemoteKeyStore: KeyStore {
     }
 
     package let scheme: String
-    private let place: KeyStoreLocation
+    /// Nil for the store of the other side's provider.
+    private let place: KeyStoreLocation?
     private let declared: Details
     private let opened = BlockingMutex<Details?>(nil)
     private let source: any PeerSource
@@ -64,6 +65,11 @@ package final class RemoteKeyStore: KeyStore {
     package init(_ place: KeyStoreLocation, _ declared: Details, source: any PeerSource) {
         (self.place, self.declared, self.source) = (place, declared, source)
         scheme = place.scheme
+    }
+
+    /// Creates the key store of the other side's provider, for new keys beside its identities. Does no I/O.
+    package init(ofProviderWith scheme: String, _ declared: Details, source: any PeerSource) {
+        (place, self.scheme, self.declared, self.source) = (nil, scheme, declared, source)
     }
 
     /// Blocks for the other side, once.
@@ -91,7 +97,7 @@ package final class RemoteKeyStore: KeyStore {
 
     private var request: KeyRequest {
         KeyRequest(
-            store: place.uri, pinSource: place.pinSource?.description, parameter: place.parameter,
+            store: place?.uri, pinSource: place?.pinSource?.description, parameter: place?.parameter,
             for: source.currentRequest)
     }
 
@@ -123,7 +129,7 @@ package final class RemoteKeyStore: KeyStore {
     package func holds(keyURI: String) -> Bool {
         guard KeyStoreLocation(uri: keyURI, pinSource: nil)?.scheme == scheme else { return false }
         guard let details = try? details() else { return false }
-        guard details.can.contains("key.holds") else { return keyURI.hasPrefix(place.uri) }
+        guard details.can.contains("key.holds") else { return keyURI.hasPrefix(place?.uri ?? scheme) }
         var request = request
         request.uri = keyURI
         let answer: HoldsAnswer? = try? call("key.holds", request)

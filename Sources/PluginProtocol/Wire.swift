@@ -19,8 +19,13 @@ package struct Hello: Codable, Sendable {
         package var parameters: [WireParameter]?
         /// `list`, `announceDeletions`, `discardReplaced`.
         package var can: [String]?
-        package init(displayName: String, summary: String, parameters: [WireParameter], can: [String]) {
+        /// The scheme of the key store of its identities, which requests without `store` mean.
+        package var keyStore: String?
+        package init(
+            displayName: String, summary: String, parameters: [WireParameter], can: [String], keyStore: String?
+        ) {
             (self.displayName, self.summary, self.parameters, self.can) = (displayName, summary, parameters, can)
+            self.keyStore = keyStore
         }
     }
 
@@ -53,12 +58,16 @@ package struct Hello: Codable, Sendable {
     package var keyStores: [KeyStore]?
     /// How many requests the plugin takes at a time; 1 where it does not say.
     package var concurrency: Int?
+    /// Whether the plugin answers `shutdown`.
+    package var shutdown: Bool?
 
     package init(
-        version: Int, id: String, pluginVersion: String?, provider: Provider?, keyStores: [KeyStore], concurrency: Int?
+        version: Int, id: String, pluginVersion: String?, provider: Provider?, keyStores: [KeyStore],
+        concurrency: Int?, shutdown: Bool?
     ) {
         (self.version, self.id, self.pluginVersion) = (version, id, pluginVersion)
         (self.provider, self.keyStores, self.concurrency) = (provider, keyStores, concurrency)
+        self.shutdown = shutdown
     }
 }
 
@@ -219,7 +228,7 @@ package struct Sentences: Codable, Sendable {
 
 /// `key.…`: which store and which key, and what else a request needs.
 package struct KeyRequest: Codable, Sendable {
-    /// The URI of the store.
+    /// The URI of the store; missing for that of the provider.
     package var store: String?
     /// The source of its PIN.
     package var pinSource: String?

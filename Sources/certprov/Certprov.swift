@@ -14,6 +14,6 @@ struct Certprov: AsyncParsableCommand {
         version: "0.1.0",
         subcommands: [
             List.self, Fetch.self, Delete.self, Explain.self, Connect.self, Providers.self, Check.self, Renew.self,
-            Keygen.self, StoreCertificate.self,
+            Keygen.self, StoreCertificate.self, PluginCommand.self,
         ])
 }

@@ -7,9 +7,7 @@ import IdentityStore
 import Logging
 import Logon
 import NIOCore
-import PKCS12FileProvider
 import PluginHost
-import RemoteMDMProvider
 
 #if PKCS11
     import PKCS11TokenProvider
@@ -29,24 +27,6 @@ struct CommandContext: Sendable {
     let logger: Logger
     private let warnings: Warnings
 
-    /// The providers of this build.
-    private static var installed: [ProviderDescriptor] {
-        #if PKCS11
-            return [PKCS12FileProvider.descriptor, PKCS11TokenProvider.descriptor, RemoteMDMProvider.descriptor]
-        #else
-            return [PKCS12FileProvider.descriptor, RemoteMDMProvider.descriptor]
-        #endif
-    }
-
-    /// The key stores of this build.
-    private static var keyStores: [KeyStoreDescriptor] {
-        #if PKCS11
-            return [SealedKeyStore.descriptor, TokenKeyStore.descriptor]
-        #else
-            return [SealedKeyStore.descriptor]
-        #endif
-    }
-
     /// Where the descriptions of plugins are cached. No plugin may have a name that ends so.
     private static let pluginStorage = ProviderID("plugins_")
 
@@ -58,11 +38,15 @@ struct CommandContext: Sendable {
         var logger = Logger(label: "certprov") { _ in ConsoleLogHandler(warnings: warnings) }
         logger.logLevel = level
         self.logger = logger
-        plugins = PluginHost(builtIn: Self.installed, builtInKeyStores: Self.keyStores, logger: logger) {
-            [secrets] () throws(CertificateProviderError) in
-            try IdentityStore.standard(secrets: secrets).storage(for: Self.pluginStorage)
-        }
-        registry = try ProviderRegistry(Self.installed, keyStores: Self.keyStores, source: plugins)
+        let (providers, keyStores) = (BuiltIns.providers, BuiltIns.keyStores)
+        plugins = PluginHost(
+            BuiltIns.pluginDirectories, builtIn: providers, builtInKeyStores: keyStores,
+            reservedSchemes: BuiltIns.reservedSchemes, logger: logger,
+            cache: { [secrets] () throws(CertificateProviderError) in
+                try IdentityStore.standard(secrets: secrets).storage(for: Self.pluginStorage)
+            }, observer: PluginTrace.observer)
+        ProcessEnd.watch(plugins)
+        registry = try ProviderRegistry(providers, keyStores: keyStores, source: plugins)
     }
 
     /// Runs a subcommand without core dumps, reports its error on stderr, and exits with the status of the error.

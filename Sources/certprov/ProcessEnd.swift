@@ -1,4 +1,6 @@
+import Dispatch
 import Glibc
+import PluginHost
 import Synchronization
 
 #if PKCS11
@@ -58,7 +60,20 @@ enum ProcessEnd {
     /// Blocks forever if a signal is ending the process, so that the signal ends it and there is no more output.
     static func leaveToSignal() { while SignalWaiting.number.load(ordering: .acquiring) != 0 { pause() } }
 
+    /// Ends these plugins, too, at a signal.
+    static func watch(_ plugins: PluginHost) { self.plugins.withLock { $0 = plugins } }
+    private static let plugins = Mutex<PluginHost?>(nil)
+
     private static func endModules() {
+        if let plugins = plugins.withLock({ $0 }), plugins.hasProcesses {
+            let ended = DispatchSemaphore(value: 0)
+            Task.detached {
+                await plugins.shutdown()
+                ended.signal()
+            }
+            // Whatever a plugin does, it is ended with this process.
+            _ = ended.wait(timeout: .now() + 3)
+        }
         #if PKCS11
             PKCS11TokenProvider.shutDownAllModules()
         #endif

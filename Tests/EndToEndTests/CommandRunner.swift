@@ -114,9 +114,13 @@ final class Subprocess: Sendable {
 
 /// The command that was built together with these tests.
 enum BuiltCommand {
-    static let path: String = {
+    /// Whether the tests run the command whose tokens and enrolment are plugins.
+    static let isPlugged = ProcessInfo.processInfo.environment["CERTPROV_TEST_PLUGGED"] != nil
+    static let path = program(isPlugged ? "PluggedCommand" : "certprov")
+
+    static func program(_ name: String) -> String {
         let own =
             (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")) ?? CommandLine.arguments[0]
-        return URL(filePath: own).deletingLastPathComponent().appending(path: "certprov").path
-    }()
+        return URL(filePath: own).deletingLastPathComponent().appending(path: name).path
+    }
 }

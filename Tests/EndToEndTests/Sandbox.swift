@@ -11,6 +11,26 @@ final class Sandbox: Sendable {
         guard mkdtemp(&template) != nil else { throw RunnerError(description: "mkdtemp: \(errno)") }
         path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
         for name in ["state", "config", "home"] { mkdir(path + "/" + name, 0o700) }
+        if BuiltCommand.isPlugged { try installPlugins() }
+    }
+
+    /// The plugins that stand for built-in providers. They get the variables of the command that uses them.
+    private func installPlugins() throws {
+        mkdir(path + "/plugins", 0o700)
+        for id in ["mdm", "pkcs11"] {
+            let script = """
+                #!/bin/sh
+                . \(path)/variables
+                exec \(BuiltCommand.program("TestPlugin")) \(id)
+
+                """
+            let source = try write(script, to: "plugin-\(id)")
+            // By another process: what this one has open for writing, its other children have too.
+            let installed = try Subprocess(
+                ["install", "-m", "700", source, "\(path)/plugins/certprov-plugin-\(id)"], environment: environment
+            ).wait()
+            try #require(installed.status == 0, "\(installed)")
+        }
     }
 
     deinit { try? FileManager.default.removeItem(atPath: path) }
@@ -63,6 +83,12 @@ final class Sandbox: Sendable {
         var environment = environment
         environment["CERTPROV"] = BuiltCommand.path
         environment.merge(variables) { $1 }
+        if BuiltCommand.isPlugged {
+            environment["CERTPROV_TEST_PLUGINS"] = path + "/plugins"
+            let lines = environment.map { "export \($0.key)='\($0.value.replacing("'", with: "'\\''"))'\n" }
+            try write(lines.joined(), to: "variables.new")
+            try #require(rename(path + "/variables.new", path + "/variables") == 0)
+        }
         return try Subprocess(arguments, environment: environment)
     }
 

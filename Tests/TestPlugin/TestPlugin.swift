@@ -1,10 +1,18 @@
 import CertificateProviding
 import IdentityStore
+import PKCS11TokenProvider
 import PluginKit
+import RemoteMDMProvider
 
-/// A plugin with a key store.
+/// The plugins of the tests, by the argument: built-in providers and key stores, and one of its own.
 @main struct TestPlugin {
-    static func main() async { await Plugin(id: ProviderID("keys"), keyStores: [RenamedKeyStore.descriptor]).run() }
+    static func main() async {
+        switch CommandLine.arguments.dropFirst().first {
+        case "mdm": await Plugin(RemoteMDMProvider.descriptor).run()
+        case "pkcs11": await Plugin(PKCS11TokenProvider.descriptor, keyStores: [TokenKeyStore.descriptor]).run()
+        default: await Plugin(id: ProviderID("keys"), keyStores: [RenamedKeyStore.descriptor]).run()
+        }
+    }
 }
 
 /// The key store `store:` with the scheme `keys`.

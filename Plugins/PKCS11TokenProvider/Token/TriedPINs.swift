@@ -2,6 +2,7 @@ import CertificateProviding
 import FoundationEssentials
 import Glibc
 import Logging
+import Synchronization
 
 /// The results of logins with configured PINs, across processes and crashes. ``PINRule`` decides from them whether a PIN
 /// may be sent.
@@ -21,6 +22,8 @@ final class TriedPINs: Sendable {
     /// The wrong ones that could not be written down, which this process at least does not send again.
     private let unwritten = BlockingMutex<[Slot.Identity: [SecretBytes]]>([:])
 
+    private let isShutDown = Atomic(false)
+
     /// - Parameter timeout: How long a caller waits for a login, and so for other processes' logins before.
     init(
         storage: any IdentityStorage, timeout: Duration, now: @escaping @Sendable () -> Date, logger: Logger
@@ -30,6 +33,11 @@ final class TriedPINs: Sendable {
         self.longestDelay = timeout / 2
         self.logger = logger
     }
+
+    /// No PIN is sent any more. A wait for the time of the next try ends.
+    func shutDown() { isShutDown.store(true, ordering: .releasing) }
+
+    private var isEnding: Bool { isShutDown.load(ordering: .acquiring) || ModuleEnd.isUnderWay }
 
     /// A PIN that may be sent. One of the functions below has to be told the result. No other process logs in before that.
     struct Attempt {
@@ -82,7 +90,7 @@ final class TriedPINs: Sendable {
         _ remembered: PINPolicy.Remembered, _ slot: inout Slot, at time: Date, _ look: () -> Slot?
     ) throws(CertificateProviderError) -> Outcome {
         let (pin, token) = (remembered.pin, slot.identity)
-        if ModuleEnd.isUnderWay { return .busy }
+        if isEnding { return .busy }
         if unwritten.withLock({ $0[token]?.contains(pin) ?? false }) { return .refused(.rejected) }
         var claim: RecordLease?
         var obstacle: CertificateProviderError?
@@ -148,7 +156,7 @@ final class TriedPINs: Sendable {
     private func pause(until time: Date, before limit: ContinuousClock.Instant) -> Bool {
         let end = ContinuousClock.now + .seconds(time.timeIntervalSince(now()))
         guard end <= limit else { return false }
-        while ContinuousClock.now < end, !ModuleEnd.isUnderWay { usleep(10_000) }
+        while ContinuousClock.now < end, !isEnding { usleep(10_000) }
         return true
     }
 

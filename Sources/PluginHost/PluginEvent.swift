@@ -1,0 +1,34 @@
+public import CertificateProviding
+
+/// An event between the host and a plugin, without secrets.
+public struct PluginEvent: Sendable {
+    /// The kind of an event.
+    public enum Kind: Sendable {
+        /// The plugin is started. The text is its path.
+        case start
+        /// The host sends a message.
+        case sent
+        /// The plugin sends a message.
+        case received
+        /// The plugin writes a line to standard error.
+        case standardError
+        /// The plugin has ended. The text says why.
+        case end
+    }
+
+    /// The plugin.
+    public let plugin: ProviderID
+    /// The kind of the event.
+    public let kind: Kind
+    /// One line, without control characters.
+    public let text: String
+    /// When it happened.
+    public let time = ContinuousClock.now
+
+    init(_ plugin: ProviderID, _ kind: Kind, _ text: String) {
+        (self.plugin, self.kind, self.text) = (plugin, kind, text)
+    }
+}
+
+/// Gets events.
+typealias PluginObserver = @Sendable (PluginEvent) -> Void

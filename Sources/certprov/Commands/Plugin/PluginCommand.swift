@@ -1,0 +1,9 @@
+import ArgumentParser
+
+/// The subcommands for authors of plugins.
+struct PluginCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "plugin",
+        abstract: "For authors of plugins: watch one at work.",
+        subcommands: [PluginTrace.self])
+}

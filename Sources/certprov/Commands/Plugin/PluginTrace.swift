@@ -1,0 +1,51 @@
+import ArgumentParser
+import CertificateProviding
+import PluginHost
+
+/// Runs another subcommand, and shows what it and its plugins say to each other.
+struct PluginTrace: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "trace",
+        abstract: "Run a subcommand, such as fetch, and show its messages to and from plugins on stderr.",
+        usage: "certprov plugin trace <subcommand> [<option> ...]",
+        discussion: """
+            Each line has the seconds since the start, a mark and the plugin: > for a message to the plugin, < for one \
+            from it, ! for its standard error, * for its start and its end. Secrets are left out, and long values cut \
+            off.
+            """)
+
+    @Argument(parsing: .captureForPassthrough, help: "The subcommand with its options, such as: fetch --config FILE.")
+    var command: [String] = []
+
+    /// Shows an event; nil where nothing is traced.
+    @TaskLocal static var observer: (@Sendable (PluginEvent) -> Void)?
+
+    func run() async throws {
+        guard let first = command.first, !first.hasPrefix("-") else {
+            throw ValidationError("Name the subcommand to trace, such as: certprov plugin trace fetch --config FILE")
+        }
+        var parsed = try Certprov.parseAsRoot(command)
+        let start = ContinuousClock.now
+        try await Self.$observer.withValue({ Console.note(Self.line(of: $0, since: start)) }) {
+            if var parsed = parsed as? any AsyncParsableCommand {
+                try await parsed.run()
+            } else {
+                try parsed.run()
+            }
+        }
+    }
+
+    private static func line(of event: PluginEvent, since start: ContinuousClock.Instant) -> String {
+        let milliseconds = Int((event.time - start) / .milliseconds(1))
+        let fraction = String(milliseconds % 1000 + 1000).dropFirst()
+        let (mark, text) =
+            switch event.kind {
+            case .start: ("*", "starts \(event.text)")
+            case .sent: (">", event.text)
+            case .received: ("<", event.text)
+            case .standardError: ("!", event.text)
+            case .end: ("*", "ends: \(event.text)")
+            }
+        return "\(milliseconds / 1000).\(fraction) \(mark) \(event.plugin): \(text)"
+    }
+}
