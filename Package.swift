@@ -213,7 +213,8 @@ let package = Package(
             dependencies: [
                 "CLinux", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
-                "PKCS12FileProvider", "PluginHost", "RemoteMDMProvider", "certprov-plugin-launcher",
+                "CertificateProviderTesting", "PKCS12FileProvider", "PluginHost", "PluginProtocol", "RemoteMDMProvider",
+                "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
@@ -226,7 +227,8 @@ let package = Package(
             dependencies: [
                 "CLinux", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
-                "PKCS12FileProvider", "PluginHost", "RemoteMDMProvider", "certprov-plugin-launcher",
+                "CertificateProviderTesting", "PKCS12FileProvider", "PluginHost", "PluginProtocol", "RemoteMDMProvider",
+                "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),

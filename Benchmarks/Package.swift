@@ -19,6 +19,7 @@ let package = Package(
                 .product(name: "IdentityStore", package: "certprov"),
                 .product(name: "PKCS11TokenProvider", package: "certprov"),
                 .product(name: "PKCS12FileProvider", package: "certprov"),
+                .product(name: "PluginHost", package: "certprov"),
                 .product(name: "RemoteMDMProvider", package: "certprov"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
@@ -26,7 +27,16 @@ let package = Package(
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "NIOTLS", package: "swift-nio"),
             ]
-        )
+        ),
+        .executableTarget(
+            name: "bench-plugin",
+            dependencies: [
+                .product(name: "CertificateProviding", package: "certprov"),
+                .product(name: "PKCS11TokenProvider", package: "certprov"),
+                .product(name: "PKCS12FileProvider", package: "certprov"),
+                .product(name: "PluginKit", package: "certprov"),
+            ]
+        ),
     ],
     swiftLanguageModes: [.v6]
 )

@@ -23,7 +23,11 @@ public struct ConformanceReport: Sendable {
     }
 
     /// The results in the order of the checks.
-    public internal(set) var results: [Result] = []
+    public private(set) var results: [Result] = []
+    private let progress: @Sendable (Result) -> Void
+
+    /// - Parameter progress: Gets each result as soon as it is known.
+    package init(_ progress: @escaping @Sendable (Result) -> Void) { self.progress = progress }
 
     /// Whether no check has failed.
     public var isPassed: Bool { failures.isEmpty }
@@ -37,7 +41,7 @@ public struct ConformanceReport: Sendable {
     }
 
     /// Runs a check and notes its outcome.
-    mutating func check(
+    package mutating func check(
         _ name: String, _ demand: String, _ body: () async throws -> Void
     ) async {
         let outcome: Outcome
@@ -51,7 +55,9 @@ public struct ConformanceReport: Sendable {
         } catch {
             outcome = .failed("The call throws an error: \(error)")
         }
-        results.append(Result(name: name, demand: demand, outcome: outcome))
+        let result = Result(name: name, demand: demand, outcome: outcome)
+        results.append(result)
+        progress(result)
     }
 }
 
@@ -69,18 +75,24 @@ extension ConformanceReport: CustomStringConvertible {
 }
 
 /// A demand that does not hold.
-struct Failure: Error { let reason: String }
+package struct Failure: Error {
+    package let reason: String
+    package init(reason: String) { self.reason = reason }
+}
 
 /// A check that does not apply.
-struct Skip: Error { let reason: String }
+package struct Skip: Error {
+    package let reason: String
+    package init(reason: String) { self.reason = reason }
+}
 
 /// Throws where something does not hold.
-func require(_ holds: Bool, _ reason: @autoclosure () -> String) throws {
+package func require(_ holds: Bool, _ reason: @autoclosure () -> String) throws {
     if !holds { throw Failure(reason: reason()) }
 }
 
 /// Returns the value; throws where there is none.
-func require<Value>(_ value: Value?, _ reason: @autoclosure () -> String) throws -> Value {
+package func require<Value>(_ value: Value?, _ reason: @autoclosure () -> String) throws -> Value {
     guard let value else { throw Failure(reason: reason()) }
     return value
 }

@@ -25,8 +25,12 @@ public struct KeyStoreConformance: Sendable {
     }
 
     /// Runs all checks.
-    public func run() async -> ConformanceReport {
-        var report = ConformanceReport()
+    ///
+    /// - Parameter progress: Gets each result as soon as it is known.
+    public func run(
+        _ progress: @escaping @Sendable (ConformanceReport.Result) -> Void = { _ in }
+    ) async -> ConformanceReport {
+        var report = ConformanceReport(progress)
         var offered: [KeyType] = []
         await report.check("offersKeys", "A key store says which types of key it makes, and for which uses.") {
             let store = try make()

@@ -34,8 +34,12 @@ public struct ProviderConformance: Sendable {
     }
 
     /// Runs all checks. Gets identities and forgets them: use a source and a store that are made for it.
-    public func run() async -> ConformanceReport {
-        var report = ConformanceReport()
+    ///
+    /// - Parameter progress: Gets each result as soon as it is known.
+    public func run(
+        _ progress: @escaping @Sendable (ConformanceReport.Result) -> Void = { _ in }
+    ) async -> ConformanceReport {
+        var report = ConformanceReport(progress)
         await report.check(
             "unknownParameterIsRefused", "A parameter that the provider does not document is refused."
         ) {

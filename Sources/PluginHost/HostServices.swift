@@ -177,7 +177,14 @@ final class HostServices: Sendable {
             guard let entry = fields.entry, !entry.chain.isEmpty else {
                 throw CertificateProviderError(.protocolError, "The field 'entry' is missing, or has no certificate.")
             }
-            try services.environment.storage.setEntry(try entry.entry(), named: fields.name)
+            let identity = try entry.entry()
+            if let key = identity.privateKey {
+                // What would not work does not replace what does.
+                _ = try Identity(
+                    certificateChain: identity.certificateChain, key: try SoftwareKey(pkcs8: key, location: .store),
+                    provenance: .init(provider: services.id))
+            }
+            try services.environment.storage.setEntry(identity, named: fields.name)
             return .nothing
         },
         "entry.remove": { services, fields throws(CertificateProviderError) in

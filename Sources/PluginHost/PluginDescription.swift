@@ -81,6 +81,11 @@ public struct PluginDescription: Sendable {
 }
 
 extension String {
+    /// The path, from the current directory of this process.
+    fileprivate var absolutePath: String {
+        hasPrefix("/") ? self : "\(FileManager.default.currentDirectoryPath)/\(self)"
+    }
+
     /// Without blanks at both ends.
     fileprivate var trimmed: String {
         String(drop(while: \.isWhitespace).reversed().drop(while: \.isWhitespace).reversed())
@@ -130,7 +135,9 @@ struct DeclaredParameter: Sendable {
             excludes: excludes, summary: summary
         ) { text, _ throws(ParameterProblem) in try wire.check(text) }
         descriptor = parameter.descriptor
-        text = { $0.text(parameter) }
+        // A plugin runs in a directory of its own.
+        let isPath = kind == .path || kind == .certificateFile
+        text = { parameters in parameters.text(parameter).map { isPath ? $0.absolutePath : $0 } }
         store = nil
     }
 

@@ -8,8 +8,14 @@ public struct PluginDirectories: Sendable {
     /// Absolute paths. Those that do not exist are left out when they are read.
     public var paths: [String]
 
+    /// The one program that there is, whatever its owner and mode.
+    private var program: String?
+
     /// Creates a list of absolute paths.
     public init(_ paths: [String]) { self.paths = paths }
+
+    /// For a program that the user names, as in a shell. Its owner and mode are not checked.
+    package init(onlyProgram path: String) { (paths, program) = ([], path) }
 
     /// The directories of this host and user: `/usr/lib/certprov/plugins`, `/etc/certprov/plugins`, and for a user other than
     /// root `$XDG_DATA_HOME/certprov/plugins`, by default `~/.local/share/certprov/plugins`.
@@ -37,10 +43,19 @@ public struct InstalledPlugin: Sendable {
     public let path: String
     /// Why it is not used, with the next step; `nil` for a plugin that is.
     public let refusal: String?
+    /// Whether its owner and mode are checked at each start.
+    var isChecked = true
+
+    /// Returns why a program could not be installed where it is; `nil` if it could.
+    package static func refusal(ofProgram path: String) -> String? {
+        do throws(TrustedPath.Refusal) {
+            return try TrustedPath.check(path, .program) ? nil : "\(path.withVisibleControls) does not exist"
+        } catch { return error.reason }
+    }
 }
 
 extension PluginDirectories {
-    static let prefix = "certprov-plugin-"
+    package static let prefix = "certprov-plugin-"
     /// The greatest number of plugins that are looked at.
     private static let maximum = 256
 
@@ -48,6 +63,14 @@ extension PluginDirectories {
     ///
     /// - Parameter builtIn: Names that plugins must not have.
     func scan(builtIn: Set<ProviderID>) -> [InstalledPlugin] {
+        if let program {
+            guard let name = program.split(separator: "/").last, name.hasPrefix(Self.prefix),
+                let id = ProviderID(rawValue: String(name.dropFirst(Self.prefix.count)))
+            else { return [] }
+            let refusal =
+                builtIn.contains(id) || id.rawValue.hasSuffix("_") ? Self.refusal(of: id, [program], builtIn: builtIn) : nil
+            return [InstalledPlugin(id: id, path: program, refusal: refusal, isChecked: false)]
+        }
         var found: [ProviderID: [String]] = [:]
         var refusals: [String: String] = [:]
         for directory in paths {
@@ -83,9 +106,7 @@ extension PluginDirectories {
             return
                 "two plugins are called '\(id)': remove \(paths.map(\.withVisibleControls).joined(separator: " or "))"
         }
-        do throws(TrustedPath.Refusal) {
-            return try TrustedPath.check(paths[0], .program) ? nil : "\(paths[0].withVisibleControls) does not exist"
-        } catch { return error.reason }
+        return InstalledPlugin.refusal(ofProgram: paths[0])
     }
 }
 
@@ -103,15 +124,11 @@ struct PluginProgram: Sendable {
     ///
     /// - Parameter expected: The digest in the configuration.
     /// - Throws: `configurationInvalid`.
-    init(_ id: ProviderID, path: String, expected: String?) throws(CertificateProviderError) {
-        (self.id, self.path) = (id, path)
-        do throws(TrustedPath.Refusal) {
-            guard try TrustedPath.check(path, .program) else {
-                throw TrustedPath.Refusal(reason: "\(path.withVisibleControls) does not exist")
-            }
-        } catch {
+    init(_ plugin: InstalledPlugin, expected: String?) throws(CertificateProviderError) {
+        (id, path) = (plugin.id, plugin.path)
+        if plugin.isChecked, let refusal = InstalledPlugin.refusal(ofProgram: path) {
             throw CertificateProviderError(
-                .configurationInvalid, "The plugin '\(id)' is not used: \(error.reason).", provider: id)
+                .configurationInvalid, "The plugin '\(id)' is not used: \(refusal).", provider: id)
         }
         do throws(RegularFile.Failure) {
             digest = Array(SHA256.hash(data: try RegularFile.read(path, atMost: Self.maximumSize))).hexEncoded

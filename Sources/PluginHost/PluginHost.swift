@@ -179,17 +179,19 @@ public final class PluginHost: ProviderSource {
         }
     }
 
+    private func launcherPath() throws(CertificateProviderError) -> String {
+        if let launcher { return launcher }
+        return try PluginLauncher.find()
+    }
+
     private func plan(_ plugin: InstalledPlugin, _ options: PluginOptions, _ configuration: Configure?)
         -> PluginInstance.Plan
     {
         PluginInstance.Plan(
             program: { () throws(CertificateProviderError) in
-                try PluginProgram(plugin.id, path: plugin.path, expected: options.digest)
+                try PluginProgram(plugin, expected: options.digest)
             },
-            launcher: { [launcher] () throws(CertificateProviderError) in
-                if let launcher { return launcher }
-                return try PluginLauncher.find()
-            }, variables: options.variables, configuration: configuration, timeout: options.timeout,
+            launcher: { [self] () throws(CertificateProviderError) in try launcherPath() }, variables: options.variables, configuration: configuration, timeout: options.timeout,
             processes: processes, observer: observer)
     }
 
@@ -211,10 +213,24 @@ public final class PluginHost: ProviderSource {
         return try description(plugin, PluginOptions())
     }
 
+    /// Starts an installed plugin, and sends it nothing.
+    package func session(
+        _ id: ProviderID, variables: [String]
+    ) throws(CertificateProviderError) -> PluginSession {
+        guard let plugin = try usable(id) else {
+            throw CertificateProviderError(.configurationInvalid, "The plugin '\(id)' is not installed.", provider: id)
+        }
+        let environment = ProviderEnvironment(storage: NoStorage(), logger: logger, executor: executor)
+        return try PluginSession(
+            try PluginProgram(plugin, expected: nil), launcher: try launcherPath(),
+            variables: variables, HostServices(id, environment, executor, sources: [], stores: [:]) {}, processes,
+            observer)
+    }
+
     private func description(
         _ plugin: InstalledPlugin, _ options: PluginOptions
     ) throws(CertificateProviderError) -> PluginDescription {
-        let program = try PluginProgram(plugin.id, path: plugin.path, expected: options.digest)
+        let program = try PluginProgram(plugin, expected: options.digest)
         if let cached = cache[program.digest] {
             return try PluginDescription(cached, plugin, builtInSchemes: builtInSchemes)
         }

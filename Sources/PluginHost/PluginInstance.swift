@@ -155,10 +155,9 @@ final class PluginInstance: PeerSource {
     private func launch(
         _ program: PluginProgram, _ services: HostServices
     ) throws(CertificateProviderError) -> PluginProcess {
-        var environment = ["PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"]
-        for name in plan.variables { environment[name] = getenv(name).map { String(cString: $0) } }
         let process = try PluginProcess(
-            program, launcher: try plan.launcher(), environment: environment, services, observer: plan.observer,
+            program, launcher: try plan.launcher(), environment: PluginLauncher.environment(with: plan.variables), services,
+            observer: plan.observer,
             onLoss: { [weak self] process, error in self?.lose(process, error) },
             onEnd: { [processes, all = plan.processes] process in
                 processes.remove(process)

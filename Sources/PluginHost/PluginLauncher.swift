@@ -7,6 +7,13 @@ import Glibc
 enum PluginLauncher {
     static let name = "certprov-plugin-launcher"
 
+    /// The variables of a plugin: the usual ones, and those of this process with these names.
+    static func environment(with names: [String]) -> [String: String] {
+        var environment = ["PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"]
+        for name in names { environment[name] = getenv(name).map { String(cString: $0) } }
+        return environment
+    }
+
     /// Returns its path: beside the running program, or in `libexec/certprov` or `lib/certprov` of the program's prefix, of
     /// `/usr/local` or of `/usr`.
     ///

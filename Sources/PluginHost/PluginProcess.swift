@@ -17,6 +17,8 @@ final class PluginProcess: PeerServices {
         /// Whether the plugin answers `shutdown`.
         var answersShutdown = false
         var isFinishing = false
+        /// How it has ended when its input ended; nil for one that did not.
+        var end: LaunchedPlugin.End?
         var waiters: [CheckedContinuation<Void, Never>] = []
     }
     private let state = BlockingMutex(State())
@@ -94,6 +96,12 @@ final class PluginProcess: PeerServices {
     func end(_ reason: CertificateProviderError) {
         state.withLock { if $0.reason == nil { $0.reason = reason } }
         peerBox.withLock { $0 }?.channel.end(reason)
+    }
+
+    /// Whether it has ended by itself when its input ended.
+    var hasEndedByItself: Bool {
+        if case .exit? = state.withLock({ $0.end }) { return true }
+        return false
     }
 
     /// Waits until no process is left.
@@ -181,7 +189,9 @@ final class PluginProcess: PeerServices {
 
     func ended(_ error: CertificateProviderError) {
         services.close()
-        if launched.wait(atMost: Self.endTime) == nil {
+        if let end = launched.wait(atMost: Self.endTime) {
+            state.withLock { $0.end = end }
+        } else {
             launched.terminate()
             _ = launched.wait(atMost: Self.endTime)
         }

@@ -104,9 +104,13 @@ final class PluginServer: PeerServices {
                 return Nothing()
             }
         case "list":
-            perform(request, peer) { (provider, _: Nothing, _) async throws(CertificateProviderError) in
-                guard let listing = provider.listing else { throw Self.unsupported("list") }
-                return WireList(await listing.listIdentities())
+            perform(request, peer) { [executor] (provider, _: Nothing, _) async throws(CertificateProviderError) in
+                if let listing = provider.listing { return WireList(await listing.listIdentities()) }
+                // As the host does for a plugin that does not list.
+                let stored = try await executor.run { () throws(CertificateProviderError) in
+                    try provider.getStoredCertificate()
+                }
+                return WireList(IdentityList(identities: stored.map { [ListedIdentity($0, isStored: true)] } ?? []))
             }
         case "announceDeletions":
             perform(request, peer) { (provider, _: Nothing, _) async throws(CertificateProviderError) in

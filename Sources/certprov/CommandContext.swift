@@ -53,6 +53,23 @@ struct CommandContext: Sendable {
     static func run(
         _ options: GlobalOptions, _ body: (CommandContext) async throws(CertificateProviderError) -> ExitStatus
     ) async throws {
+        try await guarded(json: options.json) { () async throws(CertificateProviderError) in
+            let context = try CommandContext(options)
+            do throws(CertificateProviderError) {
+                let status = try await body(context)
+                await context.plugins.shutdown()
+                return status
+            } catch {
+                await context.plugins.shutdown()
+                throw error
+            }
+        }
+    }
+
+    /// Runs a subcommand that needs no context of providers, in the same way.
+    static func guarded(
+        json: Bool, _ body: () async throws(CertificateProviderError) -> ExitStatus
+    ) async throws {
         // Passwords and keys live in pages that are left out of core dumps; what libraries copied does not. A program
         // that the kernel pipes dumps to gets them whatever the limit is, but none of a process like this.
         _ = certprov_set_dumpable(0)
@@ -65,15 +82,8 @@ struct CommandContext: Sendable {
         NIOSingletons.blockingPoolThreadCountSuggestion = 1
 
         let status: ExitStatus
-        do throws(CertificateProviderError) {
-            let context = try CommandContext(options)
-            do throws(CertificateProviderError) { status = try await body(context) } catch {
-                await context.plugins.shutdown()
-                throw error
-            }
-            await context.plugins.shutdown()
-        } catch {
-            report(error, json: options.json)
+        do throws(CertificateProviderError) { status = try await body() } catch {
+            report(error, json: json)
             status = ExitStatus(error.code)
         }
         if status != .done { throw ExitCode(status.rawValue) }

@@ -13,6 +13,13 @@ import PKCS12FileProvider
 ///
 ///     certprov-bench sign MODULE URI STATE CALLERS SECONDS
 ///                                       signatures per second with a token's key
+///     certprov-bench plugin-sign PLUGINS token MODULE URI STATE CALLERS SECONDS
+///     certprov-bench plugin-sign PLUGINS memory P12 - STATE CALLERS SECONDS
+///                                       signatures per second with a key in a plugin
+///     certprov-bench plugin-tls PLUGINS P12 KEY CHAIN CA STATE COUNT
+///                                       handshakes per second with a key in a plugin, with the same key as a PEM file, and
+///                                       the time of COUNT at once
+///
 ///     certprov-bench token-tls MODULE URI KEY CHAIN CA STATE
 ///                                       handshakes per second with a token's key, and with the same key as a PEM file
 ///
@@ -39,11 +46,27 @@ struct Bench {
             try await HandshakeBenchmark(
                 identity: token(arguments[1], arguments[2], arguments[6]), key: arguments[3], chain: arguments[4],
                 anchors: arguments[5]
-            ).runWithToken()
+            ).run(keyIn: "token")
         case ("sign", 6):
             guard let callers = Int(arguments[4]), let length = Int(arguments[5]) else { exit(64) }
             let identity = try await token(arguments[1], arguments[2], arguments[3])
             try await SignBenchmark(identity: identity, callers: callers, length: .seconds(length)).run()
+        case ("plugin-sign", 8):
+            guard let callers = Int(arguments[6]), let length = Int(arguments[7]) else { exit(64) }
+            let plugin = try BenchPlugins(arguments[1], arguments[2], arguments[3], arguments[4], state: arguments[5])
+            let identity = try await plugin.provider.getCertificate(NoUserInteraction())
+            try await SignBenchmark(identity: identity, callers: callers, length: .seconds(length)).run()
+            await plugin.end()
+        case ("plugin-tls", 8):
+            guard let count = Int(arguments[7]) else { exit(64) }
+            let plugin = try BenchPlugins(arguments[1], "memory", arguments[2], "", state: arguments[6])
+            let benchmark = HandshakeBenchmark(
+                identity: try await plugin.provider.getCertificate(NoUserInteraction()), key: arguments[3],
+                chain: arguments[4], anchors: arguments[5])
+            try await benchmark.run(keyIn: "plugin")
+            try await benchmark.run(atOnce: count)
+            print("plugin-processes", plugin.processes)
+            await plugin.end()
         case ("enrol", 6):
             guard let count = Int(arguments[4]), let concurrency = Int(arguments[5]) else { exit(64) }
             try await EnrolBenchmark(
@@ -53,7 +76,8 @@ struct Bench {
             print(
                 """
                 usage: certprov-bench store P12 STATE | tls P12 KEY CHAIN CA STATE | sign MODULE URI STATE CALLERS SECONDS
-                       | token-tls MODULE URI KEY CHAIN CA STATE | enrol URL ANCHORS STATE COUNT CONCURRENCY
+                       | plugin-sign PLUGINS token|memory SOURCE URI STATE CALLERS SECONDS
+                       | plugin-tls PLUGINS P12 KEY CHAIN CA STATE COUNT | token-tls MODULE URI KEY CHAIN CA STATE | enrol URL ANCHORS STATE COUNT CONCURRENCY
                 """
             )
             exit(64)

@@ -1,5 +1,6 @@
 import CertificateProviding
 import CertificateTLS
+import Glibc
 import NIOCore
 import NIOPosix
 import NIOSSL
@@ -44,14 +45,35 @@ struct HandshakeBenchmark {
         ])
     }
 
-    /// With an identity whose key is in a token, on the client's side; the server has the same key in memory.
-    func runWithToken() async throws {
+    /// With an identity whose key is in a token or a plugin, on the client's side; the server has the same key in memory.
+    func run(keyIn place: String) async throws {
         let credentials = try TLSCredentials(identity)
         let server = try inMemory(.server, credentials)
         try await compare([
             ("pem", server, try inMemory(.client, credentials)),
-            ("token", server, try .makeClientConfiguration(presenting: credentials, trusting: .pemFile(anchors))),
+            (place, server, try .makeClientConfiguration(presenting: credentials, trusting: .pemFile(anchors))),
         ])
+    }
+
+    /// So many at once with the identity's key on the client's side. Prints the seconds.
+    func run(atOnce count: Int) async throws {
+        // Two sockets for each.
+        var limit = rlimit(rlim_cur: 0, rlim_max: 0)
+        getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        limit.rlim_cur = max(limit.rlim_cur, min(limit.rlim_max, rlim_t(4 * count)))
+        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        let credentials = try TLSCredentials(identity)
+        let (servers, clients) = (
+            MultiThreadedEventLoopGroup(numberOfThreads: 1), MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        )
+        let stack = try await Stack(
+            server: try inMemory(.server, credentials), on: servers,
+            client: try .makeClientConfiguration(presenting: credentials, trusting: .pemFile(anchors)), on: clients)
+        let time = try await ContinuousClock().measure { try await stack.handshakes(count, concurrency: count) }
+        print("seconds-at-once", seconds(time))
+        try await stack.close()
+        try await servers.shutdownGracefully()
+        try await clients.shutdownGracefully()
     }
 
     /// Measures each by itself, in turns, and prints its rate, the ratio to the first, and the median time of one.

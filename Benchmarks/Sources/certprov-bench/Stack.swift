@@ -17,7 +17,7 @@ struct Stack {
         self.context = try NIOSSLContext(configuration: client)
         self.clients = clients
         self.listener = try await ServerBootstrap(group: servers)
-            .serverChannelOption(.backlog, value: 256)
+            .serverChannelOption(.backlog, value: 4096)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {

@@ -35,7 +35,8 @@ struct PluginTrace: AsyncParsableCommand {
         }
     }
 
-    private static func line(of event: PluginEvent, since start: ContinuousClock.Instant) -> String {
+    /// Returns an event as people read it.
+    static func line(of event: PluginEvent, since start: ContinuousClock.Instant) -> String {
         let milliseconds = Int((event.time - start) / .milliseconds(1))
         let fraction = String(milliseconds % 1000 + 1000).dropFirst()
         let (mark, text) =

@@ -1,0 +1,289 @@
+import ArgumentParser
+import CertificateProviderTesting
+import CertificateProviding
+import FoundationEssentials
+import Glibc
+import IdentityStore
+import Logging
+import PluginHost
+import Synchronization
+
+/// Runs the conformance suites on a plugin.
+struct PluginVerify: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "verify",
+        abstract: "Check a plugin against the protocol and the contracts of providers and key stores.",
+        discussion: """
+            The plugin is started many times. Identities and keys are made and removed again: use a source and a key store \
+            that are made for tests. What the host stores for the plugin is in a temporary directory.
+            """)
+
+    @Argument(help: "The executable file.", completion: .file())
+    var path: String
+
+    @Option(
+        name: .customLong("set"), parsing: .singleValue,
+        help: ArgumentHelp(
+            "Set a parameter of the plugin; may be repeated. Never a secret: name its source instead.",
+            valueName: "name=value"))
+    var parameters: [String] = []
+
+    @Flag(help: "Write the result as one JSON document, and errors as JSON on stderr.")
+    var json = false
+
+    @Flag(name: .shortAndLong, help: "Show each message to and from the plugin on stderr.")
+    var verbose = false
+
+    func validate() throws {
+        if parameters.contains(where: { !$0.contains("=") }) {
+            throw ValidationError("--set takes NAME=VALUE; one has no '='.")
+        }
+    }
+
+    func run() async throws {
+        try await CommandContext.guarded(json: json) { () async throws(CertificateProviderError) in
+            let verification = try Verification(path, parameters, isVerbose: verbose) { line in
+                if !json { try? Console.print(line + "\n") }
+            }
+            let items = try await verification.run()
+            if json {
+                let document = VerificationDocument(path: path, items: items)
+                guard let text = try? document.json(warnings: []) else {
+                    throw CertificateProviderError(.internal, "The result cannot be written as JSON.")
+                }
+                try Console.print(text + "\n")
+            }
+            return items.contains { $0.isFailed } ? .protocol : .done
+        }
+    }
+}
+
+/// One run of all suites on one plugin.
+private final class Verification: Sendable {
+    /// The result of a check, with the messages of one that has failed.
+    struct Item: Sendable {
+        let subject: String
+        let result: ConformanceReport.Result
+        let session: [String]
+
+        var isFailed: Bool {
+            if case .failed = result.outcome { return true }
+            return false
+        }
+    }
+
+    private let id: ProviderID
+    private let path: String
+    private let parameters: ProviderParameters
+    private let host: PluginHost
+    private let directory: String
+    private let show: @Sendable (String) -> Void
+    private struct State {
+        var items: [Item] = []
+        /// The messages since the last result.
+        var session: [String] = []
+    }
+    private let state: Recorder
+
+    /// Keeps the messages of the check that runs.
+    private final class Recorder: Sendable {
+        private let state = Mutex(State())
+        /// How many messages a failure is shown with.
+        private static let maximum = 24
+
+        func note(_ line: String) {
+            state.withLock { state in
+                state.session.append(line)
+                if state.session.count > Self.maximum { state.session.removeFirst() }
+            }
+        }
+
+        func take() -> [String] {
+            state.withLock { state in
+                defer { state.session = [] }
+                return state.session
+            }
+        }
+
+        func add(_ item: Item) { state.withLock { $0.items.append(item) } }
+        var items: [Item] { state.withLock(\.items) }
+    }
+
+    init(
+        _ path: String, _ parameters: [String], isVerbose: Bool, show: @escaping @Sendable (String) -> Void
+    ) throws(CertificateProviderError) {
+        let current = FileManager.default.currentDirectoryPath
+        self.path = path.hasPrefix("/") ? path : "\(current)/\(path)"
+        let name = self.path.split(separator: "/").last.map(String.init) ?? ""
+        guard name.hasPrefix(PluginDirectories.prefix),
+            let id = ProviderID(rawValue: String(name.dropFirst(PluginDirectories.prefix.count)))
+        else {
+            throw CertificateProviderError(
+                .usage,
+                "'\(path.withVisibleControls)' is not the name of a plugin; it must be \(PluginDirectories.prefix) and an id of "
+                    + "lower-case letters, digits, '-' and '_'.")
+        }
+        guard access(self.path, X_OK) == 0 else {
+            throw CertificateProviderError(
+                .fileNotFound,
+                "\(path.withVisibleControls) cannot be executed: \(String(cString: strerror(errno))). Name the built plugin, and "
+                    + "make it executable with chmod +x.")
+        }
+        self.id = id
+        self.parameters = ProviderParameters(
+            [String: ProviderParameters.Value](
+                parameters.map { text in
+                    let parts = text.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+                    return (String(parts[0]), .init(String(parts[parts.count - 1])))
+                }) { $1 })
+        self.show = show
+        var template = Array("\(FileManager.default.temporaryDirectory.path)/certprov-verify-XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else {
+            throw CertificateProviderError(
+                .storeWriteFailed, "No temporary directory can be made: \(String(cString: strerror(errno))).")
+        }
+        directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        let state = Recorder()
+        self.state = state
+        let start = ContinuousClock.now
+        host = PluginHost(
+            PluginDirectories(onlyProgram: self.path), builtIn: BuiltIns.providers, builtInKeyStores: BuiltIns.keyStores,
+            reservedSchemes: BuiltIns.reservedSchemes, logger: Self.logger,
+            observer: { event in
+                let line = PluginTrace.line(of: event, since: start)
+                if isVerbose { Console.note(line) }
+                state.note(line)
+            })
+        ProcessEnd.watch(host)
+    }
+
+    deinit { try? FileManager.default.removeItem(atPath: directory) }
+
+    private static var logger: Logger { Logger(label: "certprov") { _ in SwiftLogNoOpLogHandler() } }
+
+    /// Runs all checks.
+    ///
+    /// - Throws: `configurationInvalid` or `unsupportedParameter` for parameters that the plugin cannot be checked with.
+    func run() async throws(CertificateProviderError) -> [Item] {
+        var checks = ProtocolChecks(
+            id: id, host: host,
+            variables: (parameters.string("environment") ?? "").split(separator: ",").map(String.init),
+            timeout: .seconds(20))
+        if let seconds = parameters.string("timeout").flatMap({ Int($0) }), 1...300 ~= seconds {
+            checks = ProtocolChecks(id: id, host: host, variables: checks.variables, timeout: .seconds(seconds))
+        }
+        var report = ConformanceReport { [self] in note($0, "protocol") }
+        do throws(CertificateProviderError) {
+            if await checks.run(&report) { try await contracts() }
+        } catch {
+            await host.shutdown()
+            throw error
+        }
+        await host.shutdown()
+        let items = state.items
+        let failed = items.count { $0.isFailed }
+        let skipped = items.count { item in
+            if case .skipped = item.result.outcome { return true }
+            return false
+        }
+        show("\(items.count - failed - skipped) passed, \(failed) failed, \(skipped) skipped.")
+        if let refusal = InstalledPlugin.refusal(ofProgram: path) {
+            show("Where it is now, the plugin is not used: \(refusal).")
+        }
+        return items
+    }
+
+    private func note(_ result: ConformanceReport.Result, _ subject: String) {
+        let item = Item(subject: subject, result: result, session: state.take())
+        state.add(item)
+        let name = "\(subject): \(result.name)"
+        switch result.outcome {
+        case .passed: show("passed   \(name)")
+        case .skipped(let reason): show("skipped  \(name): \(reason)")
+        case .failed(let reason):
+            show("FAILED   \(name): \(reason)")
+            show("  Demanded: \(result.demand) See \(result.name) in the plugin protocol, section Conformance.")
+            for line in item.session { show("  \(line)") }
+        }
+    }
+
+    private func contracts() async throws(CertificateProviderError) {
+        let store = IdentityStore(path: directory + "/store")
+        let registry = try ProviderRegistry(BuiltIns.providers, keyStores: BuiltIns.keyStores, source: host)
+        let provider = try host.provider(id, parameters)
+        var stores: [KeyStoreDescriptor] = []
+        for scheme in try host.describe(id)?.schemes ?? [] {
+            if let store = try host.keyStore(scheme, parameters) { stores.append(store) }
+        }
+        let declared = Set(((provider?.parameters ?? []) + stores.flatMap(\.parameters)).map(\.name))
+        if let unknown = parameters.names.first(where: { !declared.contains($0) }) {
+            throw CertificateProviderError(
+                .unsupportedParameter,
+                "The plugin has no parameter '\(unknown.withVisibleControls)'; it has "
+                    + declared.sorted().joined(separator: ", ") + ".", provider: id)
+        }
+        let environment: @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment = { id in
+            ProviderEnvironment(storage: store.storage(for: id), logger: Self.logger, executor: .threads())
+        }
+        let own: @Sendable ([ParameterDescriptor]) -> ProviderParameters = { [parameters] declared in
+            var own = ProviderParameters()
+            for parameter in declared { own[parameter.name] = parameters[parameter.name] }
+            return own
+        }
+        let configured = [String: ProviderParameters](
+            stores.map { ($0.scheme, own($0.parameters)) }) { first, _ in first }
+        if let provider {
+            let own = own(provider.parameters)
+            let surroundings: @Sendable () throws(CertificateProviderError) -> ProviderEnvironment = {
+                var surroundings = try environment(provider.id)
+                surroundings.keyStores = try registry.keyStores(configured, in: environment)
+                return surroundings
+            }
+            // A wrong parameter is not the plugin's mistake.
+            await (try provider.makeProvider(try surroundings(), own)).shutdown()
+            _ = await ProviderConformance(provider, own, interaction: TerminalInteraction()) { try surroundings() }.run {
+                [self] in note($0, "provider")
+            }
+        }
+        for descriptor in stores {
+            _ = await KeyStoreConformance(interaction: TerminalInteraction()) {
+                try registry.keyStores(configured, in: environment).store(descriptor.scheme + ":")
+            }.run { [self] in note($0, "key store \(descriptor.scheme)") }
+        }
+    }
+}
+
+/// The result of `plugin verify`.
+private struct VerificationDocument: Document {
+    static let kind = "PluginVerification"
+
+    let path: String
+    let passed: Bool
+    let items: [Item]
+
+    struct Item: Encodable {
+        let subject: String
+        let name: String
+        let outcome: String
+        let reason: Nullable<String>
+        let demand: String
+        /// The last messages of a check that has failed.
+        let session: [String]
+    }
+
+    init(path: String, items: [Verification.Item]) {
+        self.path = path
+        passed = !items.contains { $0.isFailed }
+        self.items = items.map { item in
+            let (outcome, reason): (String, String?) =
+                switch item.result.outcome {
+                case .passed: ("passed", nil)
+                case .skipped(let reason): ("skipped", reason)
+                case .failed(let reason): ("failed", reason)
+                }
+            return Item(
+                subject: item.subject, name: item.result.name, outcome: outcome, reason: Nullable(reason),
+                demand: item.result.demand, session: item.isFailed ? item.session : [])
+        }
+    }
+}

@@ -1,0 +1,91 @@
+import CertificateProviderTesting
+import CertificateProviding
+import PluginHost
+import PluginProtocol
+
+/// The checks of how a plugin speaks. What it says of itself is checked by the host.
+struct ProtocolChecks {
+    let id: ProviderID
+    let host: PluginHost
+    let variables: [String]
+    let timeout: Duration
+
+    private struct Greeting: Encodable {
+        var versions = Hello.versions
+        var host = "certprov"
+        /// Unknown ones, which plugins ignore.
+        var future: [String: [Int]]?
+    }
+    private struct Cancel: Encodable { let request: UInt64 }
+
+    /// Runs all checks.
+    ///
+    /// - Returns: Whether the plugin can be used for further ones.
+    func run(_ report: inout ConformanceReport) async -> Bool {
+        var isUsable = false
+        await report.check("hello", "A plugin answers 'hello' with a description of itself.") {
+            _ = try host.describe(id)
+            isUsable = true
+        }
+        guard isUsable else { return false }
+        await report.check("version", "A plugin answers with the highest version that both sides know.") {
+            let hello = try await hello(Greeting(versions: Hello.versions + [4096]))
+            try require(
+                Hello.versions.contains(hello.version), "It answers with version \(hello.version), which no side knows.")
+        }
+        await report.check("unknownFields", "A plugin ignores fields that it does not know.") {
+            _ = try await hello(Greeting(future: ["field": [1, 2]]))
+        }
+        await report.check(
+            "unknownRequest", "A plugin answers a request that it does not know with the code 'unsupported'."
+        ) {
+            try await withSession { peer in
+                try await greet(peer)
+                try await refusesUnknown(peer)
+            }
+        }
+        await report.check("unknownNotice", "A plugin ignores a notice that it does not know, and goes on.") {
+            try await withSession { peer in
+                try await greet(peer)
+                peer.channel.notify("x-certprov-verify", Greeting())
+                peer.channel.notify("cancel", Cancel(request: 4096))
+                try await refusesUnknown(peer)
+            }
+        }
+        await report.check("end", "A plugin ends within two seconds when its standard input ends.") {
+            let session = try host.session(id, variables: variables)
+            try await greet(session.peer)
+            let hasEnded = await session.end()
+            try require(hasEnded, "It runs on, until SIGTERM or SIGKILL.")
+        }
+        return true
+    }
+
+    private func withSession(_ body: (Peer) async throws -> Void) async throws {
+        let session = try host.session(id, variables: variables)
+        do { try await body(session.peer) } catch {
+            _ = await session.end()
+            throw error
+        }
+        _ = await session.end()
+    }
+
+    private func hello(_ greeting: Greeting) async throws -> Hello {
+        var hello: Hello?
+        try await withSession { hello = try await $0.request("hello", greeting, .total(timeout)) }
+        return try require(hello, "It does not answer.")
+    }
+
+    private func greet(_ peer: Peer) async throws {
+        let _: Hello = try await peer.request("hello", Greeting(), .total(timeout))
+    }
+
+    private func refusesUnknown(_ peer: Peer) async throws {
+        do {
+            let _: Nothing = try await peer.request("x-certprov-verify", Greeting(), .total(timeout))
+        } catch let error as CertificateProviderError {
+            return try require(error.code == .unsupportedRequest, "It answers an unknown request with the code \(error.code): \(error.message)")
+        }
+        throw Failure(reason: "It answers an unknown request with a result.")
+    }
+}
