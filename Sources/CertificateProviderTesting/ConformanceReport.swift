@@ -1,4 +1,4 @@
-public import CertificateProviding
+import CertificateProviding
 
 /// The results of a conformance suite.
 public struct ConformanceReport: Sendable {

@@ -1,8 +1,4 @@
 public import CertificateProviding
-import Crypto
-import FoundationEssentials
-import SwiftASN1
-import X509
 
 /// The conformance suite for key stores. It makes keys and destroys them again; other keys of the store stay.
 public struct KeyStoreConformance: Sendable {
@@ -119,9 +115,9 @@ public struct KeyStoreConformance: Sendable {
                 try await later.list().contains { $0.reference.publicKey.isSameKey(as: key.publicKey) },
                 "The list does not show the key.")
 
-            let chain = try Self.chain(for: key.publicKey)
+            let chain = try ThrowAway.chain(for: key.publicKey)
             try await later.storeChain(chain, for: found, interaction)
-            let other = try Self.chain(for: SoftwareKey.generate(.p256, location: .store).publicKey)
+            let other = try ThrowAway.chain(for: SoftwareKey.generate(.p256, location: .store).publicKey)
             do {
                 try await later.storeChain(other, for: found, interaction)
                 throw Failure(reason: "A chain for another key is stored.")
@@ -141,34 +137,6 @@ public struct KeyStoreConformance: Sendable {
             await store.shutdown()
             await later.shutdown()
         }
-    }
-
-    /// A certificate of a throw-away authority, with that.
-    private static func chain(for publicKey: PublicKeyInfo) throws -> [X509Certificate] {
-        let key = Certificate.PrivateKey(P256.Signing.PrivateKey())
-        let name = try DistinguishedName { CommonName("certprov conformance CA") }
-        let subject = try DistinguishedName { CommonName("certprov conformance") }
-        func issue(
-            _ subject: DistinguishedName, _ publicKey: Certificate.PublicKey, isAuthority: Bool
-        ) throws -> X509Certificate {
-            let certificate = try Certificate(
-                version: .v3, serialNumber: .init(), publicKey: publicKey,
-                notValidBefore: Date(timeIntervalSinceNow: -3600), notValidAfter: Date(timeIntervalSinceNow: 3600),
-                issuer: name, subject: subject, signatureAlgorithm: .ecdsaWithSHA256,
-                extensions: try .init {
-                    Critical(
-                        isAuthority
-                            ? BasicConstraints.isCertificateAuthority(maxPathLength: nil) : .notCertificateAuthority)
-                }, issuerPrivateKey: key)
-            var serializer = DER.Serializer()
-            try serializer.serialize(certificate)
-            return try X509Certificate(derRepresentation: serializer.serializedBytes)
-        }
-        let info = try DER.parse(publicKey.derRepresentation)
-        return [
-            try issue(subject, try Certificate.PublicKey(derEncoded: info), isAuthority: false),
-            try issue(name, key.publicKey, isAuthority: true),
-        ]
     }
 }
 

@@ -68,7 +68,8 @@ extension PluginDirectories {
                 let id = ProviderID(rawValue: String(name.dropFirst(Self.prefix.count)))
             else { return [] }
             let refusal =
-                builtIn.contains(id) || id.rawValue.hasSuffix("_") ? Self.refusal(of: id, [program], builtIn: builtIn) : nil
+                builtIn.contains(id) || id.rawValue.hasSuffix("_")
+                ? Self.refusal(of: id, [program], builtIn: builtIn) : nil
             return [InstalledPlugin(id: id, path: program, refusal: refusal, isChecked: false)]
         }
         var found: [ProviderID: [String]] = [:]

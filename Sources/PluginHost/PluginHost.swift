@@ -191,7 +191,8 @@ public final class PluginHost: ProviderSource {
             program: { () throws(CertificateProviderError) in
                 try PluginProgram(plugin, expected: options.digest)
             },
-            launcher: { [self] () throws(CertificateProviderError) in try launcherPath() }, variables: options.variables, configuration: configuration, timeout: options.timeout,
+            launcher: { [self] () throws(CertificateProviderError) in try launcherPath() },
+            variables: options.variables, configuration: configuration, timeout: options.timeout,
             processes: processes, observer: observer)
     }
 

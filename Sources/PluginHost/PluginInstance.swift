@@ -156,7 +156,8 @@ final class PluginInstance: PeerSource {
         _ program: PluginProgram, _ services: HostServices
     ) throws(CertificateProviderError) -> PluginProcess {
         let process = try PluginProcess(
-            program, launcher: try plan.launcher(), environment: PluginLauncher.environment(with: plan.variables), services,
+            program, launcher: try plan.launcher(), environment: PluginLauncher.environment(with: plan.variables),
+            services,
             observer: plan.observer,
             onLoss: { [weak self] process, error in self?.lose(process, error) },
             onEnd: { [processes, all = plan.processes] process in

@@ -4,6 +4,6 @@ import ArgumentParser
 struct PluginCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "plugin",
-        abstract: "For authors of plugins: verify one, or watch one at work.",
-        subcommands: [PluginVerify.self, PluginTrace.self])
+        abstract: "For authors of plugins: begin one, verify it, or watch it at work.",
+        subcommands: [PluginNew.self, PluginVerify.self, PluginTrace.self])
 }

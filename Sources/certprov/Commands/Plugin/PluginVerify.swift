@@ -135,7 +135,8 @@ private final class Verification: Sendable {
                 parameters.map { text in
                     let parts = text.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
                     return (String(parts[0]), .init(String(parts[parts.count - 1])))
-                }) { $1 })
+                }
+            ) { $1 })
         self.show = show
         var template = Array("\(FileManager.default.temporaryDirectory.path)/certprov-verify-XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else {
@@ -147,7 +148,8 @@ private final class Verification: Sendable {
         self.state = state
         let start = ContinuousClock.now
         host = PluginHost(
-            PluginDirectories(onlyProgram: self.path), builtIn: BuiltIns.providers, builtInKeyStores: BuiltIns.keyStores,
+            PluginDirectories(onlyProgram: self.path), builtIn: BuiltIns.providers,
+            builtInKeyStores: BuiltIns.keyStores,
             reservedSchemes: BuiltIns.reservedSchemes, logger: Self.logger,
             observer: { event in
                 let line = PluginTrace.line(of: event, since: start)
@@ -231,7 +233,8 @@ private final class Verification: Sendable {
             return own
         }
         let configured = [String: ProviderParameters](
-            stores.map { ($0.scheme, own($0.parameters)) }) { first, _ in first }
+            stores.map { ($0.scheme, own($0.parameters)) }
+        ) { first, _ in first }
         if let provider {
             let own = own(provider.parameters)
             let surroundings: @Sendable () throws(CertificateProviderError) -> ProviderEnvironment = {
@@ -241,7 +244,8 @@ private final class Verification: Sendable {
             }
             // A wrong parameter is not the plugin's mistake.
             await (try provider.makeProvider(try surroundings(), own)).shutdown()
-            _ = await ProviderConformance(provider, own, interaction: TerminalInteraction()) { try surroundings() }.run {
+            _ = await ProviderConformance(provider, own, interaction: TerminalInteraction()) { try surroundings() }.run
+            {
                 [self] in note($0, "provider")
             }
         }

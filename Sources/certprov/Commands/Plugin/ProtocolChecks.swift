@@ -31,7 +31,8 @@ struct ProtocolChecks {
         await report.check("version", "A plugin answers with the highest version that both sides know.") {
             let hello = try await hello(Greeting(versions: Hello.versions + [4096]))
             try require(
-                Hello.versions.contains(hello.version), "It answers with version \(hello.version), which no side knows.")
+                Hello.versions.contains(hello.version), "It answers with version \(hello.version), which no side knows."
+            )
         }
         await report.check("unknownFields", "A plugin ignores fields that it does not know.") {
             _ = try await hello(Greeting(future: ["field": [1, 2]]))
@@ -81,10 +82,12 @@ struct ProtocolChecks {
     }
 
     private func refusesUnknown(_ peer: Peer) async throws {
-        do {
+        do throws(CertificateProviderError) {
             let _: Nothing = try await peer.request("x-certprov-verify", Greeting(), .total(timeout))
-        } catch let error as CertificateProviderError {
-            return try require(error.code == .unsupportedRequest, "It answers an unknown request with the code \(error.code): \(error.message)")
+        } catch {
+            return try require(
+                error.code == .unsupportedRequest,
+                "It answers an unknown request with the code \(error.code): \(error.message)")
         }
         throw Failure(reason: "It answers an unknown request with a result.")
     }
