@@ -48,7 +48,8 @@ private final class KeptProvider: CertificateProvider {
 
     private func kept(_ identity: Identity) throws(CertificateProviderError) -> Identity {
         try Identity(
-            certificateChain: identity.certificateChain, key: KeptKey(key: identity.key), provenance: .init(provider: id))
+            certificateChain: identity.certificateChain, key: KeptKey(key: identity.key),
+            provenance: .init(provider: id))
     }
 }
 

@@ -38,7 +38,8 @@ struct BenchPlugins {
         let all = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
         return all.count { process in
             let program = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/\(process)/exe")
-            return program?.hasPrefix("\(directory)/certprov-plugin-") == true && program?.hasSuffix("launcher") == false
+            return program?.hasPrefix("\(directory)/certprov-plugin-") == true
+                && program?.hasSuffix("launcher") == false
         }
     }
 

@@ -15,7 +15,7 @@ struct PluginVerify: AsyncParsableCommand {
         abstract: "Check a plugin against the protocol and the contracts of providers and key stores.",
         discussion: """
             The plugin is started many times. Identities and keys are made and removed again: use a source and a key store \
-            that are made for tests. What the host stores for the plugin is in a temporary directory.
+            that are made for tests. The plugin's part of the identity store is in a temporary directory.
             """)
 
     @Argument(help: "The executable file.", completion: .file())
@@ -190,7 +190,7 @@ private final class Verification: Sendable {
         }
         show("\(items.count - failed - skipped) passed, \(failed) failed, \(skipped) skipped.")
         if let refusal = InstalledPlugin.refusal(ofProgram: path) {
-            show("Where it is now, the plugin is not used: \(refusal).")
+            show("The plugin would not be used from this place: \(refusal).")
         }
         return items
     }
