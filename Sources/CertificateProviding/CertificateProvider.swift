@@ -48,6 +48,9 @@ public protocol CertificateProvider: Sendable {
     /// Destroys the identity that a new one has replaced; `nil` if nothing remains to be destroyed.
     var replacement: (any ReplacedIdentityDiscarding)? { get }
 
+    /// Says when there may be a new identity; `nil` if the provider is only asked.
+    var updates: (any UpdateAnnouncing)? { get }
+
     /// The key store of the provider's identities, for new keys beside them; `nil` if it has none of its own.
     var keyStore: (any KeyStore)? { get }
 }
@@ -62,6 +65,8 @@ extension CertificateProvider {
     public var deletions: (any DeletionAnnouncing)? { nil }
     /// No clean-up: the default.
     public var replacement: (any ReplacedIdentityDiscarding)? { nil }
+    /// No announcements of updates: the default.
+    public var updates: (any UpdateAnnouncing)? { nil }
     /// No key store: the default.
     public var keyStore: (any KeyStore)? { nil }
 }

@@ -11,6 +11,15 @@ public protocol UserInteraction: Sendable {
     /// - Throws: As ``requestSecret(_:)``.
     func confirm(_ question: String) async throws(CertificateProviderError) -> Bool
 
+    /// Asks for a text that is no secret, such as a user name.
+    /// - Throws: As ``requestSecret(_:)``.
+    func requestText(_ prompt: String) async throws(CertificateProviderError) -> String
+
+    /// Asks for one of several choices.
+    /// - Returns: The number of the choice, counted from 0.
+    /// - Throws: As ``requestSecret(_:)``.
+    func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int
+
     /// Shows the user what the provider is doing. Must return soon.
     func report(_ progress: String)
 
@@ -21,6 +30,16 @@ public protocol UserInteraction: Sendable {
 extension UserInteraction {
     /// True: the default.
     public var canAsk: Bool { true }
+    /// Throws `interactionRequired`: the default for a program that can ask only for secrets and for consent.
+    public func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
+        throw NoUserInteraction.nobodyToAsk(prompt)
+    }
+
+    /// Throws `interactionRequired`, as ``requestText(_:)``.
+    public func choose(
+        _ question: String, among choices: [String]
+    ) async throws(CertificateProviderError) -> Int { throw NoUserInteraction.nobodyToAsk(question) }
+
     /// Does nothing.
     public func report(_ progress: String) {}
     /// Does nothing.

@@ -41,6 +41,38 @@ extension LogonManager {
         }
     }
 
+    /// Returns the announcements of an identity's provider that there may be a new one; `nil` if it makes none.
+    public func announcements(for identity: Identity) -> AsyncStream<Void>? {
+        providers.first { $0.id == identity.provenance.provider }?.updates?.announcements()
+    }
+
+    /// Returns what an identity's provider has in its place by now: the stored identity if that is another one, otherwise one
+    /// that is obtained.
+    ///
+    /// - Throws: Errors of the provider; `pending` if it returns the same certificate again.
+    public func successor(
+        of current: Identity, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        try await exclusively { log throws(CertificateProviderError) in
+            if let stored = try await self.stored(&log), stored.certificate != current.certificate { return stored }
+            let id = current.provenance.provider
+            guard let provider = self.providers.first(where: { $0.id == id }) else {
+                return try await self.obtain(interaction, &log)
+            }
+            let start = self.uptime()
+            do throws(CertificateProviderError) {
+                let identity = try await provider.getCertificate(interaction)
+                try identity.requireSuccession(to: current)
+                log.append(id, .get, .identity, reason: "the provider has announced an update", since: start)
+                return identity
+            } catch {
+                let error = error.attributed(to: id)
+                log.append(id, .get, .stopped, error: error, since: start)
+                throw error
+            }
+        }
+    }
+
     /// Asks the provider of an identity that is now in use to destroy the replaced one
     /// (``/CertificateProviding/ReplacedIdentityDiscarding``). ``RenewingIdentity`` does this by itself.
     ///

@@ -17,6 +17,8 @@ public final class PluginHost: ProviderSource {
     private let cache: DescriptionCache
     private let processes: PluginProcesses
     private let observer: PluginObserver?
+    /// Whether a plugin that is started gets messages that it does not know.
+    private let sendsUnknown: @Sendable () -> Bool
 
     /// Creates the host. Reads and starts nothing.
     ///
@@ -44,25 +46,31 @@ public final class PluginHost: ProviderSource {
             directories, Set(builtIn.map(\.id) + builtInKeyStores.map(\.storageID)),
             reservedSchemes.union(builtInKeyStores.map(\.scheme)), launcher,
             logger,
-            executor, DescriptionCache(cache), PluginProcesses(), observer)
+            executor, DescriptionCache(cache), PluginProcesses(), observer, { Int.random(in: 0..<16) == 0 })
+    }
+
+    /// Returns a host that sends unknown messages at each start, or at none.
+    package func sendingUnknownMessages(_ sends: Bool) -> PluginHost {
+        PluginHost(
+            directories, builtIn, builtInSchemes, launcher, logger, executor, cache, processes, observer, { sends })
     }
 
     private init(
         _ directories: PluginDirectories, _ builtIn: Set<ProviderID>, _ builtInSchemes: Set<String>,
         _ launcher: String?,
         _ logger: Logger, _ executor: BlockingExecutor, _ cache: DescriptionCache, _ processes: PluginProcesses,
-        _ observer: PluginObserver?
+        _ observer: PluginObserver?, _ sendsUnknown: @escaping @Sendable () -> Bool
     ) {
         (self.directories, self.builtIn, self.builtInSchemes) = (directories, builtIn, builtInSchemes)
         (self.launcher, self.logger, self.executor, self.cache) = (launcher, logger, executor, cache)
-        (self.processes, self.observer) = (processes, observer)
+        (self.processes, self.observer, self.sendsUnknown) = (processes, observer, sendsUnknown)
     }
 
     /// Returns a host that looks into `directory` first. It must be an absolute path. Its plugins are ended by either host.
     public func searching(_ directory: String) -> PluginHost {
         PluginHost(
             PluginDirectories([directory] + directories.paths.filter { $0 != directory }), builtIn, builtInSchemes,
-            launcher, logger, executor, cache, processes, observer)
+            launcher, logger, executor, cache, processes, observer, sendsUnknown)
     }
 
     public func looking(in directory: String) -> any ProviderSource { searching(directory) }
@@ -174,8 +182,10 @@ public final class PluginHost: ProviderSource {
         PluginInstance(
             plugin.id, plan(plugin, options, Configure(scheme: scheme, parameters: texts)),
             executor: executor
-        ) { [executor] _ in
-            HostServices(plugin.id, environment, executor, sources: sources, stores: stores) {}
+        ) { [executor] instance in
+            HostServices(plugin.id, environment, executor, sources: sources, stores: stores) { [weak instance] in
+                instance?.announce()
+            }
         }
     }
 
@@ -193,7 +203,7 @@ public final class PluginHost: ProviderSource {
             },
             launcher: { [self] () throws(CertificateProviderError) in try launcherPath() },
             variables: options.variables, configuration: configuration, timeout: options.timeout,
-            processes: processes, observer: observer)
+            processes: processes, observer: observer, sendsUnknown: sendsUnknown)
     }
 
     /// Returns the plugin with this id; nil if there is none.

@@ -17,6 +17,8 @@ final class PluginInstance: PeerSource {
         let timeout: Duration
         let processes: PluginProcesses
         let observer: PluginObserver?
+        /// Whether this start sends messages that no version of the protocol has.
+        let sendsUnknown: @Sendable () -> Bool
     }
 
     let id: ProviderID
@@ -37,6 +39,9 @@ final class PluginInstance: PeerSource {
         var isRefused = false
         var uses = 0
         var pinSources: Set<String> = []
+        /// Those who follow what the plugin announces.
+        var followers: [UInt64: AsyncStream<Void>.Continuation] = [:]
+        var nextFollower: UInt64 = 0
     }
     private let state = BlockingMutex(State())
     /// Held by the thread that starts the process.
@@ -69,6 +74,33 @@ final class PluginInstance: PeerSource {
             state.uses += 1
             return state.peer
         }
+    }
+
+    // MARK: - Announcements
+
+    /// Returns what the plugin announces. It runs as long as someone follows, and is started for that.
+    func announcements() -> AsyncStream<Void> {
+        let (stream, continuation) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
+        let isShutDown = state.withLock { state in
+            guard !state.isShutDown else { return true }
+            let number = state.nextFollower
+            state.nextFollower += 1
+            state.followers[number] = continuation
+            continuation.onTermination = { [weak self] _ in
+                _ = self?.state.withLock { $0.followers.removeValue(forKey: number) }
+            }
+            return false
+        }
+        if isShutDown { continuation.finish() }
+        // A failure is shown to the next one who uses the plugin.
+        executor.submit { [weak self] in _ = try? self?.peer() }
+        return stream
+    }
+
+    /// The plugin has something new, or may have had before it ended.
+    func announce() {
+        let followers = state.withLock { $0.followers.values.map(\.self) }
+        for follower in followers { follower.yield() }
     }
 
     /// Lets the plugin ask for the PIN of its key store.
@@ -107,6 +139,7 @@ final class PluginInstance: PeerSource {
                 }
                 peer.channel.limitConcurrency(to: hello.concurrency ?? 1)
                 if hello.shutdown == true { process.willAnswerShutdown() }
+                if plan.configuration != nil, plan.sendsUnknown() { try sendUnknown(to: peer) }
                 let failure = state.withLock { state -> CertificateProviderError? in
                     if state.isShutDown { return Self.shutDown }
                     // It may have ended just now.
@@ -150,6 +183,21 @@ final class PluginInstance: PeerSource {
             "The plugin '\(id)' was started \(Self.maximumStarts) times within a minute, and is not started again before that "
                 + "is over. " + (failure.map { "The last error: \($0.message)" } ?? "Each time it ended."), provider: id
         )
+    }
+
+    /// Sends a notice and a request that no version of the protocol has, so that plugins stay tolerant. Any answer will do.
+    private func sendUnknown(to peer: Peer) throws(CertificateProviderError) {
+        let name = "x-unknown-\(UInt16.random(in: 0...UInt16.max))"
+        peer.channel.notify(name, Nothing())
+        do throws(CertificateProviderError) {
+            let _: Nothing = try peer.call(name, Nothing(), .total(timeout))
+        } catch {
+            guard error.code == .timedOut else { return }
+            throw CertificateProviderError(
+                .protocolError,
+                "It did not answer a request that it does not know within \(timeout.components.seconds) seconds; check it with "
+                    + "'certprov plugin verify'.")
+        }
     }
 
     private func launch(
@@ -203,7 +251,7 @@ final class PluginInstance: PeerSource {
                 return process.finish(
                     CertificateProviderError(.operationNotAllowed, "The provider is not used any more."))
             }
-            let isUsed = state.withLock { $0.uses != uses } || !peer.channel.isIdle
+            let isUsed = state.withLock { $0.uses != uses || !$0.followers.isEmpty } || !peer.channel.isIdle
             if isUsed { return watch(peer, process) }
             end(CertificateProviderError(.unavailable, "It was ended, since it was idle."))
         }
@@ -211,11 +259,14 @@ final class PluginInstance: PeerSource {
 
     /// The process answers no more requests. The next use starts another one.
     private func lose(_ process: PluginProcess, _ error: CertificateProviderError) {
-        state.withLock { state in
-            guard state.process === process else { return }
+        let isLost = state.withLock { state in
+            guard state.process === process else { return false }
             (state.process, state.peer, state.services) = (nil, nil, nil)
             state.lastFailure = error
+            return true
         }
+        // Followers ask, and so start it again.
+        if isLost { announce() }
     }
 
     /// Ends the process. The next use starts another one.
@@ -229,10 +280,12 @@ final class PluginInstance: PeerSource {
 
     /// Ends the process for good, and waits for that.
     func shutdown() async {
-        state.withLock { state in
+        let followers = state.withLock { state in
             state.isShutDown = true
             (state.peer, state.services) = (nil, nil)
+            return state.followers.values.map(\.self)
         }
+        for follower in followers { follower.finish() }
         await processes.end(describing(Self.shutDown))
     }
 

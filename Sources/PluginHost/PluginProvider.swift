@@ -74,6 +74,7 @@ final class PluginProvider: CertificateProvider {
     /// A plugin that does not list shows its stored identity.
     var listing: (any IdentityListing)? { self }
     var deletions: (any DeletionAnnouncing)? { can.contains("announceDeletions") ? self : nil }
+    var updates: (any UpdateAnnouncing)? { can.contains("updated") ? self : nil }
     var replacement: (any ReplacedIdentityDiscarding)? { can.contains("discardReplaced") ? self : nil }
 
     // MARK: - Identities
@@ -170,6 +171,10 @@ final class PluginProvider: CertificateProvider {
         state.withLock { $0.others[uri] = store }
         return (store, reference)
     }
+}
+
+extension PluginProvider: UpdateAnnouncing {
+    func announcements() -> AsyncStream<Void> { instance.announcements() }
 }
 
 extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityDiscarding {

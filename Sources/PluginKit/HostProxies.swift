@@ -54,6 +54,18 @@ struct RemoteInteraction: UserInteraction {
         return isConfirmed
     }
 
+    func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
+        guard let text = try await ask("text", prompt).text else { throw Self.incomplete }
+        return text
+    }
+
+    func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int {
+        guard let choice = try await ask("choice", question, choices).choice, choices.indices.contains(choice) else {
+            throw Self.incomplete
+        }
+        return choice
+    }
+
     func report(_ progress: String) { host.channel.notify("progress", Progress(for: request, text: progress)) }
 
     func report(_ progress: String, remaining: Duration) {
@@ -63,9 +75,12 @@ struct RemoteInteraction: UserInteraction {
     private static let incomplete = CertificateProviderError(
         .protocolError, "The host's answer to a question is not complete.")
 
-    private func ask(_ kind: String, _ text: String) async throws(CertificateProviderError) -> PromptAnswer {
+    private func ask(
+        _ kind: String, _ text: String, _ choices: [String]? = nil
+    ) async throws(CertificateProviderError) -> PromptAnswer {
         guard canAsk else { return try await NoUserInteraction().refuse(text) }
-        return try await host.request("prompt", Prompt(for: request, kind: kind, text: text), .unlimited)
+        return try await host.request(
+            "prompt", Prompt(for: request, kind: kind, text: text, choices: choices), .unlimited)
     }
 }
 

@@ -20,6 +20,7 @@ public struct Plugin: Sendable {
     private let provider: ProviderDescriptor?
     private let keyStores: [KeyStoreDescriptor]
     private let concurrency: Int
+    private let announcesUpdates: Bool
 
     /// Creates a plugin with a provider.
     ///
@@ -29,18 +30,20 @@ public struct Plugin: Sendable {
     ///     if it has one.
     ///   - version: The plugin's own version, for people.
     ///   - concurrency: How many requests it takes at a time.
+    ///   - announcesUpdates: Whether the provider has ``/CertificateProviding/CertificateProvider/updates``. Its process then
+    ///     runs as long as someone follows them.
     public init(
         _ provider: ProviderDescriptor, keyStores: [KeyStoreDescriptor] = [], version: String? = nil,
-        concurrency: Int = 64
+        concurrency: Int = 64, announcesUpdates: Bool = false
     ) {
         (id, self.version, self.provider) = (provider.id, version, provider)
-        (self.keyStores, self.concurrency) = (keyStores, concurrency)
+        (self.keyStores, self.concurrency, self.announcesUpdates) = (keyStores, concurrency, announcesUpdates)
     }
 
-    /// Creates a plugin with key stores only. The parameters are those of ``init(_:keyStores:version:concurrency:)``.
+    /// Creates a plugin with key stores only. The parameters are those of ``init(_:keyStores:version:concurrency:announcesUpdates:)``.
     public init(id: ProviderID, keyStores: [KeyStoreDescriptor], version: String? = nil, concurrency: Int = 64) {
         (self.id, self.version, provider) = (id, version, nil)
-        (self.keyStores, self.concurrency) = (keyStores, concurrency)
+        (self.keyStores, self.concurrency, announcesUpdates) = (keyStores, concurrency, false)
     }
 
     /// Serves the host until it closes the connection. Call it once, at the start of the program; the program ends afterwards.
@@ -80,7 +83,8 @@ public struct Plugin: Sendable {
                 Hello.Provider(
                     displayName: provider.displayName, summary: provider.summary,
                     parameters: provider.ownParameters.map(WireParameter.init),
-                    can: ["list", "announceDeletions", "discardReplaced"], keyStore: keyStores.first?.scheme)
+                    can: ["list", "announceDeletions", "discardReplaced"] + (announcesUpdates ? ["updated"] : []),
+                    keyStore: keyStores.first?.scheme)
             },
             keyStores: keyStores.map { store in
                 Hello.KeyStore(

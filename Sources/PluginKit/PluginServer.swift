@@ -202,6 +202,10 @@ final class PluginServer: PeerServices {
             guard let descriptor else { throw CertificateProviderError(.protocolError, "The plugin has no provider.") }
             let provider = try descriptor.makeProvider(environment, texts)
             state.withLock { $0.provider = provider }
+            if hello.provider?.can?.contains("updated") == true, let updates = provider.updates {
+                // Ends with the provider.
+                Task { for await _ in updates.announcements() { peer.channel.notify("updated", Nothing()) } }
+            }
         }
         return Nothing()
     }

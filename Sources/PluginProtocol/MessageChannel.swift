@@ -24,7 +24,7 @@ package final class MessageChannel: Sendable {
     package static let grace = Duration.seconds(2)
     /// The greatest number of requests of the other side that wait for an answer.
     static let maximumIncoming = 256
-    /// The greatest number of bytes that the other side may send without answering a request.
+    /// The greatest number of bytes that the other side may send within a minute without answering a request.
     static let maximumUnanswered = 64 << 20
     /// The greatest number of bytes that wait for the pipe.
     static let maximumOutgoing = 16 << 20
@@ -64,8 +64,9 @@ package final class MessageChannel: Sendable {
         /// How many requests the other side takes at a time.
         var concurrency = Int.max
         var inFlight = 0
-        /// The bytes that have come since the last answer.
+        /// The bytes that have come since the last answer, in the last minute, and when that began.
         var unanswered = 0
+        var minute = ContinuousClock.now
         var failure: CertificateProviderError?
     }
 
@@ -496,11 +497,13 @@ extension MessageChannel {
 
     private func receive(_ bytes: ArraySlice<UInt8>, _ line: inout [UInt8], _ handler: any MessageHandler) {
         let isTooMuch = state.withLock { state in
+            if clock.now - state.minute > .seconds(60) { (state.minute, state.unanswered) = (clock.now, 0) }
             state.unanswered += bytes.count
             return state.unanswered > Self.maximumUnanswered
         }
         guard !isTooMuch else {
-            return end(violation("It sends \(Self.maximumUnanswered >> 20) MiB without an answer."))
+            return end(
+                violation("It sends more than \(Self.maximumUnanswered >> 20) MiB within a minute without an answer."))
         }
         var rest = bytes
         while let newline = rest.firstIndex(of: 0x0a) {

@@ -1,4 +1,4 @@
-package import CertificateProviding
+import CertificateProviding
 import FoundationEssentials
 
 /// A message as people read it: without secrets, and with long values cut off.

@@ -235,6 +235,13 @@ extension UserInteraction {
         switch prompt.kind {
         case "secret": return PromptAnswer(secret: Secret(try await requestSecret(text)))
         case "confirm": return PromptAnswer(confirmed: try await confirm(text))
+        case "text": return PromptAnswer(text: try await requestText(text))
+        case "choice":
+            let choices = (prompt.choices ?? []).map { String($0.withVisibleControls.prefix(256)) }
+            guard (1...64).contains(choices.count) else {
+                throw CertificateProviderError(.protocolError, "The field 'choices' of a question has 1 to 64 texts.")
+            }
+            return PromptAnswer(choice: try await choose(text, among: choices))
         default:
             throw CertificateProviderError(
                 .unsupportedRequest, "Questions of the kind '\(prompt.kind.withVisibleControls)' cannot be asked.")

@@ -12,6 +12,10 @@ struct RenewalSource: Sendable {
     let renewIfDue: Ask
     /// Returns a new identity.
     let renew: Ask
+    /// Returns what the provider has in place of the current identity by now.
+    let successor: @Sendable (_ current: Identity) async throws(CertificateProviderError) -> Identity
+    /// Returns the provider's announcements that there may be a new identity; nil if it makes none.
+    let announcements: @Sendable (_ current: Identity) -> AsyncStream<Void>?
     /// Destroys the identity that the current one has replaced.
     let discardReplaced: Discard
     /// Closes the open resources of the provider.
@@ -24,6 +28,10 @@ struct RenewalSource: Sendable {
                 try await manager.renewIdentityIfDue(at: now, NoUserInteraction())
             },
             renew: { _ throws(CertificateProviderError) in try await manager.obtainIdentity(NoUserInteraction()) },
+            successor: { current throws(CertificateProviderError) in
+                try await manager.successor(of: current, NoUserInteraction())
+            },
+            announcements: { manager.announcements(for: $0) },
             discardReplaced: { current throws(CertificateProviderError) in
                 try await manager.discardReplaced(by: current, NoUserInteraction())
             },
@@ -44,6 +52,14 @@ struct RenewalSource: Sendable {
                 return try await provider.getCertificate(NoUserInteraction())
             },
             renew: { _ throws(CertificateProviderError) in try await provider.getCertificate(NoUserInteraction()) },
+            successor: { current throws(CertificateProviderError) in
+                let stored = try await executor.run { () throws(CertificateProviderError) in
+                    try provider.getStoredCertificate()
+                }
+                if let stored, stored.certificate != current.certificate { return stored }
+                return try await provider.getCertificate(NoUserInteraction())
+            },
+            announcements: { _ in provider.updates?.announcements() },
             discardReplaced: { current throws(CertificateProviderError) in
                 try await provider.replacement?.discardReplaced(by: current, NoUserInteraction())
             },

@@ -9,7 +9,8 @@ import Synchronization
 ///
 /// The current identity stays in use until the new one is available, is valid by the wall clock, has passed a test
 /// signature, and was accepted by `install`. Then it becomes ``current``, and all tasks that iterate over ``updates``
-/// get it. A failed renewal is tried again after a pause (see ``RenewalBackoff``), also after the identity has expired.
+/// get it. A provider that announces an update (``/CertificateProviding/UpdateAnnouncing``) is asked at once, but not more than
+/// once a minute. A failed renewal is tried again after a pause (see ``RenewalBackoff``), also after the identity has expired.
 /// The user is never asked: a renewal that needs the user fails.
 ///
 /// Metrics, each with the dimension `provider`: the gauges `certprov_certificate_expiration_timestamp_seconds` and
@@ -27,6 +28,12 @@ public final class RenewingIdentity: Service {
         var isBusy = false
         /// The uptime after which the replaced identity is no longer needed.
         var destroyReplacedAfter: Duration?
+        /// Whether the provider has announced an update that was not asked for yet.
+        var isUpdateAnnounced = false
+        /// The uptime before which no announced update is asked for.
+        var nextUpdate = Duration.zero
+        /// The pause between two attempts.
+        var pause: Task<Void, Never>?
     }
     private let state: Mutex<State>
     private let latest: LatestIdentity
@@ -38,6 +45,8 @@ public final class RenewingIdentity: Service {
     /// The maximum time between two readings of the wall clock, and so the maximum delay until a clock change or a
     /// suspended machine is noticed.
     static let longestSleep = Duration.seconds(60)
+    /// The minimum time between two updates that a provider announces.
+    static let updateInterval = Duration.seconds(60)
 
     /// The grace period: how long the replaced identity stays usable, for connections that are being made, and for
     /// other processes with the same store, which are due at the same time and read the store after their longest
@@ -106,21 +115,67 @@ public final class RenewingIdentity: Service {
     /// cannot sign afterwards. A service group ends its services in reverse order, so list this service before those
     /// that use the identity.
     public func run() async {
-        await keepFresh()
+        await withTaskGroup(of: Void.self) { tasks in
+            tasks.addTask { await self.followAnnouncements() }
+            await keepFresh()
+            tasks.cancelAll()
+        }
         latest.finish()
         await source.shutdown()
+    }
+
+    /// Notes announcements of updates, and ends the pause for them.
+    private func followAnnouncements() async {
+        guard let announcements = source.announcements(current) else { return }
+        for await _ in announcements {
+            let pause = state.withLock { state in
+                state.isUpdateAnnounced = true
+                return state.pause
+            }
+            pause?.cancel()
+        }
+    }
+
+    /// Asks for an update that the provider has announced.
+    private func askForUpdate(at moment: Moment) async {
+        let isTime = state.withLock { state in
+            guard state.isUpdateAnnounced, !state.isBusy, moment.uptime >= state.nextUpdate else { return false }
+            state.isUpdateAnnounced = false
+            state.nextUpdate = moment.uptime + Self.updateInterval
+            return true
+        }
+        guard isTime else { return }
+        let (source, current) = (source, current)
+        _ = try? await renew { _ throws(CertificateProviderError) in try await source.successor(current) }
+    }
+
+    /// Waits, unless an update is announced meanwhile.
+    private func pause(for duration: Duration) async {
+        let sleep = environment.sleep
+        let pause = Task { _ = try? await sleep(duration) }
+        let isAnnounced = state.withLock { state in
+            state.pause = pause
+            return state.isUpdateAnnounced && environment.uptime() >= state.nextUpdate
+        }
+        if isAnnounced { pause.cancel() }
+        await withTaskCancellationHandler {
+            await pause.value
+        } onCancel: {
+            pause.cancel()
+        }
+        state.withLock { $0.pause = nil }
     }
 
     private func keepFresh() async {
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
             let moment = environment.moment
             await partFromReplaced(at: moment)
+            await askForUpdate(at: moment)
             metrics.plans(attemptAt: nextAttempt)
             // One that was asked for from outside is waited for.
             let delay = state.withLock { $0.isBusy ? Self.longestSleep : $0.plan.delay(at: moment) }
             if delay > .zero {
-                let sleep = environment.sleep
-                try? await cancelWhenGracefulShutdown { try await sleep(min(delay, Self.longestSleep)) }
+                await cancelWhenGracefulShutdown { await self.pause(for: min(delay, Self.longestSleep)) }
             } else {
                 // What went wrong was logged and counted, and the plan has the next attempt.
                 _ = try? await renew(using: source.renewIfDue)

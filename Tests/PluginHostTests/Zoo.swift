@@ -48,12 +48,13 @@ final class Zoo: Sendable {
 
     /// - Parameter settings: Besides its directory.
     func provider(
-        _ settings: [String: String] = ["timeout": "60"], in environment: ProviderEnvironment = .testing()
+        _ settings: [String: String] = ["timeout": "60"], in environment: ProviderEnvironment = .testing(),
+        of other: PluginHost? = nil
     ) throws -> any CertificateProvider {
         var texts = settings
         texts["directory"] = directory.path
         let parameters = ProviderParameters(texts.mapValues { .init($0) })
-        let descriptor = try #require(try host.provider(Self.id, parameters))
+        let descriptor = try #require(try (other ?? host).provider(Self.id, parameters))
         return try descriptor.makeProvider(environment, parameters)
     }
 

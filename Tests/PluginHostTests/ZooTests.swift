@@ -32,9 +32,40 @@ import Testing
         let provider = try zoo.provider(
             ["password-source": "file:\(zoo.directory["password"])"], in: .testing(storage: storage))
         _ = try await provider.getCertificate(person)
-        #expect(person.questions == ["The secret", "Really?"])
+        #expect(person.questions == ["The secret", "Really?", "Your name", "Which?"])
         #expect(try storage.record(named: "state") == SecretBytes(utf8: "one"))
         await provider.shutdown()
+    }
+
+    @Test func messagesThatItDoesNotKnowChangeNothing() async throws {
+        let zoo = try Zoo()
+        let provider = try zoo.provider(of: zoo.host.sendingUnknownMessages(true))
+        try await provider.getCertificate(NoUserInteraction()).verifyPossession()
+        await provider.shutdown()
+        // One that does not answer them says so.
+        let deaf = try Zoo("ignores what it does not know")
+        let silent = try deaf.provider(["timeout": "2"], of: deaf.host.sendingUnknownMessages(true))
+        let error = await error { _ = try await silent.getCertificate(NoUserInteraction()) }
+        #expect(
+            error?.code == .protocolError && error?.message.contains("plugin verify") == true,
+            "\(String(describing: error))")
+        await silent.shutdown()
+        #expect(zoo.processes.isEmpty && deaf.processes.isEmpty)
+    }
+
+    /// The process runs as long as someone follows what it announces. A crash counts as an announcement.
+    @Test func announcementsAreFollowed() async throws {
+        let zoo = try Zoo("announces updates")
+        let provider = try zoo.provider()
+        let announcements = try #require(provider.updates).announcements()
+        var followed = announcements.makeAsyncIterator()
+        _ = try provider.getStoredCertificate()
+        #expect(await followed.next() != nil)
+        for process in zoo.processes { kill(process, SIGKILL) }
+        #expect(await followed.next() != nil)
+        await provider.shutdown()
+        #expect(await followed.next() == nil)
+        #expect(zoo.processes.isEmpty)
     }
 
     struct Case: Sendable, CustomTestStringConvertible {

@@ -84,7 +84,7 @@ def hello():
         parameters.append(parameters[0])
     return {"version": 99 if BEHAVIOUR == "an unknown version" else 1,
             "id": "other" if BEHAVIOUR == "another plugin's id" else ID, "pluginVersion": "1.0",
-            "provider": {"displayName": "Zoo", "summary": "Misbehaves.", "parameters": parameters, "can": ["list"]},
+            "provider": {"displayName": "Zoo", "summary": "Misbehaves.", "parameters": parameters, "can": ["list", "updated"]},
             "concurrency": 4, "fieldOfALaterVersion": {"a": [1]}}
 
 
@@ -117,6 +117,8 @@ def result(number, name, params):
         return listed()
     if name == "key.sign":
         return sign(params)
+    if BEHAVIOUR == "ignores what it does not know":
+        return None
     raise Failure("unsupported", name)
 
 
@@ -129,6 +131,11 @@ def everything(number):
     said = ask("prompt", {"for": number, "kind": "secret", "text": "The secret"})["result"]["secret"]["secret"]
     assert base64.b64decode(said) == b"s3cret"
     assert ask("prompt", {"for": number, "kind": "confirm", "text": "Really?"})["result"]["confirmed"] is True
+    name = ask("prompt", {"for": number, "kind": "text", "text": "Your name"})["result"]["text"]
+    assert name == "s3cret"
+    choices = {"for": number, "kind": "choice", "text": "Which?", "choices": ["one", "two"]}
+    assert ask("prompt", choices)["result"]["choice"] == 1
+    assert ask("prompt", dict(choices, choices=[]))["error"]["code"] == "protocolError"
     secret = ask("secret", {"source": config["password-source"]})["result"]["value"]["secret"]
     assert base64.b64decode(secret) == b"from a file"
     nothing = ask("record.read", {"name": "state"})["result"]
@@ -216,7 +223,11 @@ def handle(message):
     try:
         if BEHAVIOUR == "an unknown code" and name == "obtain":
             raise Failure("fullMoon", "the moon is full")
-        send({"id": number, "result": result(message["id"], name, message.get("params", {}))})
+        answer = result(message["id"], name, message.get("params", {}))
+        if answer is not None:
+            send({"id": number, "result": answer})
+        if BEHAVIOUR == "announces updates" and name == "stored":
+            send({"notice": "updated"})
     except Failure as failure:
         send({"id": number, "error": {"code": failure.code, "message": failure.message}})
     return None

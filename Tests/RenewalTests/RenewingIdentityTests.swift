@@ -66,6 +66,32 @@ import Testing
         #expect(certificates.last == service.current.certificate)
     }
 
+    /// The provider has a new identity long before the current one is due; then it announces one, and has none.
+    @Test func anAnnouncedUpdateIsTakenAtOnce() async throws {
+        let (clock, provider) = (clock, provider)
+        provider.answer { issued, _ throws(CertificateProviderError) in
+            // Those that are due come later.
+            if clock.uptime > .hours(2) { return issued }
+            throw CertificateProviderError(.unavailable, "Down.")
+        }
+        let successor = try provider.issue()
+        provider.store(successor)
+        for _ in 0..<1000 { provider.announce() }
+        let service = service()
+        let seen = Task {
+            var certificates: [X509Certificate] = []
+            for await identity in service.updates { certificates.append(identity.certificate) }
+            return certificates
+        }
+        await service.run(on: clock)
+        let taken = installed.certificates.withLock { $0 }
+        #expect(taken.first == successor.certificate)
+        _ = await seen.value
+        // One that is announced and is not there: asked for once a minute at most.
+        let early = provider.attempts.filter { $0 < .hours(2) }
+        #expect(early.count <= 120 && early.intervals.allSatisfy { $0 >= .seconds(60) }, "\(early)")
+    }
+
     @Test func aFailureKeepsThePresentIdentity() async throws {
         provider.fail(from: .zero, to: .hours(20), with: CertificateProviderError(.unavailable, "Down."))
         let service = service()

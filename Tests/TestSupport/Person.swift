@@ -16,6 +16,17 @@ public final class Person: UserInteraction {
         return SecretBytes(utf8: answer)
     }
 
+    public func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
+        heard.withLock { $0.append(prompt) }
+        return answer
+    }
+
+    /// Chooses the last.
+    public func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int {
+        heard.withLock { $0.append(question) }
+        return choices.count - 1
+    }
+
     public func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
         heard.withLock { $0.append(question) }
         return true

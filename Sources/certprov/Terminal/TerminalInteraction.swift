@@ -29,6 +29,28 @@ struct TerminalInteraction: UserInteraction {
         return ["y", "yes"].contains(answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.lowercased())
     }
 
+    /// Asks for a text. Blocks the thread.
+    ///
+    /// - Throws: As ``requestSecret(_:)``.
+    func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
+        let answer = try ask(prompt + ": ", hidden: false, orElse: "set the value in the configuration")
+        return answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+    }
+
+    /// Asks for the number of a choice until there is one. Blocks the thread.
+    ///
+    /// - Throws: As ``requestSecret(_:)``.
+    func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int {
+        let lines = choices.enumerated().map { "\($0.offset + 1). \($0.element.withVisibleControls)" }
+        let prompt = ([question.withVisibleControls] + lines).joined(separator: "\n") + "\nNumber: "
+        while true {
+            let answer = try ask(
+                lines: prompt, hidden: false, asking: question, orElse: "set the value in the configuration")
+            let number = Int(answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) })
+            if let number, (1...choices.count).contains(number) { return number - 1 }
+        }
+    }
+
     /// Shows progress on stderr if that is a terminal, so that the log of a script has only errors.
     func report(_ progress: String) {
         if Console.areNotesWatched { Console.note(progress) }
@@ -47,14 +69,20 @@ struct TerminalInteraction: UserInteraction {
     private func ask(
         _ prompt: String, hidden: Bool, orElse advice: String
     ) throws(CertificateProviderError) -> SecretBytes {
+        try ask(lines: prompt.withVisibleControls, hidden: hidden, asking: prompt, orElse: advice)
+    }
+
+    private func ask(
+        lines: String, hidden: Bool, asking question: String, orElse advice: String
+    ) throws(CertificateProviderError) -> SecretBytes {
         let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)
         guard terminal >= 0 else {
             throw CertificateProviderError(
                 .interactionRequired,
-                "No terminal is available to ask \"\(prompt.withVisibleControls)\"; \(advice).")
+                "No terminal is available to ask \"\(question.withVisibleControls)\"; \(advice).")
         }
         defer { close(terminal) }
-        var text = Array(prompt.withVisibleControls.utf8)
+        var text = Array(lines.utf8)
         while true {
             // Stops the process here while it is in the background (SIGTTOU), so that it asks once, after fg.
             var settings = termios()

@@ -4,8 +4,15 @@ import Synchronization
 import TestSupport
 
 /// A provider whose server issues certificates by the true time, or does what a test says instead.
-final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding {
+final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, UpdateAnnouncing {
     var replacement: (any ReplacedIdentityDiscarding)? { self }
+    var updates: (any UpdateAnnouncing)? { self }
+    private let announced = AsyncStream<Void>.makeStream()
+
+    func announcements() -> AsyncStream<Void> { announced.stream }
+
+    /// Announces an update.
+    func announce() { announced.continuation.yield() }
 
     /// Returns the identity that is given out; the argument is what an authority that works would issue.
     typealias Answer = @Sendable (Identity, any UserInteraction) async throws(CertificateProviderError) -> Identity
