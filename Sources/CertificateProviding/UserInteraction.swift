@@ -11,7 +11,7 @@ public protocol UserInteraction: Sendable {
     /// - Throws: As ``requestSecret(_:)``.
     func confirm(_ question: String) async throws(CertificateProviderError) -> Bool
 
-    /// Asks for a text that is no secret, such as a user name.
+    /// Asks for a text that may be shown, such as a user name.
     /// - Throws: As ``requestSecret(_:)``.
     func requestText(_ prompt: String) async throws(CertificateProviderError) -> String
 
