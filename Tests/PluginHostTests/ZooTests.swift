@@ -2,6 +2,7 @@ import CertificateProviding
 import Foundation
 import Glibc
 import PluginHost
+import Synchronization
 import TestSupport
 import Testing
 
@@ -227,6 +228,68 @@ import Testing
         #expect(ContinuousClock.now - start < .seconds(60))
         await provider.shutdown()
         #expect(zoo.processes.isEmpty)
+    }
+
+    /// Misbehaviours at random, several at a time, each in a host of its own or in a shared one, with kills and cancellations.
+    /// Beside them a plugin that behaves is used all the time.
+    @Test(.timeLimit(.minutes(60))) func manyAtRandomDisturbNoOther() async throws {
+        let good = try Zoo()
+        let provider = try good.provider()
+        let isOver = Mutex(false)
+        async let undisturbed: Int = {
+            var times = 0
+            while !isOver.withLock(\.self) || times == 0 {
+                try await provider.getCertificate(NoUserInteraction()).verifyPossession()
+                times += 1
+            }
+            return times
+        }()
+        let length = TestLength.rounds(40, soak: 1000)
+        let messages = try await withThrowingTaskGroup(of: String?.self) { tasks in
+            var messages: [String?] = []
+            for round in 0..<length {
+                if round >= 4 { messages.append(try await tasks.next() ?? nil) }
+                tasks.addTask { try await Self.misbehaveAtRandom() }
+            }
+            for try await message in tasks { messages.append(message) }
+            return messages
+        }
+        isOver.withLock { $0 = true }
+        #expect(try await undisturbed > 0)
+        await provider.shutdown()
+        #expect(good.processes.isEmpty)
+        #expect(messages.count == length)
+        for case let message? in messages { #expect(message.contains("plugin 'zoo'"), "\(message)") }
+    }
+
+    /// - Returns: The message of the error, if there was one.
+    private static func misbehaveAtRandom() async throws -> String? {
+        let one = try #require(cases.randomElement())
+        let zoo = try Zoo(one.behaviour)
+        let failure = await error {
+            let provider = try zoo.provider(["timeout": "2"])
+            let uses = Task {
+                for _ in 0..<3 {
+                    if Bool.random() {
+                        try await provider.getCertificate(Person("s3cret")).verifyPossession()
+                    } else {
+                        _ = try provider.getStoredCertificate()
+                    }
+                }
+            }
+            switch Int.random(in: 0..<4) {
+            case 0: uses.cancel()
+            case 1: for process in zoo.processes { kill(process, SIGKILL) }
+            case 2: await zoo.host.shutdown()
+            default: break
+            }
+            let result = await uses.result
+            await provider.shutdown()
+            try result.get()
+        }
+        await zoo.host.shutdown()
+        #expect(zoo.processes.isEmpty, "\(one)")
+        return failure.map(\.message)
     }
 
     private static let isWithin = ProcessInfo.processInfo.environment["CERTPROV_TEST_LEFTOVERS"] != nil

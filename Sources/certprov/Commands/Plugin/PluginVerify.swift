@@ -89,7 +89,7 @@ private final class Verification: Sendable {
     private final class Recorder: Sendable {
         private let state = Mutex(State())
         /// How many messages a failure is shown with.
-        private static let maximum = 24
+        private static let maximum = 12
 
         func note(_ line: String) {
             state.withLock { state in
@@ -113,7 +113,8 @@ private final class Verification: Sendable {
         _ path: String, _ parameters: [String], isVerbose: Bool, show: @escaping @Sendable (String) -> Void
     ) throws(CertificateProviderError) {
         let current = FileManager.default.currentDirectoryPath
-        self.path = path.hasPrefix("/") ? path : "\(current)/\(path)"
+        let plain = path.hasPrefix("./") ? String(path.dropFirst(2)) : path
+        self.path = plain.hasPrefix("/") ? plain : "\(current)/\(plain)"
         let name = self.path.split(separator: "/").last.map(String.init) ?? ""
         guard name.hasPrefix(PluginDirectories.prefix),
             let id = ProviderID(rawValue: String(name.dropFirst(PluginDirectories.prefix.count)))
@@ -155,7 +156,8 @@ private final class Verification: Sendable {
                 let line = PluginTrace.line(of: event, since: start)
                 if isVerbose { Console.note(line) }
                 state.note(line)
-            })
+            }
+        ).sendingUnknownMessages(false)
         ProcessEnd.watch(host)
     }
 
@@ -205,7 +207,7 @@ private final class Verification: Sendable {
         case .failed(let reason):
             show("FAILED   \(name): \(reason)")
             show("  Demanded: \(result.demand) See \(result.name) in the plugin protocol, section Conformance.")
-            for line in item.session { show("  \(line)") }
+            for line in item.session { show("  \(line.count > 160 ? "\(line.prefix(160))…" : line)") }
         }
     }
 
