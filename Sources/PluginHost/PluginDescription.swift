@@ -158,6 +158,10 @@ extension WireParameter {
         case .boolean where !["true", "false"].contains(text.lowercased()): throw .expected("must be true or false")
         case .secretSource where SecretSource(text) == nil:
             throw .expected("must be file:PATH, env:NAME, fd:N, systemd:NAME or prompt")
+        case .serverURL:
+            guard let url = URL(string: text), ["http", "https"].contains(url.scheme?.lowercased()),
+                url.host()?.isEmpty == false
+            else { throw .expected("must be a URL such as https://host.example") }
         default: break
         }
         if let values, !values.isEmpty, !values.contains(text) {

@@ -180,7 +180,8 @@ public final class PluginHost: ProviderSource {
         texts: [String: String], sources: Set<String>, stores: [String: any KeyStore]
     ) -> PluginInstance {
         PluginInstance(
-            plugin.id, plan(plugin, options, Configure(scheme: scheme, parameters: texts)),
+            plugin.id,
+            plan(plugin, options, Configure(scheme: scheme, parameters: texts, timeout: options.timeout / .seconds(1))),
             executor: executor
         ) { [executor] instance in
             HostServices(plugin.id, environment, executor, sources: sources, stores: stores) { [weak instance] in

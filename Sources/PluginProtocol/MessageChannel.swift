@@ -312,6 +312,16 @@ extension MessageChannel {
         if wakes { wake() }
     }
 
+    /// Answers a request of the other side that was cancelled, unless that is done.
+    package func endCancelled(_ id: UInt64) {
+        respond(
+            id,
+            Message.failure(
+                id,
+                WireError(
+                    code: CertificateProviderError.Code.userCancelled.rawValue, message: "The request was cancelled.")))
+    }
+
     /// Sends the requests that the other side takes now.
     /// - Returns: Whether the thread must help.
     private func sendQueued(_ state: inout State) -> Bool {

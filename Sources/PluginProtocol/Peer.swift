@@ -48,6 +48,9 @@ package final class Peer: MessageHandler {
         try channel.call(name, params, limit)
     }
 
+    /// How long a cancelled request of the other side may work on before it is answered without it.
+    private static let cancellationTime = Duration.seconds(1)
+
     private func begin(_ id: UInt64, _ context: RequestContext?) {
         guard let context else { return }
         state.withLock { $0.contexts[id] = context }
@@ -164,6 +167,8 @@ package final class Peer: MessageHandler {
             case "cancel":
                 let id = try message.params(as: MessageChannel.Cancel.self).request
                 state.withLock { $0.tasks[id] }?.cancel()
+                // Work that cannot be interrupted goes on; its answer is not wanted.
+                channel.after(Self.cancellationTime) { [weak channel] in channel?.endCancelled(id) }
             case "progress":
                 let progress: Progress = try message.params()
                 channel.note(progress.for)

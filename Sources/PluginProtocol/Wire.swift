@@ -109,8 +109,10 @@ package struct Configure: Codable, Sendable {
     package var scheme: String?
     /// As they are configured.
     package var parameters: [String: String]
-    package init(scheme: String?, parameters: [String: String]) {
-        (self.scheme, self.parameters) = (scheme, parameters)
+    /// How long the host waits for an answer, in seconds.
+    package var timeout: Double?
+    package init(scheme: String?, parameters: [String: String], timeout: Double?) {
+        (self.scheme, self.parameters, self.timeout) = (scheme, parameters, timeout)
     }
 }
 

@@ -31,6 +31,11 @@ struct ConfigurationLookup {
         return configuration
     }
 
+    /// Returns the property file's content; an empty configuration if there is no file.
+    func configurationIfAny() throws(CertificateProviderError) -> LogonConfiguration {
+        Self.path(named: options.config, environment) == nil ? LogonConfiguration() : try load()
+    }
+
     private func load() throws(CertificateProviderError) -> LogonConfiguration {
         guard let path = Self.path(named: options.config, environment) else {
             let paths = Self.standardPaths(environment).joined(separator: ", ").withVisibleControls

@@ -79,6 +79,33 @@ import Testing
         #expect(check.stdout.contains("plugin open") && check.stdout.contains("chmod go-w"), "\(check)")
     }
 
+    /// A key store that no provider is needed for.
+    @Test func aKeyOfAPluginIsCertifiedByHand() throws {
+        let keys = sandbox.path + "/plugins/certprov-plugin-keys"
+        #expect(try sandbox.run(["install", "-m", "700", BuiltCommand.program("TestPlugin"), keys]).status == 0)
+        let file = try sandbox.write("PluginDirectory = \(sandbox.path)/plugins\n", to: "keys.properties")
+        let place = ["--config", file, "--key", "keys:"]
+        let made = try sandbox.certprov(
+            ["keygen", "--subject", "CN=by-hand", "--out", sandbox.path + "/by-hand.csr"] + place)
+        #expect(made.status == 0 && made.stdout.hasPrefix("keys:"), "\(made)")
+        let issued = try sandbox.shell(
+            """
+            set -eu; cd $1
+            openssl req -in by-hand.csr -noout -verify
+            openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout ca.key -out ca.pem -days 1 -subj /CN=CA
+            openssl x509 -req -in by-hand.csr -CA ca.pem -CAkey ca.key -days 1 -out by-hand.pem
+            """, sandbox.path)
+        #expect(issued.status == 0, "\(issued)")
+        let stored = try sandbox.certprov(["store-certificate", sandbox.path + "/by-hand.pem"] + place)
+        #expect(stored.status == 0 && stored.stdout.contains("CN=by-hand"), "\(stored)")
+        let foreign = try sandbox.certprov(["store-certificate", sandbox.path + "/ca.pem"] + place)
+        #expect(foreign.status == 66 && foreign.stderr.contains("no private key for 'CN=CA'"), "\(foreign)")
+        for wrong in [["--uri", "pkcs11:"], ["--key-pin-source", "1234"]] {
+            #expect(try sandbox.certprov(["keygen", "--label", "x"] + place + wrong).status == 64)
+        }
+        #expect(try sandbox.certprov("keygen", "--label", "x", "--key", "nope:").status == 78)
+    }
+
     /// The table of the protocol's page has each check of a provider and a key store, with its demand.
     @Test func theDemandsAreThoseOfThePage() throws {
         let page = URL(filePath: #filePath).deletingLastPathComponent().appending(

@@ -61,6 +61,11 @@ final class Zoo: Sendable {
     /// The processes of the plugin and of what it has started, launchers included.
     var processes: [pid_t] { commands.map(\.pid) }
 
+    /// The same without the launchers.
+    var plugins: [pid_t] {
+        commands.filter { $0.words.first?.hasSuffix("certprov-plugin-launcher") == false }.map(\.pid)
+    }
+
     /// The working directories of the plugin's processes.
     var workingDirectories: [String] {
         commands.compactMap { $0.words.first?.hasSuffix("certprov-plugin-launcher") == true ? $0.words[1] : nil }

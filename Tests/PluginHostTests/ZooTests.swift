@@ -279,7 +279,7 @@ import Testing
             }
             switch Int.random(in: 0..<4) {
             case 0: uses.cancel()
-            case 1: for process in zoo.processes { kill(process, SIGKILL) }
+            case 1: for process in zoo.plugins { kill(process, SIGKILL) }
             case 2: await zoo.host.shutdown()
             default: break
             }

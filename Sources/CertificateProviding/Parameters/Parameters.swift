@@ -16,13 +16,21 @@ public struct Parameters: Sendable {
     public init(
         _ texts: ProviderParameters, of declared: [ParameterDescriptor], owner: ProviderID, keyStores: KeyStores
     ) throws(CertificateProviderError) {
-        try texts.refuseUnknown(knowing: declared, provider: owner)
+        try self.init(texts, of: declared, owner: owner, scheme: nil, keyStores: keyStores)
+    }
+
+    /// - Parameter scheme: That of the key store whose parameters they are; nil for a provider.
+    package init(
+        _ texts: ProviderParameters, of declared: [ParameterDescriptor], owner: ProviderID, scheme: String?,
+        keyStores: KeyStores
+    ) throws(CertificateProviderError) {
+        try texts.refuseUnknown(knowing: declared, provider: owner, scheme: scheme)
         self.texts = texts
         self.owner = owner
         let context = ParameterContext(keyStores: keyStores, parameters: texts)
         var values: [String: any Sendable] = [:]
         for parameter in declared {
-            values[parameter.name] = try Self.value(of: parameter, texts, owner, context)
+            values[parameter.name] = try Self.value(of: parameter, texts, owner, scheme, context)
         }
         self.values = values
         for parameter in declared where texts.string(parameter.name) != nil { try checkFit(parameter, declared) }
@@ -69,7 +77,7 @@ public struct Parameters: Sendable {
     }
 
     private static func value(
-        of parameter: ParameterDescriptor, _ texts: ProviderParameters, _ owner: ProviderID,
+        of parameter: ParameterDescriptor, _ texts: ProviderParameters, _ owner: ProviderID, _ scheme: String?,
         _ context: ParameterContext
     ) throws(CertificateProviderError) -> any Sendable {
         var text = texts.string(parameter.name)
@@ -81,7 +89,7 @@ public struct Parameters: Sendable {
         guard let text else {
             if let absent = parameter.absent { return absent }
             // Says what to set.
-            return try texts.requiredString(parameter.name, provider: owner)
+            return try texts.requiredString(parameter.name, provider: owner, scheme: scheme)
         }
         do throws(ParameterProblem) { return try parameter.parse(text, context) } catch {
             switch error {

@@ -38,11 +38,14 @@ public struct ProviderParameters: Sendable {
 
     /// Returns the text of a required parameter.
     /// - Throws: `configurationInvalid`.
-    func requiredString(_ name: String, provider: ProviderID) throws(CertificateProviderError) -> String {
+    func requiredString(
+        _ name: String, provider: ProviderID, scheme: String? = nil
+    ) throws(CertificateProviderError) -> String {
         guard let text = string(name) else {
+            let next =
+                scheme.map { "KeyStore.\($0).\(name)" } ?? "CertificateProvider.\(provider).\(name), or --set \(name)=…"
             throw CertificateProviderError(
-                .configurationInvalid,
-                "The parameter '\(name)' is missing: set CertificateProvider.\(provider).\(name), or --set \(name)=….",
+                .configurationInvalid, "The parameter '\(name)' is missing: set \(next).",
                 provider: provider)
         }
         return text
@@ -82,7 +85,7 @@ public struct ProviderParameters: Sendable {
     /// Refuses parameters that the provider does not document.
     /// - Throws: `unsupportedParameter`, listing the documented parameters.
     func refuseUnknown(
-        knowing documented: [ParameterDescriptor], provider: ProviderID
+        knowing documented: [ParameterDescriptor], provider: ProviderID, scheme: String? = nil
     ) throws(CertificateProviderError) {
         let known = documented.map(\.name)
         guard let unknown = names.first(where: { !known.contains($0) }) else { return }
@@ -90,7 +93,7 @@ public struct ProviderParameters: Sendable {
         let hint = known.isEmpty ? "it takes none" : "it takes " + known.joined(separator: ", ")
         throw CertificateProviderError(
             .unsupportedParameter,
-            "\(origin)The provider '\(provider)' has no parameter '\(unknown.withVisibleControls)'; \(hint).",
+            "\(origin)\(scheme.map { "The key store '\($0):'" } ?? "The provider '\(provider)'") has no parameter '\(unknown.withVisibleControls)'; \(hint).",
             provider: provider)
     }
 }

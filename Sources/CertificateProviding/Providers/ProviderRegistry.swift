@@ -86,7 +86,7 @@ public struct ProviderRegistry: Sendable {
         for descriptor in keyStores {
             checked[descriptor.scheme] = try Parameters(
                 parameters[descriptor.scheme] ?? ProviderParameters(), of: descriptor.parameters,
-                owner: descriptor.storageID, keyStores: .none)
+                owner: descriptor.storageID, scheme: descriptor.scheme, keyStores: .none)
         }
         // Those of the source are looked up when a URI names them first.
         let others = BlockingMutex<[String: (KeyStoreDescriptor, Parameters)]>([:])
@@ -102,7 +102,7 @@ public struct ProviderRegistry: Sendable {
             let configured = parameters[scheme] ?? ProviderParameters()
             guard let descriptor = try source?.keyStore(scheme, configured) else { return nil }
             let new = try Parameters(
-                configured, of: descriptor.parameters, owner: descriptor.storageID, keyStores: .none)
+                configured, of: descriptor.parameters, owner: descriptor.storageID, scheme: scheme, keyStores: .none)
             others.withLock { $0[scheme] = (descriptor, new) }
             return try descriptor.make(try environment(descriptor.storageID), location, new)
         }

@@ -6,13 +6,14 @@ import Synchronization
 struct Keygen: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "keygen",
-        abstract: "Make a key pair on a token, and a certificate request for it.",
+        abstract: "Make a key pair on a token or in another key store, and a certificate request for it.",
         discussion: """
-            The private key never leaves the token. The request (PKCS#10, PEM) goes to stdout or to a file. When the \
+            The private key never leaves its key store. The request (PKCS#10, PEM) goes to stdout or to a file. When the \
             certificate authority has issued the certificate, store it with 'certprov store-certificate'.
             """)
 
     @OptionGroup var options: GlobalOptions
+    @OptionGroup var place: KeyStoreOptions
 
     @Option(
         help: ArgumentHelp(
@@ -43,6 +44,7 @@ struct Keygen: AsyncParsableCommand {
     var force = false
 
     func validate() throws {
+        try place.check(options)
         if subject == nil && label == nil { throw ValidationError("Name the key with --subject or --label.") }
         if subject?.isEmpty == true && san.isEmpty { throw ValidationError("An empty --subject needs a --san.") }
         if label?.isEmpty == true { throw ValidationError("--label must not be empty.") }
@@ -52,7 +54,7 @@ struct Keygen: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let (store, provider) = try context.keyStore()
+            let (store, provider) = try context.keyStore(place)
             // Whatever is wrong with these is found before there is a key.
             let names =
                 if let subject {
@@ -95,7 +97,8 @@ extension CommandContext {
     /// The key store of `--key`; otherwise that of the one configured provider that has one.
     ///
     /// - Returns: Also the name under which results show it.
-    func keyStore() throws(CertificateProviderError) -> (any KeyStore, ProviderID) {
+    func keyStore(_ place: KeyStoreOptions) throws(CertificateProviderError) -> (any KeyStore, ProviderID) {
+        if let key = place.key { return try keyStore(key, place.pinSource) }
         let stores = try manager(try configuration()).providers.compactMap { provider in
             provider.keyStore.map { ($0, provider.id) }
         }
@@ -103,7 +106,7 @@ extension CommandContext {
             throw CertificateProviderError(
                 .configurationInvalid,
                 stores.isEmpty
-                    ? "No configured provider can make keys; name a token with --uri pkcs11:…."
+                    ? "No configured provider can make keys; name a token with --uri pkcs11:…, or a key store with --key."
                     : "Several configured providers make keys; choose one with --provider.")
         }
         return store

@@ -5,13 +5,14 @@ import FoundationEssentials
 struct StoreCertificate: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "store-certificate",
-        abstract: "Store an issued certificate with its private key on a token.",
+        abstract: "Store an issued certificate with its private key on a token or in another key store.",
         discussion: """
             The file has the certificate and its intermediates, in any order, as PEM, or one certificate as DER. The \
             private key is found by the certificate's public key, and tested by signing a probe.
             """)
 
     @OptionGroup var options: GlobalOptions
+    @OptionGroup var place: KeyStoreOptions
 
     @Argument(help: ArgumentHelp("The issued certificate.", valueName: "file"), completion: .file())
     var file: String
@@ -19,9 +20,11 @@ struct StoreCertificate: AsyncParsableCommand {
     @Flag(help: "Once the new certificate works, destroy the other certificates of its key on the token.")
     var replace = false
 
+    func validate() throws { try place.check(options) }
+
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let (store, provider) = try context.keyStore()
+            let (store, provider) = try context.keyStore(place)
             let certificates = try CertificateFile.read(file)
             let interaction = TerminalInteraction()
             let (leaf, key) = try await Self.leaf(of: certificates, store, provider, interaction)
@@ -53,8 +56,8 @@ struct StoreCertificate: AsyncParsableCommand {
         }
         throw CertificateProviderError(
             .notFound,
-            "The token has no private key for '\(certificates.first?.subject ?? "")'; use the token that the request "
-                + "is from.",
+            "The key store has no private key for '\(certificates.first?.subject ?? "")'; use the one that the "
+                + "request is from.",
             provider: provider)
     }
 }

@@ -1,0 +1,61 @@
+import ArgumentParser
+import CertificateProviding
+import Logon
+
+#if PKCS11
+    import PKCS11TokenProvider
+#endif
+
+/// The options that name a key store, instead of the one of a provider.
+struct KeyStoreOptions: ParsableArguments, Sendable {
+    @Option(
+        help: ArgumentHelp(
+            "The key store: pkcs11:token=NAME, or the URI of a plugin's.",
+            discussion: "Its parameters are those of KeyStore.SCHEME in the property file, if there is one.",
+            valueName: "uri"))
+    var key: String?
+
+    @Option(
+        help: ArgumentHelp("The source of the key store's PIN, such as file:PATH. Needs --key.", valueName: "source"))
+    var keyPinSource: String?
+
+    /// Makes options without values, for ArgumentParser to fill in.
+    init() {}
+
+    /// The parsed source of the PIN.
+    var pinSource: SecretSource? { keyPinSource.flatMap { SecretSource($0) } }
+
+    func check(_ options: GlobalOptions) throws {
+        guard let key else {
+            if keyPinSource != nil { throw ValidationError("--key-pin-source needs --key.") }
+            return
+        }
+        if options.drivenProvider != nil { throw ValidationError("--key is instead of --provider and --uri; use one.") }
+        if keyPinSource != nil, pinSource == nil {
+            throw ValidationError("--key-pin-source must be file:PATH, env:NAME, fd:N, systemd:NAME or prompt.")
+        }
+        if key.lowercased().contains("pin-value") {
+            throw ValidationError(
+                "A PIN on the command line is visible to all users of this host: name its source with --key-pin-source."
+            )
+        }
+    }
+}
+
+extension CommandContext {
+    /// Returns a key store by its URI.
+    ///
+    /// - Returns: Also the name under which results show it.
+    func keyStore(
+        _ uri: String, _ pinSource: SecretSource?
+    ) throws(CertificateProviderError) -> (any KeyStore, ProviderID) {
+        var configuration = try ConfigurationLookup(options: options, registry: registry).configurationIfAny()
+        configuration.warnings.forEach(remark)
+        configuration.providers = []
+        #if PKCS11
+            if uri.lowercased().hasPrefix("pkcs11:") { Console.setLibrariesApart(showing: options.verbose > 0) }
+        #endif
+        let store = try manager(configuration).keyStores.store(uri, pinSource: pinSource, parameter: "key")
+        return (store, ProviderID(rawValue: store.scheme) ?? ProviderID("key"))
+    }
+}
