@@ -398,10 +398,13 @@ let package = Package(
         .testTarget(
             name: "PluginHostTests",
             dependencies: [
-                "CertificateProviderTesting", "CertificateProviding", "IdentityStore", "PKCS12FileProvider",
-                "PluginHost",
-                "ExamplePlugin", "TestPlugin", "TestSupport", "certprov-plugin-launcher",
+                "CertificateProviderTesting", "CertificateProviding", "CertificateTLS", "ExamplePlugin", "IdentityStore",
+                "PKCS12FileProvider", "PluginHost", "TestPlugin", "TestSupport", "certprov-plugin-launcher",
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "NIOTLS", package: "swift-nio"),
             ], exclude: ["zoo.py"]),
         // Runs the command that is built beside it.
         .testTarget(

@@ -134,7 +134,7 @@ package final class RemoteKeyStore: KeyStore {
         var request = request
         request.uri = keyURI
         let answer: HoldsAnswer? = try? call("key.holds", request)
-        return answer?.holds ?? false
+        return answer?.holds ?? true
     }
 
     package func make(
