@@ -398,7 +398,8 @@ let package = Package(
         .testTarget(
             name: "PluginHostTests",
             dependencies: [
-                "CertificateProviderTesting", "CertificateProviding", "CertificateTLS", "ExamplePlugin", "IdentityStore",
+                "CertificateProviderTesting", "CertificateProviding", "CertificateTLS", "ExamplePlugin",
+                "IdentityStore",
                 "PKCS12FileProvider", "PluginHost", "TestPlugin", "TestSupport", "certprov-plugin-launcher",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
