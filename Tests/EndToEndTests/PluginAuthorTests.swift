@@ -45,6 +45,18 @@ import Testing
         return steps
     }
 
+    @Test func theCommandsOfTheReadmeWork() throws {
+        let readme = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../README.md")
+        let commands = try String(contentsOf: readme, encoding: .utf8).split(separator: "\n").filter {
+            $0.hasPrefix("$ certprov plugin ")
+        }
+        #expect(commands.count == 2)
+        let sandbox = try Sandbox()
+        let script = commands.map { $0.replacing("$ certprov", with: "\"$CERTPROV\"") }.joined(separator: " && ")
+        let run = try sandbox.shell("cd $HOME && " + script)
+        #expect(run.status == 0 && run.stdout.contains(" passed, 0 failed, 0 skipped."), "\(run)")
+    }
+
     @Test(arguments: Language.all) func thePageIsTrue(_ language: Language) throws {
         let sandbox = try Sandbox()
         let port = String(Int.random(in: 20000..<30000))
