@@ -265,7 +265,8 @@ let package = Package(
         .testTarget(
             name: "PKCS11KeyGenerationTests",
             dependencies: [
-                "CertificateProviding", "CP11Kit", "IdentityStore", "PKCS11TokenProvider", "RemoteMDMProvider",
+                "CertificateProviderTesting", "CertificateProviding", "CP11Kit", "IdentityStore", "PKCS11TokenProvider",
+                "RemoteMDMProvider",
                 "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
             ], exclude: ["extracting-module.c"]),

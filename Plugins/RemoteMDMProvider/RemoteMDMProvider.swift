@@ -31,6 +31,7 @@ public final class RemoteMDMProvider: CertificateProvider {
     let transport: Transport
     let settings: EnrolmentSettings
     let keys: EnrolmentKeys
+    private let enrolment = SharedCall<Identity>()
 
     /// Creates a provider. Neither the server nor a token is contacted.
     ///
@@ -54,7 +55,8 @@ public final class RemoteMDMProvider: CertificateProvider {
         keys = EnrolmentKeys(parameters, environment)
     }
 
-    /// Enrols, or resumes an interrupted enrolment with the same key.
+    /// Enrols, or resumes an interrupted enrolment with the same key. Concurrent calls share one enrolment, which asks the user of
+    /// the first one.
     ///
     /// Waits for the server for at most `timeout`, over all connections and requests together, and as long again while
     /// the request is pending. The time that the user takes for an answer, and a token for making a key, is not
@@ -65,7 +67,9 @@ public final class RemoteMDMProvider: CertificateProvider {
     ///   trusted, `operationNotAllowed` while another process is enrolling.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
-            return try await Enrolment(settings, keys, environment, interaction, transport).run()
+            return try await enrolment.run { [self] () async throws(CertificateProviderError) in
+                try await Enrolment(settings, keys, environment, interaction, transport).run()
+            }
         } catch {
             throw error.attributed(to: id)
         }

@@ -48,6 +48,20 @@ import Testing
         #expect(server.issued == 1)
     }
 
+    /// The provider, as it is in a plugin.
+    @Test(.enabled(if: BuiltCommand.isPlugged)) func thePluginKeepsTheContracts() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        try sandbox.write(ESTServer.password.utf8, to: "password")
+        let parameters = [
+            "protocol=est", "url=https://localhost:\(server.port)", "trust-anchors=\(server.directory["ca.pem"])",
+            "username=\(ESTServer.user)", "password-source=file:\(sandbox.path)/password", "subject=CN=host,O=Example",
+        ]
+        let output = try sandbox.certprov(
+            ["plugin", "verify", sandbox.path + "/plugins/certprov-plugin-mdm"] + parameters.flatMap { ["--set", $0] })
+        #expect(output.status == 0 && output.stdout.contains(" passed, 0 failed, "), "\(output)")
+        #expect(server.issued > 3)
+    }
+
     @Test func anIdentityIsFetchedWithAToken() async throws {
         let server = try await ESTServer.start("--auth", "oauth")
         let secret = try sandbox.write("estsecret".utf8, to: "secret")

@@ -47,6 +47,19 @@ import Testing
         try sandbox.certprov(arguments + options, with: variables)
     }
 
+    /// Provider and key store, as they are in a plugin.
+    @Test(.enabled(if: BuiltCommand.isPlugged)) func thePluginKeepsTheContracts() throws {
+        let plugin = sandbox.path + "/plugins/certprov-plugin-pkcs11"
+        let output = try sandbox.certprov(
+            [
+                "plugin", "verify", plugin, "--key", "pkcs11:token=service", "--key-pin-source",
+                "file:\(sandbox.path)/pin",
+            ]
+                + options("ec").dropFirst(2), with: variables)
+        #expect(output.status == 0, "\(output)")
+        #expect(output.stdout.contains("key store pkcs11: rsa2048") && output.stdout.contains("provider: listing"))
+    }
+
     @Test func listShowsKeysWithTheirURIs() throws {
         let output = try certprov("list", "--json", options: options(nil))
         #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")

@@ -26,11 +26,17 @@ struct KeyStoreOptions: ParsableArguments, Sendable {
     var pinSource: SecretSource? { keyPinSource.flatMap { SecretSource($0) } }
 
     func check(_ options: GlobalOptions) throws {
+        try check()
+        if key != nil, options.drivenProvider != nil {
+            throw ValidationError("--key is instead of --provider and --uri; use one.")
+        }
+    }
+
+    func check() throws {
         guard let key else {
             if keyPinSource != nil { throw ValidationError("--key-pin-source needs --key.") }
             return
         }
-        if options.drivenProvider != nil { throw ValidationError("--key is instead of --provider and --uri; use one.") }
         if keyPinSource != nil, pinSource == nil {
             throw ValidationError("--key-pin-source must be file:PATH, env:NAME, fd:N, systemd:NAME or prompt.")
         }

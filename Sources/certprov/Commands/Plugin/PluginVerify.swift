@@ -28,6 +28,8 @@ struct PluginVerify: AsyncParsableCommand {
             valueName: "name=value"))
     var parameters: [String] = []
 
+    @OptionGroup var place: KeyStoreOptions
+
     @Flag(help: "Write the result as one JSON document, and errors as JSON on stderr.")
     var json = false
 
@@ -35,6 +37,7 @@ struct PluginVerify: AsyncParsableCommand {
     var verbose = false
 
     func validate() throws {
+        try place.check()
         if parameters.contains(where: { !$0.contains("=") }) {
             throw ValidationError("--set takes NAME=VALUE; one has no '='.")
         }
@@ -42,7 +45,7 @@ struct PluginVerify: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.guarded(json: json) { () async throws(CertificateProviderError) in
-            let verification = try Verification(path, parameters, isVerbose: verbose) { line in
+            let verification = try Verification(path, parameters, place, isVerbose: verbose) { line in
                 if !json { try? Console.print(line + "\n") }
             }
             let items = try await verification.run()
@@ -77,6 +80,8 @@ private final class Verification: Sendable {
     private let parameters: ProviderParameters
     private let host: PluginHost
     private let directory: String
+    /// The place of the key store that is checked; the whole scheme if it is not named.
+    private let place: KeyStoreOptions
     private let show: @Sendable (String) -> Void
     private struct State {
         var items: [Item] = []
@@ -110,7 +115,8 @@ private final class Verification: Sendable {
     }
 
     init(
-        _ path: String, _ parameters: [String], isVerbose: Bool, show: @escaping @Sendable (String) -> Void
+        _ path: String, _ parameters: [String], _ place: KeyStoreOptions, isVerbose: Bool,
+        show: @escaping @Sendable (String) -> Void
     ) throws(CertificateProviderError) {
         let current = FileManager.default.currentDirectoryPath
         let plain = path.hasPrefix("./") ? String(path.dropFirst(2)) : path
@@ -139,6 +145,7 @@ private final class Verification: Sendable {
                 }
             ) { $1 })
         self.show = show
+        self.place = place
         var template = Array("\(FileManager.default.temporaryDirectory.path)/certprov-verify-XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else {
             throw CertificateProviderError(
@@ -252,8 +259,11 @@ private final class Verification: Sendable {
             }
         }
         for descriptor in stores {
+            let isNamed = place.key.map { $0.lowercased().hasPrefix(descriptor.scheme + ":") } ?? false
+            let (uri, pinSource) = isNamed ? (place.key, place.pinSource) : (nil, nil)
             _ = await KeyStoreConformance(interaction: TerminalInteraction()) {
-                try registry.keyStores(configured, in: environment).store(descriptor.scheme + ":")
+                try registry.keyStores(configured, in: environment).store(
+                    uri ?? descriptor.scheme + ":", pinSource: pinSource, parameter: "key")
             }.run { [self] in note($0, "key store \(descriptor.scheme)") }
         }
     }

@@ -1,0 +1,84 @@
+/// A call that is made once for all who want its result while it runs, such as an enrolment: concurrent calls of
+/// ``CertificateProvider/getCertificate(_:)`` give one identity.
+///
+/// May be used from any thread.
+public final class SharedCall<Value: Sendable>: Sendable {
+    private typealias Outcome = Result<Value, CertificateProviderError>
+    private struct State {
+        /// Nil while no call runs.
+        var task: Task<Void, Never>?
+        var isCancelled = false
+        var waiters: [UInt64: Waiter] = [:]
+        var nextWaiter: UInt64 = 0
+    }
+    private struct Waiter {
+        /// Gets nil where the call was cancelled before this one came.
+        let continuation: CheckedContinuation<Outcome?, Never>
+        let isLate: Bool
+    }
+    private let state = BlockingMutex(State())
+
+    /// Creates a call that does not run.
+    public init() {}
+
+    /// Returns the result of the call that runs, or makes it with `body`.
+    ///
+    /// A caller that is cancelled stops waiting. The call goes on for the others; with the last one, its task is cancelled, and
+    /// its result is waited for.
+    ///
+    /// - Throws: Errors of the call; `userCancelled` for a caller that is cancelled while others wait.
+    public func run(
+        _ body: @escaping @Sendable () async throws(CertificateProviderError) -> Value
+    ) async throws(CertificateProviderError) -> Value {
+        while true {
+            if let outcome = await join(body) { return try outcome.get() }
+        }
+    }
+
+    private func join(_ body: @escaping @Sendable () async throws(CertificateProviderError) -> Value) async -> Outcome?
+    {
+        let number = state.withLock { state in
+            state.nextWaiter += 1
+            return state.nextWaiter
+        }
+        return await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                state.withLock { state in
+                    state.waiters[number] = Waiter(continuation: continuation, isLate: state.isCancelled)
+                    guard state.task == nil else { return }
+                    state.task = Task { self.finish(await Self.outcome(of: body)) }
+                }
+                if Task.isCancelled { leave(number) }
+            }
+        } onCancel: {
+            leave(number)
+        }
+    }
+
+    private static func outcome(
+        of body: @Sendable () async throws(CertificateProviderError) -> Value
+    ) async -> Outcome {
+        do throws(CertificateProviderError) { return .success(try await body()) } catch { return .failure(error) }
+    }
+
+    private func finish(_ outcome: Outcome) {
+        let waiters = state.withLock { state in
+            defer { (state.task, state.isCancelled, state.waiters) = (nil, false, [:]) }
+            return state.waiters.values
+        }
+        for waiter in waiters { waiter.continuation.resume(returning: waiter.isLate ? nil : outcome) }
+    }
+
+    private func leave(_ number: UInt64) {
+        let waiter = state.withLock { state -> Waiter? in
+            guard state.waiters[number] != nil else { return nil }
+            if state.waiters.count > 1 || state.isCancelled { return state.waiters.removeValue(forKey: number) }
+            state.isCancelled = true
+            state.task?.cancel()
+            return nil
+        }
+        waiter?.continuation.resume(
+            returning: .failure(
+                CertificateProviderError(.userCancelled, "The call was cancelled, and goes on for others.")))
+    }
+}

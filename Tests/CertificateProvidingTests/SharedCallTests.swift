@@ -1,0 +1,75 @@
+import CertificateProviding
+import Synchronization
+import Testing
+
+@Suite final class SharedCallTests: Sendable {
+    private let call = SharedCall<Int>()
+    private let calls = Mutex(0)
+
+    /// Ends when the test says so, or with its cancellation.
+    private func gated(_ gate: AsyncStream<Void>) async throws(CertificateProviderError) -> Int {
+        let number = calls.withLock { calls in
+            calls += 1
+            return calls
+        }
+        for await _ in gate { break }
+        if Task.isCancelled { throw CertificateProviderError(.userCancelled, "Cancelled.") }
+        return number
+    }
+
+    @Test func callersShareOneResultAndTheNextCallIsAnother() async throws {
+        for round in 1...2 {
+            let gate = AsyncStream<Void>.makeStream()
+            let callers = (0..<16).map { _ in
+                Task { try await call.run { () throws(CertificateProviderError) in try await self.gated(gate.stream) } }
+            }
+            // One that was cancelled does not wait, and disturbs no other.
+            callers[3].cancel()
+            #expect(await code { _ = try await callers[3].value } == .userCancelled)
+            // Late enough for all to have joined.
+            while calls.withLock(\.self) < round { await Task.yield() }
+            for _ in 0..<1000 { await Task.yield() }
+            gate.continuation.finish()
+            for (number, caller) in callers.enumerated() where number != 3 { #expect(try await caller.value == round) }
+        }
+        #expect(calls.withLock(\.self) == 2)
+    }
+
+    @Test func withTheLastCallerTheCallIsCancelled() async throws {
+        let gate = AsyncStream<Void>.makeStream()
+        let callers = (0..<3).map { _ in
+            Task { try await call.run { () throws(CertificateProviderError) in try await self.gated(gate.stream) } }
+        }
+        while calls.withLock(\.self) < 1 { await Task.yield() }
+        for caller in callers { caller.cancel() }
+        for caller in callers { #expect(await code { _ = try await caller.value } == .userCancelled) }
+        // A new call is made.
+        let next = AsyncStream<Void>.makeStream()
+        next.continuation.finish()
+        #expect(try await call.run { () throws(CertificateProviderError) in try await self.gated(next.stream) } == 2)
+    }
+
+    /// One who comes while a cancelled call still works gets a call of its own.
+    @Test func aLateCallerIsNotCancelledToo() async throws {
+        let gate = AsyncStream<Void>.makeStream()
+        let stubborn = Task {
+            try await call.run { () async throws(CertificateProviderError) in
+                self.calls.withLock { $0 += 1 }
+                await Task.detached { for await _ in gate.stream {} }.value
+                throw CertificateProviderError(.userCancelled, "Cancelled.")
+            }
+        }
+        while calls.withLock(\.self) < 1 { await Task.yield() }
+        stubborn.cancel()
+        let late = Task { try await call.run { () throws(CertificateProviderError) in 7 } }
+        for _ in 0..<1000 { await Task.yield() }
+        gate.continuation.finish()
+        #expect(try await late.value == 7)
+        #expect(await code { _ = try await stubborn.value } == .userCancelled)
+    }
+
+    private func code(_ body: () async throws -> Void) async -> CertificateProviderError.Code? {
+        do { try await body() } catch { return (error as? CertificateProviderError)?.code }
+        return nil
+    }
+}
