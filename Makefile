@@ -109,7 +109,7 @@ test-rooms:
 	$(TESTS) --skip 'EndToEndTests\.|PKCS11|RemoteMDMProviderTests\.|$(PLUGINS)'
 
 # Each of their tests starts several processes.
-PLUGINS := PluginHostTests\.(Zoo|Conformance|RemoteKeyStore)
+PLUGINS := PluginHostTests\.(Zoo|Conformance|RemoteKeyStore|Transcript)
 test-plugins:
 	$(TESTS) --filter '$(PLUGINS)'
 

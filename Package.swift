@@ -337,7 +337,8 @@ let package = Package(
             dependencies: [
                 "CertificateProviderTesting", "CertificateProviding", "CertificateTLS", "CertprovKit", "IdentityStore",
                 "Logon", "OAuth", "PKCS11TokenProvider",
-                "PKCS12FileProvider", "PluginHost", "RemoteMDMProvider", "Renewal", "TestSupport",
+                "PKCS12FileProvider", "PluginHost", "PluginKit", "RemoteMDMProvider", "Renewal", "TestSupport",
+                "certprov", "certprov-plugin-launcher",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -395,19 +396,21 @@ let package = Package(
             name: "TestPlugin",
             dependencies: [
                 "CertificateProviding", "IdentityStore", "PKCS11TokenProvider", "PluginKit", "RemoteMDMProvider",
+                "TestSupport", .product(name: "Logging", package: "swift-log"),
             ], path: "Tests/TestPlugin"),
         .testTarget(
             name: "PluginHostTests",
             dependencies: [
                 "CertificateProviderTesting", "CertificateProviding", "CertificateTLS", "ExamplePlugin",
                 "IdentityStore",
-                "PKCS12FileProvider", "PluginHost", "TestPlugin", "TestSupport", "certprov-plugin-launcher",
+                "PKCS12FileProvider", "PluginHost", "PluginKit", "PluginProtocol", "TestPlugin", "TestSupport",
+                "certprov-plugin-launcher",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "NIOTLS", package: "swift-nio"),
-            ], exclude: ["zoo.py"]),
+            ], exclude: ["transcript.py", "zoo.py"]),
         // Runs the command that is built beside it.
         .testTarget(
             name: "EndToEndTests",

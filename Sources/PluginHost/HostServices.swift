@@ -9,7 +9,7 @@ final class HostServices: Sendable {
     private let id: ProviderID
     private let environment: ProviderEnvironment
     private let executor: BlockingExecutor
-    /// The texts of sources that the configuration names.
+    /// The descriptions of sources that the configuration names.
     private let sources: Set<String>
     private let keyStores: KeyStoreService
     private let onUpdate: @Sendable () -> Void
@@ -54,7 +54,7 @@ final class HostServices: Sendable {
                 let store = try environment.keyStores.store(
                     uri,
                     pinSource: try request.pinSource.map { text throws(CertificateProviderError) in
-                        guard sources.contains(text), let source = SecretSource(text) else {
+                        guard let source = SecretSource(text), sources.contains(source.description) else {
                             throw Self.unknownSource
                         }
                         return source
@@ -127,8 +127,9 @@ final class HostServices: Sendable {
     }
 
     private func secret(_ fields: SecretRequest, _ request: IncomingRequest, _ peer: Peer) {
-        let isKnown = sources.contains(fields.source) || state.withLock { $0.pinSources.contains(fields.source) }
-        guard isKnown, let source = SecretSource(fields.source) else { return request.fail(Self.unknownSource) }
+        guard let source = SecretSource(fields.source),
+            sources.contains(source.description) || state.withLock({ $0.pinSources.contains(source.description) })
+        else { return request.fail(Self.unknownSource) }
         peer.perform(request, on: executor) { [environment] () throws(CertificateProviderError) in
             SecretAnswer(Secret(try environment.secrets.read(source)))
         }

@@ -183,7 +183,10 @@ extension [DeclaredParameter] {
 
     /// The sources of secrets that the plugin may ask for.
     func sources(_ parameters: Parameters) -> Set<String> {
-        Set(filter { $0.descriptor.kind == .secretSource }.compactMap { $0.value(parameters) })
+        Set(
+            filter { $0.descriptor.kind == .secretSource }.compactMap { $0.value(parameters) }.compactMap {
+                SecretSource($0)?.description
+            })
     }
 }
 

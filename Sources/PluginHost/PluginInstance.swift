@@ -239,7 +239,7 @@ final class PluginInstance: PeerSource {
             Result { () throws(CertificateProviderError) in try start() }
         }
         guard let hello = try result.get().1 else { throw describing(Self.shutDown) }
-        end(Self.shutDown)
+        end(CertificateProviderError(.operationNotAllowed, "It was started for its description only."))
         return hello
     }
 

@@ -71,6 +71,8 @@ final class PluginProcess: PeerServices {
         }
         let peer = Peer(channel, self)
         peerBox.withLock { $0 = peer }
+        // One that was ended before it was connected.
+        if let reason = state.withLock({ $0.reason }) { channel.end(reason) }
         peer.start()
         return peer
     }
@@ -99,10 +101,7 @@ final class PluginProcess: PeerServices {
     }
 
     /// Whether it has ended by itself when its input ended.
-    var hasEndedByItself: Bool {
-        if case .exit? = state.withLock({ $0.end }) { return true }
-        return false
-    }
+    var hasEndedByItself: Bool { state.withLock { $0.end != nil } }
 
     /// Waits until no process is left.
     func waitForEnd() async {

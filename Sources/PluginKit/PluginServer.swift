@@ -10,7 +10,6 @@ final class PluginServer: PeerServices {
     private let stores: [KeyStoreDescriptor]
     private let executor = BlockingExecutor.threads()
     private struct State {
-        var peer: Peer?
         var provider: (any CertificateProvider)?
         var keyStore: (KeyStoreDescriptor, ProviderEnvironment, Parameters)?
         /// By URI and source of the PIN.
@@ -35,7 +34,6 @@ final class PluginServer: PeerServices {
                 RemoteInteraction(peer, request: request.id, canAsk: fields.mayAsk ?? false)
             },
             open: { [self] request throws(CertificateProviderError) in try place(request) })
-        state.withLock { $0.peer = peer }
         keys.withLock { $0 = service }
         peer.start()
         let reason = await withCheckedContinuation { continuation in
@@ -46,6 +44,8 @@ final class PluginServer: PeerServices {
             if let end { continuation.resume(returning: end) }
         }
         await shutDown()
+        // It has this object as its source of stores.
+        keys.withLock { $0 = nil }
         return reason
     }
 

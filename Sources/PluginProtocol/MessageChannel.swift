@@ -139,7 +139,7 @@ package protocol MessageHandler: AnyObject, Sendable {
     func cancellationWasIgnored(_ request: String)
     /// The channel has failed. Returns the error for the requests that wait, and may look for the reason for a short time.
     func explain(_ error: CertificateProviderError) -> CertificateProviderError
-    /// The last call. The descriptors are closed.
+    /// The last call. The descriptors are closed, but for the further ones.
     func ended(_ error: CertificateProviderError)
 }
 
@@ -600,9 +600,11 @@ extension MessageChannel {
             return state.pending.values
         }
         // With a failure nothing more is written.
-        for descriptor in [input, output] + others { close(descriptor) }
+        for descriptor in [input, output] { close(descriptor) }
         for one in pending { one.complete(.failure(failure)) }
         handler.ended(failure)
+        // What the other side says at its end is not an error of its.
+        for descriptor in others { close(descriptor) }
     }
 }
 

@@ -9,6 +9,7 @@ import RemoteMDMProvider
     static func main() async {
         switch CommandLine.arguments.dropFirst().first {
         case "mdm": await Plugin(RemoteMDMProvider.descriptor).run()
+        case "transcript": await TranscriptProvider.plugin(CommandLine.arguments.last ?? "").run()
         case "pkcs11": await Plugin(PKCS11TokenProvider.descriptor, keyStores: [TokenKeyStore.descriptor]).run()
         default: await Plugin(id: ProviderID("keys"), keyStores: [RenamedKeyStore.descriptor]).run()
         }

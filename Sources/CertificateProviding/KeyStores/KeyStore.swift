@@ -17,7 +17,8 @@ public protocol KeyStore: Sendable {
     /// be able to do less; ``make(_:label:use:_:remember:)`` then throws.
     var makes: [KeyType: KeyUse] { get }
 
-    /// Returns whether a key's URI names a key in the place that this store was made for. Does no I/O.
+    /// Returns whether a key's URI names a key in the place that this store was made for. Does no I/O, but that a plugin is asked,
+    /// and started for it; true if that fails, so that the next call shows why.
     func holds(keyURI: String) -> Bool
 
     /// Makes a key pair.

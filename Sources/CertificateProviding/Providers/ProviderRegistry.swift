@@ -83,7 +83,8 @@ public struct ProviderRegistry: Sendable {
         in environment: @escaping @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
     ) throws(CertificateProviderError) -> KeyStores {
         var checked: [String: Parameters] = [:]
-        for descriptor in keyStores {
+        // One that is not configured need not be used.
+        for descriptor in keyStores where parameters[descriptor.scheme] != nil {
             checked[descriptor.scheme] = try Parameters(
                 parameters[descriptor.scheme] ?? ProviderParameters(), of: descriptor.parameters,
                 owner: descriptor.storageID, scheme: descriptor.scheme, keyStores: .none)
@@ -93,7 +94,8 @@ public struct ProviderRegistry: Sendable {
         return KeyStores(schemes: keyStores.map(\.scheme)) {
             [self, checked] location throws(CertificateProviderError) in
             let scheme = location.scheme
-            if let descriptor = byScheme[scheme], let parameters = checked[scheme] {
+            if let descriptor = byScheme[scheme] {
+                let parameters = if let known = checked[scheme] { known } else { try descriptor.defaults() }
                 return try descriptor.make(try environment(descriptor.storageID), location, parameters)
             }
             if let (descriptor, parameters) = others.withLock({ $0[scheme] }) {
@@ -144,5 +146,12 @@ public struct ProviderRegistry: Sendable {
     public var providerIDs: [ProviderID] {
         let own = byID.keys.sorted()
         return (own + (source?.providerIDs ?? []).filter { byID[$0] == nil }).sorted()
+    }
+}
+
+extension KeyStoreDescriptor {
+    /// - Throws: `configurationInvalid` if a parameter is required.
+    fileprivate func defaults() throws(CertificateProviderError) -> Parameters {
+        try Parameters(ProviderParameters(), of: parameters, owner: storageID, scheme: scheme, keyStores: .none)
     }
 }

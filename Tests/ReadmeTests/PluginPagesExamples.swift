@@ -1,0 +1,110 @@
+// The Swift blocks of HandlingSecrets.md and KeyStores.md, so that they compile. PluginPagesTests compares both.
+import CertificateProviding
+import Foundation
+
+/// An account with a password.
+struct Account {
+    static let passwordSource = Parameter.requiredSecretSource("password-source", summary: "Password of the account.")
+    private let environment: ProviderEnvironment
+    private let source: SecretSource
+
+    init(_ environment: ProviderEnvironment, _ parameters: Parameters) {
+        (self.environment, source) = (environment, parameters[Self.passwordSource])
+    }
+
+    /// For `getCertificate`: asks the user if the source is `prompt`.
+    func password(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> SecretBytes {
+        try await environment.secret(from: source, prompt: "Password of the account", interaction: interaction)
+    }
+
+    /// For `getStoredCertificate`: throws `interactionRequired` if the source is `prompt`. Blocks.
+    func storedPassword() throws(CertificateProviderError) -> SecretBytes { try environment.secrets.read(source) }
+}
+
+/// The key store `directory:`. Each private key is an unencrypted file in a directory: use an encrypted drive.
+struct DirectoryKeyStore: KeyStore {
+    private static let path = Parameter.string("path", .path, summary: "The directory, which must exist.")
+    static let descriptor = KeyStoreDescriptor(
+        scheme: "directory", storageID: ProviderID("directory"), displayName: "Directory",
+        summary: "Private keys in the files of a directory.", parameters: [path.descriptor]
+    ) { environment, place, parameters throws(CertificateProviderError) in
+        guard let path = parameters[path], place.pinSource == nil else {
+            throw CertificateProviderError(.configurationInvalid, "Set KeyStore.directory.path, and no PIN source.")
+        }
+        return DirectoryKeyStore(path: path, executor: environment.executor)
+    }
+
+    let path: String, executor: BlockingExecutor
+    let scheme = "directory", location = KeyLocation.file
+    let makes: [KeyType: KeyUse] = [.p256: .signing, .p384: .signing, .ed25519: .signing]
+
+    func make(
+        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        guard makes[type]?.isSuperset(of: use) == true else {
+            throw CertificateProviderError(.unsupportedAlgorithm, "Use a p256, p384 or ed25519 key, for signatures.")
+        }
+        var key = try SoftwareKey.generate(type, location: location)
+        key.uri = "directory:\(UUID())"
+        try await remember(key)
+        try await executor.run { [key] () throws(CertificateProviderError) in try write(key) }
+        return key
+    }
+    func key(
+        for key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
+        try await executor.run { () throws(CertificateProviderError) in try storedKey(for: key) }
+    }
+    func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+        try read(key.uri).flatMap { $0.publicKey.isSameKey(as: key.publicKey) ? $0 : nil }
+    }
+    func list() async throws(CertificateProviderError) -> [KeyDescription] {
+        try await executor.run { () throws(CertificateProviderError) in
+            let names = try? FileManager.default.contentsOfDirectory(atPath: path)
+            guard let names else { throw CertificateProviderError(.unavailable, "\(path) cannot be read; mount it.") }
+            let keys = try names.map { name throws(CertificateProviderError) in try read("directory:\(name)") }
+            return keys.compactMap(\.self).map { KeyDescription(reference(to: $0), location: location) }
+        }
+    }
+    func storeChain(
+        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        let origin = Identity.Provenance(provider: ProviderID("directory"))
+        try await Identity(certificateChain: chain, key: key, provenance: origin).verifyPossession()
+    }
+    func destroy(_ key: KeyReference, _ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        try await executor.run { () throws(CertificateProviderError) in try destroyStored(key) }
+    }
+    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
+        guard let file = try file(key.uri) else { return }
+        for name in [file, file + ".new"] where unlink(name) != 0 && errno != ENOENT {
+            throw CertificateProviderError(.deleteFailed, "The file \(name) cannot be deleted; make \(path) writable.")
+        }
+    }
+    func holds(keyURI: String) -> Bool {
+        keyURI.hasPrefix("directory:") && UUID(uuidString: String(keyURI.dropFirst(10))) != nil
+    }
+
+    /// Returns the file of a key. An absent directory is an error, since its keys would count as destroyed.
+    private func file(_ uri: String) throws(CertificateProviderError) -> String? {
+        if access(path, F_OK) != 0 { throw CertificateProviderError(.unavailable, "\(path) is absent; mount it.") }
+        return holds(keyURI: uri) ? "\(path)/\(uri.dropFirst(10))" : nil
+    }
+    private func write(_ key: SoftwareKey) throws(CertificateProviderError) {
+        guard let file = try file(key.uri ?? "") else { return }
+        let (bytes, directory) = (try key.pkcs8Representation(), open(path, O_RDONLY | O_CLOEXEC))
+        let new = open(file + ".new", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
+        defer { for descriptor in [directory, new] { close(descriptor) } }
+        guard bytes.withUnsafeBytes({ Glibc.write(new, $0.baseAddress, $0.count) }) == bytes.count,
+            Glibc.write(new, "\r\n", 2) == 2,  // which SecretReader leaves out
+            fsync(new) == 0, rename(file + ".new", file) == 0, fsync(directory) == 0
+        else { throw CertificateProviderError(.storeWriteFailed, "The file \(file) cannot be written; free the disk.") }
+    }
+    private func read(_ uri: String) throws(CertificateProviderError) -> SoftwareKey? {
+        guard let file = try file(uri), access(file, F_OK) == 0 else { return nil }
+        var key = try SoftwareKey(pkcs8: SecretReader().read(.file(file)), location: location)
+        key.uri = uri
+        return key
+    }
+}

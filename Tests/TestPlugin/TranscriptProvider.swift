@@ -1,0 +1,212 @@
+import CertificateProviding
+import Logging
+import PluginKit
+import Synchronization
+import TestSupport
+
+/// Plays the plugin's part of a session of Documentation/PluginTranscript.md.
+final class TranscriptProvider: CertificateProvider {
+    static let tokenSource = Parameter.secretSource("token-source", summary: "The source of the access token.")
+    static let keyParameter = Parameter.keyStore("key", default: "store:", summary: "The key store for new keys.")
+
+    static func plugin(_ session: String) -> Plugin {
+        let store = ExampleKeyStore.descriptor(ProviderID("vault"))
+        let provider = ProviderDescriptor(
+            id: ProviderID("vault"), displayName: "Vault", summary: "Certificates of a vault server.",
+            parameters: [
+                Parameter.required("url", .serverURL, summary: "The server.").descriptor, tokenSource.descriptor,
+                keyParameter.descriptor,
+            ]
+        ) { environment, parameters throws(CertificateProviderError) in
+            let own = KeyStores(schemes: []) { location throws(CertificateProviderError) in
+                try store.make(
+                    environment, location,
+                    try Parameters(ProviderParameters(), of: [], owner: ProviderID("vault"), keyStores: .none))
+            }
+            return try TranscriptProvider(
+                session, environment, hostStore: parameters[keyParameter], keyStore: own.store("vault:"))
+        }
+        return Plugin(provider, keyStores: [store], version: "1.0", concurrency: 4, announcesUpdates: true)
+    }
+
+    let id = ProviderID("vault")
+    let keyStore: (any KeyStore)?
+    private let session: String
+    private let environment: ProviderEnvironment
+    private let hostStore: any KeyStore
+    private let obtained = Mutex(0)
+    private let stored: Mutex<Identity?>
+
+    private init(
+        _ session: String, _ environment: ProviderEnvironment, hostStore: any KeyStore, keyStore: any KeyStore
+    ) throws(CertificateProviderError) {
+        (self.session, self.environment, self.hostStore, self.keyStore) = (session, environment, hostStore, keyStore)
+        stored = Mutex(session == "stored" ? try Self.identity() : nil)
+    }
+
+    // MARK: - Identities
+
+    private static func identity(
+        _ key: (any IdentityKey)? = nil
+    ) throws(CertificateProviderError) -> Identity {
+        do {
+            let authority = try TestAuthority()
+            var identity = try authority.issue("web")
+            if let key {
+                let leaf = try authority.certify(key.publicKey.derRepresentation, as: "web")
+                identity = try Identity(
+                    certificateChain: [leaf, authority.intermediate], key: key, provenance: identity.provenance)
+            }
+            return try Identity(
+                certificateChain: identity.certificateChain, key: identity.key,
+                provenance: .init(provider: ProviderID("vault"), alias: "web", source: "https://vault.example.com"))
+        } catch { throw CertificateProviderError(.internal, "\(error)") }
+    }
+
+    func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        let number = obtained.withLock { count in
+            count += 1
+            return count
+        }
+        switch session {
+        case "obtain": return try Self.identity()
+        case "obtain-own-key":
+            return try Self.identity(
+                ExampleKey(try SoftwareKey.generate(.p256, location: .token), timeout: .seconds(30)))
+        case "obtain-key-of-host": return try await keyOfHost(interaction)
+        case "errors" where number == 1:
+            throw CertificateProviderError(
+                .rejected, "The vault refuses the role 'web'; ask its operator.", nativeCode: 403)
+        case "errors": throw Self.pending(.seconds(60))
+        case "questions": try await ask(interaction)
+        case "secret":
+            _ = try environment.secrets.read(.environment("VAULT_TOKEN"))
+            if (try? environment.secrets.read(.file("/etc/shadow"))) == nil {
+                throw CertificateProviderError(.rejected, "The vault refuses the access token; renew it.")
+            }
+        case "records":
+            try environment.storage.updateRecord(named: "orders") { record in
+                if record == nil { interaction.report("Another process writes the record now") }
+                return SecretBytes(utf8: "mine")
+            }
+        case "entries": try useEntry()
+        case "leases": try useLease(interaction)
+        case "other-keys-of-host": try await useKeys(interaction)
+        case "cancel": _ = try await interaction.requestSecret("The password of alice")
+        default: break
+        }
+        throw Self.pending()
+    }
+
+    private static func pending(_ time: Duration? = nil) -> CertificateProviderError {
+        CertificateProviderError(.pending, "The request waits for an approval.", retryAfter: time)
+    }
+
+    func getStoredCertificate() throws(CertificateProviderError) -> Identity? { stored.withLock(\.self) }
+
+    func deleteStoredCertificate() throws(CertificateProviderError) { stored.withLock { $0 = nil } }
+
+    // MARK: - Services of the host
+
+    private func ask(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        interaction.report("Connecting to vault.example.com")
+        let name = try await interaction.requestText("Your name at the vault")
+        _ = try await interaction.requestSecret("The password of \(name)")
+        guard try await interaction.choose("Which role?", among: ["web", "mail"]) == 1,
+            try await interaction.confirm("Revoke the old certificate?")
+        else { return }
+        interaction.report("Waiting for the approval", remaining: .milliseconds(2500))
+        environment.logger.info("request accepted", metadata: ["serial": "4711"])
+        throw Self.pending(.seconds(60))
+    }
+
+    private func useEntry() throws(CertificateProviderError) {
+        let (identity, storage) = (try Self.identity(), environment.storage)
+        let key = try identity.key.exporter?.pkcs8Representation()
+        let entry = StoredIdentity(
+            certificateChain: identity.certificateChain, privateKey: key, attributes: ["role": "web"])
+        try storage.setEntry(entry, named: "web")
+        guard try storage.entry(named: "web")?.attributes == ["role": "web"] else { return }
+        try storage.removeEntry(named: "web")
+        _ = try storage.entry(named: "web")
+    }
+
+    private func useLease(_ interaction: any UserInteraction) throws(CertificateProviderError) {
+        guard let lease = try environment.storage.leaseRecord(named: "orders") else { return }
+        defer { withExtendedLifetime(lease) {} }
+        lease.isUnsettled = true
+        interaction.report("Another process asks for the lease now")
+        if lease.isAwaited { _ = try environment.storage.leaseRecord(named: "orders") }
+    }
+
+    private func keyOfHost(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
+        let key = try await hostStore.make(.p256, label: "web", use: .signing, interaction) { _ in }
+        let identity = try Self.identity(key)
+        try await identity.verifyPossession()
+        try await hostStore.storeChain(identity.certificateChain, for: key, interaction)
+        return identity
+    }
+
+    private func useKeys(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        let keys = try await hostStore.list()
+        guard let old = keys.first?.reference, let rsa = keys.last?.reference,
+            let decrypter = try hostStore.storedKey(for: rsa)?.decrypter,
+            try await decrypter.decrypt([1, 2, 3]) == SecretBytes(utf8: "secret"), hostStore.holds(keyURI: old.uri)
+        else { return }
+        let identity = try await hostStore.identity(old.uri, interaction)
+        try await hostStore.removeOtherCertificates(than: identity.certificate, of: old, interaction)
+        _ = try await hostStore.announceDestruction(of: old)
+        try hostStore.destroyStored(old)
+        let new = try SoftwareKey.generate(.p256, location: .file)
+        _ = try await hostStore.importer?.importKey(pkcs8: new.pkcs8Representation(), label: "web") { _ in }
+        let oldStore = try environment.keyStores.store(old.uri, pinSource: .environment("VAULT_TOKEN"))
+        if try oldStore.storedKey(for: old) == nil {
+            throw CertificateProviderError(
+                .notFound, "The vault has no certificate for the key; request one.")
+        }
+    }
+}
+
+// MARK: - Abilities
+
+extension TranscriptProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityDiscarding, UpdateAnnouncing {
+    var listing: (any IdentityListing)? { self }
+    var deletions: (any DeletionAnnouncing)? { self }
+    var replacement: (any ReplacedIdentityDiscarding)? { self }
+    var updates: (any UpdateAnnouncing)? { self }
+
+    func listIdentities() async -> IdentityList {
+        guard let stored = try? getStoredCertificate() else {
+            return IdentityList(
+                choice: .failure(
+                    CertificateProviderError(.notFound, "The vault has no certificate; request one.")))
+        }
+        let web = ListedIdentity(stored, isStored: true)
+        let mail = ListedIdentity(
+            provider: id, alias: "mail", isStored: false, certificateChain: stored.certificateChain,
+            keyLocation: .token, isKeyExportable: false, keyURI: "vault:mail")
+        return IdentityList(
+            identities: [web, mail],
+            failures: [
+                CertificateProviderError(
+                    .unavailable, "The folder 'old' of the vault cannot be read; try again later.")
+            ], remarks: ["The certificate 'web' was renewed after it was stored."], otherObjects: ["vault:ca"],
+            choice: .success(web))
+    }
+
+    func announcedDeletions() async throws(CertificateProviderError) -> [String] {
+        ["The certificate 'web' is revoked."]
+    }
+
+    func discardReplaced(
+        by identity: Identity, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        interaction.report("Revoking the certificate that was replaced")
+    }
+
+    func announcements() -> AsyncStream<Void> {
+        AsyncStream { continuation in
+            if session == "updated" { continuation.yield() }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+public import CertificateProviding
+import Synchronization
+
+/// A key store in memory with every ability that a key store can have. The URI of a key is `SCHEME:LABEL`.
+public final class ExampleKeyStore: KeyStore, KeyImporting {
+    private struct Entry: Sendable {
+        let key: ExampleKey
+        let label: String
+        var chain: [X509Certificate] = []
+    }
+    /// What all stores of one descriptor have in common.
+    private final class Entries: Sendable { let all = Mutex<[String: Entry]>([:]) }
+
+    private let place: KeyStoreLocation
+    private let entries: Entries
+    private let environment: ProviderEnvironment
+
+    private init(_ place: KeyStoreLocation, _ entries: Entries, _ environment: ProviderEnvironment) {
+        (self.place, self.entries, self.environment) = (place, entries, environment)
+    }
+
+    /// - Parameter id: Also the scheme.
+    public static func descriptor(_ id: ProviderID) -> KeyStoreDescriptor {
+        let entries = Entries()
+        return KeyStoreDescriptor(
+            scheme: id.rawValue, storageID: id, displayName: "Vault keys", summary: "Keys that stay in the vault.",
+            parameters: []
+        ) { environment, place, _ in ExampleKeyStore(place, entries, environment) }
+    }
+
+    public var scheme: String { place.scheme }
+    public var location: KeyLocation { .token }
+    public var makes: [KeyType: KeyUse] { [.p256: .signing, .rsa2048: [.signing, .pkcs1Decryption]] }
+    public var importer: (any KeyImporting)? { self }
+
+    public func holds(keyURI: String) -> Bool { keyURI.hasPrefix("\(scheme):") }
+
+    private func entry(_ key: KeyReference) -> Entry? {
+        entries.all.withLock { $0[key.uri] }.flatMap { $0.key.publicKey.isSameKey(as: key.publicKey) ? $0 : nil }
+    }
+
+    public func make(
+        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        if let source = place.pinSource {
+            _ = try await environment.secret(from: source, prompt: "The PIN of \(scheme)", interaction: interaction)
+        }
+        return try await add(try SoftwareKey.generate(type, location: .token), label, remember)
+    }
+
+    public func importKey(
+        pkcs8: SecretBytes, label: String,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        try await add(try SoftwareKey(pkcs8: pkcs8, location: .token), label, remember)
+    }
+
+    private func add(
+        _ key: SoftwareKey, _ label: String,
+        _ remember: @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        let uri = "\(scheme):\(label)"
+        // As in a device, RSA takes its time.
+        let key = ExampleKey(key, uri: uri, timeout: key.publicKey.algorithm == .rsa ? .seconds(30) : nil)
+        try await remember(key)
+        entries.all.withLock { $0[uri] = Entry(key: key, label: label) }
+        return key
+    }
+
+    public func key(
+        for key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)? { try storedKey(for: key) }
+
+    public func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+        entry(key)?.key
+    }
+
+    public func list() async throws(CertificateProviderError) -> [KeyDescription] {
+        entries.all.withLock(\.self).sorted { $0.key < $1.key }.map { uri, entry in
+            KeyDescription(
+                KeyReference(publicKey: entry.key.publicKey, uri: uri), label: entry.label, location: location)
+        }
+    }
+
+    public func identity(
+        _ uri: String, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        guard let entry = entries.all.withLock({ $0[uri] }) else {
+            throw CertificateProviderError(.notFound, "The key store has no key '\(uri)'.")
+        }
+        return try Identity(
+            certificateChain: entry.chain, key: entry.key,
+            provenance: .init(provider: ProviderID("example"), alias: entry.label, source: "\(scheme):"))
+    }
+
+    public func storeChain(
+        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        let identity = try Identity(
+            certificateChain: chain, key: key, provenance: .init(provider: ProviderID("example")))
+        try await identity.verifyPossession()
+        entries.all.withLock { $0[key.uri ?? ""]?.chain = chain }
+    }
+
+    public func destroy(
+        _ key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) { try destroyStored(key) }
+
+    public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
+        if entry(key) != nil { entries.all.withLock { $0[key.uri] = nil } }
+    }
+
+    public func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
+        entry(key).map { ["The private key '\($0.label)' and its certificate."] } ?? []
+    }
+}
+
+/// A key that stays where it is.
+public struct ExampleKey: IdentityKey {
+    private let key: SoftwareKey
+    public let uri: String?
+    public let signatureTimeout: Duration?
+
+    public init(_ key: SoftwareKey, uri: String? = nil, timeout: Duration? = nil) {
+        (self.key, self.uri, signatureTimeout) = (key, uri, timeout)
+    }
+
+    public var publicKey: PublicKeyInfo { key.publicKey }
+    public var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
+    public var location: KeyLocation { .token }
+    public var decrypter: (any KeyDecrypting)? { key.decrypter }
+
+    public func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
+}
