@@ -67,6 +67,7 @@ final class PluginProcess: PeerServices {
         } catch {
             launched.reap()
             onEnd(self)
+            noteEnd()
             throw error
         }
         let peer = Peer(channel, self)
@@ -200,13 +201,17 @@ final class PluginProcess: PeerServices {
         peerBox.withLock { $0 = nil }
         if isGone { launched.reap() }
         onEnd(self)
+        noteEnd()
+        if !isGone { launched.reap() }
+    }
+
+    private func noteEnd() {
         let waiters = state.withLock { state in
             state.hasEnded = true
             defer { state.waiters = [] }
             return state.waiters
         }
         for waiter in waiters { waiter.resume() }
-        if !isGone { launched.reap() }
     }
 }
 
@@ -228,19 +233,16 @@ final class PluginProcesses: Sendable {
     }
 }
 
-/// Cuts a stream into lines. One that is too long is cut into several.
+/// Cuts a stream into lines. Of a flood, only a part is seen.
 struct LineBuffer {
     private var rest: [UInt8] = []
-    private static let maximum = 1024
+    /// The greatest length of a line, and how much of one read is looked at, in bytes.
+    private static let (maximumLine, maximumRead) = (1024, 16 << 10)
 
     mutating func lines(with bytes: ArraySlice<UInt8>) -> [String] {
-        var lines: [String] = []
-        for byte in bytes {
-            if byte != 0x0a { rest.append(byte) }
-            guard byte == 0x0a || rest.count == Self.maximum else { continue }
-            if !rest.isEmpty { lines.append(String(decoding: rest, as: UTF8.self)) }
-            rest.removeAll(keepingCapacity: true)
-        }
-        return lines
+        rest += bytes.suffix(Self.maximumRead)
+        var parts = rest.split(separator: 0x0a, omittingEmptySubsequences: false)
+        rest = parts.popLast().map { Array($0.suffix(Self.maximumLine)) } ?? []
+        return parts.filter { !$0.isEmpty }.map { String(decoding: $0.prefix(Self.maximumLine), as: UTF8.self) }
     }
 }
