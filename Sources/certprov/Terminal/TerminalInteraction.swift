@@ -42,7 +42,8 @@ struct TerminalInteraction: UserInteraction {
     /// - Throws: As ``requestSecret(_:)``.
     func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int {
         guard !choices.isEmpty else {
-            throw CertificateProviderError(.internal, "The question \"\(question.withVisibleControls)\" has no choices.")
+            throw CertificateProviderError(
+                .internal, "The question \"\(question.withVisibleControls)\" has no choices.")
         }
         let lines = choices.enumerated().map { "\($0.offset + 1). \($0.element.withVisibleControls)" }
         let prompt = ([question.withVisibleControls] + lines).joined(separator: "\n") + "\nNumber: "
