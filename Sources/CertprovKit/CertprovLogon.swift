@@ -44,28 +44,29 @@ public final class CertprovLogon: Sendable {
     /// - Parameters:
     ///   - path: A `.properties` file or a property list.
     ///   - providers: Further providers that the file may name, besides the built-in ones.
+    ///   - keyStores: Further key stores, whose URIs parameters may have.
     ///   - logger: Gets warnings about the file, and the results of renewals.
     /// - Throws: `configurationMissing`, `configurationInvalid`, which names the line, and errors of this host's store.
     public convenience init(
-        configuredBy path: String, adding providers: [ProviderDescriptor] = [],
+        configuredBy path: String, adding providers: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
         logger: Logger = Logger(label: "certprov")
     ) throws(CertificateProviderError) {
         let secrets = SecretReader()
         try self.init(
-            configuredBy: path, adding: providers, logger: logger, secrets: secrets,
+            configuredBy: path, adding: providers, keyStores: keyStores, logger: logger, secrets: secrets,
             store: try IdentityStore.standard(secrets: secrets))
     }
 
     package init(
-        configuredBy path: String, adding providers: [ProviderDescriptor] = [], logger: Logger, secrets: SecretReader,
-        store: IdentityStore,
+        configuredBy path: String, adding providers: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
+        logger: Logger, secrets: SecretReader, store: IdentityStore,
         now: @escaping @Sendable () -> Date = { Date() }
     ) throws(CertificateProviderError) {
-        let plugins = PluginHost(builtIn: Self.providers + providers, builtInKeyStores: Self.keyStores, logger: logger)
-        {
+        let (providers, keyStores) = (Self.providers + providers, Self.keyStores + keyStores)
+        let plugins = PluginHost(builtIn: providers, builtInKeyStores: keyStores, logger: logger) {
             store.storage(for: Self.pluginStorage)
         }
-        let registry = try ProviderRegistry(Self.providers + providers, keyStores: Self.keyStores, source: plugins)
+        let registry = try ProviderRegistry(providers, keyStores: keyStores, source: plugins)
         let configuration = try LogonConfiguration.load(path: path, registry: registry)
         for warning in configuration.warnings { logger.warning("\(warning)") }
         let executor = BlockingExecutor.threads()

@@ -37,9 +37,9 @@ import Testing
                 """.utf8), to: "clienthub.properties")
     }
 
-    private func logon(_ path: String) throws -> CertprovLogon {
+    private func logon(_ path: String, keyStores: [KeyStoreDescriptor] = []) throws -> CertprovLogon {
         try CertprovLogon(
-            configuredBy: path, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+            configuredBy: path, keyStores: keyStores, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
             secrets: SecretReader { $0 == "PASSWORD" ? "s3cret" : nil },
             store: IdentityStore(path: directory["state"]))
     }
@@ -64,6 +64,17 @@ import Testing
             await group.triggerGracefulShutdown()
             try await tasks.waitForAll()
         }
+    }
+
+    @Test func aKeyStoreOfTheServiceIsUsedByItsURI() async throws {
+        let descriptor = ExampleKeyStore.descriptor(ProviderID("example"))
+        let keyStores = try logon(try configure(), keyStores: [descriptor]).manager.keyStores
+        let store = try keyStores.store("example:")
+        let key = try await store.make(.p256, label: "one", use: .signing, NoUserInteraction()) { _ in }
+        #expect(key.uri == "example:one" && store.holds(keyURI: "example:one"))
+        #expect {
+            _ = try logon(try configure(), keyStores: [SealedKeyStore.descriptor])
+        } throws: { ($0 as? CertificateProviderError)?.code == .configurationInvalid }
     }
 
     @Test func aMistakeIsNamed() throws {
