@@ -19,7 +19,7 @@ import Testing
         #expect(try provider.getStoredCertificate()?.certificate == zoo.identity.certificate)
         let list = await provider.listing?.listIdentities()
         #expect(list?.identities.count == 1 && list?.remarks == ["a remark"])
-        #expect(provider.deletions == nil && provider.replacement == nil)
+        #expect(try await provider.deletions?.announcedDeletions() == ["Nothing is lost."] && provider.keyStore == nil)
         try provider.deleteStoredCertificate()
         await provider.shutdown()
         #expect(zoo.processes.isEmpty)
@@ -136,6 +136,41 @@ import Testing
         #expect(try await provider.getCertificate(NoUserInteraction()).certificate == zoo.identity.certificate)
         await provider.shutdown()
         #expect(zoo.processes.isEmpty)
+    }
+
+    private static let calls: [(String, @Sendable (any CertificateProvider) async throws -> Void)] = [
+        ("stored", { _ = try $0.getStoredCertificate() }), ("forget", { try $0.deleteStoredCertificate() }),
+        (
+            "list",
+            { provider in
+                if let failure = await provider.listing?.listIdentities().failures.first { throw failure }
+            }
+        ), ("announceDeletions", { _ = try await $0.deletions?.announcedDeletions() }),
+        (
+            "discardReplaced",
+            { provider in
+                guard let identity = try provider.getStoredCertificate() else { return }
+                try await provider.replacement?.discardReplaced(by: identity, NoUserInteraction())
+            }
+        ),
+    ]
+
+    /// The other requests of the host, one call each.
+    @Test(arguments: calls.indices) func eachRequestMayHangOrCrash(_ index: Int) async throws {
+        let (request, call) = Self.calls[index]
+        for (behaviour, code) in [
+            ("hangs at \(request)", CertificateProviderError.Code.timedOut), ("crashes at \(request)", .unavailable),
+            ("exits at \(request) with 0", .unavailable),
+        ] {
+            let zoo = try Zoo(behaviour)
+            let provider = try zoo.provider(["timeout": behaviour.hasPrefix("hangs") ? "2" : "60"])
+            let failure = await error { try await call(provider) }
+            #expect(failure?.code == code, "\(behaviour): \(String(describing: failure))")
+            #expect(failure?.message.contains("plugin 'zoo'") == true && failure?.provider == Zoo.id)
+            await provider.shutdown()
+            await zoo.host.shutdown()
+            #expect(zoo.processes.isEmpty)
+        }
     }
 
     @Test func aStoredIdentityOfAPluginSignsBeforeItIsUsed() async throws {
@@ -316,8 +351,22 @@ import Testing
         }
         try await round()
         let before = descriptors()
-        for _ in 0..<TestLength.rounds(2, soak: 100) { try await round() }
+        let rounds = TestLength.rounds(2, soak: 100)
+        var memory: [Int] = []
+        for _ in 0..<rounds {
+            try await round()
+            memory.append(residentMemory())
+        }
         #expect(descriptors() == before)
+        // What is needed once is there after the first quarter.
+        let growth = (memory.last ?? 0) - memory[rounds / 4]
+        #expect(growth < 4 << 20, "\(memory)")
+    }
+
+    /// In bytes.
+    private func residentMemory() -> Int {
+        let fields = (try? String(contentsOfFile: "/proc/self/statm", encoding: .utf8))?.split(separator: " ") ?? []
+        return fields.count > 1 ? (Int(fields[1]) ?? 0) * Int(getpagesize()) : 0
     }
 
     private func descriptors() -> Int {

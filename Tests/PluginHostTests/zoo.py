@@ -84,7 +84,7 @@ def hello():
         parameters.append(parameters[0])
     return {"version": 99 if BEHAVIOUR == "an unknown version" else 1,
             "id": "other" if BEHAVIOUR == "another plugin's id" else ID, "pluginVersion": "1.0",
-            "provider": {"displayName": "Zoo", "summary": "Misbehaves.", "parameters": parameters, "can": ["list", "updated"]},
+            "provider": {"displayName": "Zoo", "summary": "Misbehaves.", "parameters": parameters, "can": ["list", "updated", "announceDeletions", "discardReplaced"]},
             "concurrency": 4, "fieldOfALaterVersion": {"a": [1]}}
 
 
@@ -115,6 +115,10 @@ def result(number, name, params):
         return {}
     if name == "list":
         return listed()
+    if name == "announceDeletions":
+        return {"sentences": ["Nothing is lost."]}
+    if name == "discardReplaced":
+        return {}
     if name == "key.sign":
         return sign(params)
     if BEHAVIOUR == "ignores what it does not know":
