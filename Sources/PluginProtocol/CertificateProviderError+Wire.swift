@@ -1,0 +1,36 @@
+package import CertificateProviding
+
+extension CertificateProviderError {
+    /// An error of the other side.
+    package init(_ error: WireError, of peer: String) {
+        let code = Code(rawValue: error.code)
+        let message = String(error.message.withVisibleControls.prefix(2048))
+        if error.code == WireError.unsupported {
+            self.init(.unsupportedRequest, "\(peer) does not support this request. \(message)")
+        } else if Code.known.contains(code) {
+            self.init(
+                code, message.isEmpty ? "\(peer) reports an error without a message." : message,
+                nativeCode: error.nativeCode,
+                retryAfter: error.retryAfter.flatMap { $0 >= 0 && $0 < 1e9 ? .seconds($0) : nil })
+        } else {
+            self.init(
+                .protocolError,
+                "\(peer) reports an error with the unknown code '\(error.code.withVisibleControls.prefix(64))': \(message)"
+            )
+        }
+    }
+}
+
+extension CertificateProviderError.Code {
+    /// The other side does not know a request. Not for users: the host turns it into another error.
+    package static let unsupportedRequest = Self(rawValue: WireError.unsupported)
+
+    /// The codes that a plugin can use.
+    package static let known: Set<Self> = [
+        .malformedData, .unsupportedAlgorithm, .keyMismatch, .fileNotFound, .notFound, .unavailable, .tokenNotPresent,
+        .internal, .storeWriteFailed, .deleteFailed, .storeReadFailed, .pending, .timedOut, .operationNotAllowed,
+        .protocolError, .serverNotTrusted, .wrongPassword, .pinIncorrect, .pinFinalTry, .pinLocked, .rejected,
+        .interactionRequired, .userCancelled, .vaultLocked, .configurationMissing, .configurationInvalid,
+        .unsupportedParameter, .noCertificateProvider,
+    ]
+}
