@@ -55,6 +55,16 @@ import Testing
         ("file:a\0b", nil), ("s3cret", nil), ("pass:s3cret", nil), (":x", nil), (" file:/a", nil),
     ]
 
+    /// A key in DER may end in a line feed. Text has no NUL.
+    @Test(
+        arguments: [([0x30, 0x00, 0x0a], [0x30, 0x00, 0x0a]), ([0x30, 0x01, 0x0a], [0x30, 0x01])]
+            as [([UInt8], [UInt8])])
+    func binarySecretsStayWhole(content: [UInt8], secret: [UInt8]) throws {
+        let directory = try TemporaryDirectory()
+        let path = try directory.write(content, to: "key", mode: 0o600)
+        #expect(try SecretReader().read(.file(path)) == SecretBytes(copying: secret))
+    }
+
     @Test(arguments: rows) func parses(text: String, source: SecretSource?) {
         #expect(SecretSource(text) == source)
         if let source { #expect("\(source)" == text) }

@@ -97,7 +97,6 @@ struct DirectoryKeyStore: KeyStore {
         let new = open(file + ".new", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
         defer { for descriptor in [directory, new] { close(descriptor) } }
         guard bytes.withUnsafeBytes({ Glibc.write(new, $0.baseAddress, $0.count) }) == bytes.count,
-            Glibc.write(new, "\r\n", 2) == 2,  // which SecretReader leaves out
             fsync(new) == 0, rename(file + ".new", file) == 0, fsync(directory) == 0
         else { throw CertificateProviderError(.storeWriteFailed, "The file \(file) cannot be written; free the disk.") }
     }

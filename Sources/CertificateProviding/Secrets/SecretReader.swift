@@ -4,8 +4,9 @@ import SystemPackage
 
 /// Reads secrets from their sources.
 ///
-/// Removes one line ending at the end of a file, credential or descriptor; returns environment variables and answers
-/// unchanged. A descriptor can be read only once, so its secret is cached for the lifetime of the reader.
+/// Removes one line ending at the end of a file, credential or descriptor, unless the secret has a NUL byte: text has
+/// none. Returns environment variables and answers unchanged. A descriptor can be read only once, so its secret is
+/// cached for the lifetime of the reader.
 public final class SecretReader: Sendable {
     /// The maximum size in bytes. A wrong path must not load a disk image into locked memory.
     public static let maximumSize = 64 * 1024
@@ -87,7 +88,7 @@ public final class SecretReader: Sendable {
             return try descriptors.withLock { known throws(CertificateProviderError) in
                 if let secret = known[number] { return secret }
                 try Self.requireInherited(number, source)
-                let secret = try readToEnd(number, source).trimmingLineEnding()
+                let secret = try readToEnd(number, source).trimmingTextLineEnding()
                 known[number] = secret
                 return secret
             }
@@ -153,7 +154,7 @@ extension SecretReader {
                         + "(mode \(String(status.permissions.rawValue, radix: 8))); run: chmod 600 \(path.shellQuoted)")
             }
         }
-        return try readToEnd(descriptor, source).trimmingLineEnding()
+        return try readToEnd(descriptor, source).trimmingTextLineEnding()
     }
 
     private func readToEnd(
@@ -200,5 +201,14 @@ extension String {
         }
         if plain && !isEmpty { return self }
         return "'" + split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''") + "'"
+    }
+}
+
+extension SecretBytes {
+    /// Returns the secret without a line ending at its end. One with a NUL byte is returned unchanged: a key in DER has
+    /// one, and may end in any byte.
+    fileprivate func trimmingTextLineEnding() -> SecretBytes {
+        let isBinary = withUnsafeBytes { $0.contains(0) }
+        return isBinary ? self : trimmingLineEnding()
     }
 }
