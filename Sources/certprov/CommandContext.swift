@@ -146,11 +146,13 @@ struct CommandContext: Sendable {
     func manager(_ configuration: LogonConfiguration) throws(CertificateProviderError) -> LogonManager {
         #if PKCS11
             // Before the first of its modules is loaded.
-            if configuration.providers.contains(where: {
-                $0.id == PKCS11TokenProvider.id || $0.parameters.string("key")?.hasPrefix("pkcs11:") == true
-            }) {
-                Console.setLibrariesApart(showing: options.verbose > 0)
+            let usesTokens = configuration.providers.contains { provider in
+                provider.id == PKCS11TokenProvider.id
+                    || provider.parameters.names.contains { name in
+                        provider.parameters.string(name)?.lowercased().hasPrefix("pkcs11:") ?? false
+                    }
             }
+            if usesTokens { Console.setLibrariesApart(showing: options.verbose > 0) }
         #endif
         let store = try IdentityStore.standard(secrets: secrets)
         // The command has one thing to do, on a thread of its own: what blocks may block it.

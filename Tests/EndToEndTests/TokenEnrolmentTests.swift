@@ -76,6 +76,25 @@ import Testing
         #expect(try objects().count == 1)
     }
 
+    /// Before the first enrolment: the token is missing, its PIN is not configured, or the wrong one is.
+    @Test(arguments: [
+        ("pkcs11:token=host", "pin", 0), ("pkcs11:token=other", "pin", 69), ("pkcs11:token=host", nil, 77),
+        ("pkcs11:token=host", "wrong", 77),
+    ])
+    func checkForetellsWhatTheTokenRefuses(token: String, pin: String?, status: Int32) async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        try sandbox.write("wrong-PIN\n", to: "wrong")
+        let file = try configure(server)[1]
+        var text = try String(contentsOfFile: file, encoding: .utf8).replacing("pkcs11:token=host", with: token)
+        let source = "CertificateProvider.mdm.key-pin-source = file:\(sandbox.path)/"
+        text = text.replacing(source + "pin", with: pin.map { source + $0 } ?? "")
+        let configuration = ["--config", try sandbox.write(text.utf8, to: "client.properties")]
+        let checked = try certprov(["check"] + configuration)
+        #expect(checked.status == status && checked.stdout.contains("mdm key"), "\(checked)")
+        let fetched = try certprov(["fetch"] + configuration)
+        #expect(fetched.status == status, "\(fetched)")
+    }
+
     /// At any moment: in the end there are one key and one certificate.
     ///
     /// The module is in p11-kit's server: SoftHSM itself does not bear to be killed while it writes.

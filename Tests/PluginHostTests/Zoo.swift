@@ -54,7 +54,11 @@ final class Zoo: Sendable {
         var texts = settings
         texts["directory"] = directory.path
         let parameters = ProviderParameters(texts.mapValues { .init($0) })
+        let before = Set(processes)
         let descriptor = try #require(try (other ?? host).provider(Self.id, parameters))
+        // The process that has described the plugin ends by itself, and is none of the provider's.
+        let end = ContinuousClock.now + .seconds(30)
+        while !before.isSuperset(of: processes), .now < end { usleep(1000) }
         return try descriptor.makeProvider(environment, parameters)
     }
 

@@ -63,7 +63,7 @@ struct HostCheck {
         }
         findings += refusedPlugins(configuration)
         for configured in configuration.providers {
-            findings += ParameterCheck(context, configured, configuration).run()
+            findings += ParameterCheck(context, configured, configuration, manager.keyStores).run()
         }
         // What needs a person is an error where 'fetch' would come to it.
         var isSettled = false

@@ -4,15 +4,20 @@ import Glibc
 import IdentityStore
 import Logon
 
-/// Checks the files and servers that a provider's parameters name: permissions, content and reachability.
+/// Checks the files, servers and key stores that a provider's parameters name: permissions, content and reachability.
 struct ParameterCheck {
     private let context: CommandContext
     private let configured: ConfiguredProvider
     private let registry: ProviderRegistry
+    private let keyStores: KeyStores
 
-    init(_ context: CommandContext, _ configured: ConfiguredProvider, _ configuration: LogonConfiguration) {
+    init(
+        _ context: CommandContext, _ configured: ConfiguredProvider, _ configuration: LogonConfiguration,
+        _ keyStores: KeyStores
+    ) {
         self.context = context
         self.configured = configured
+        self.keyStores = keyStores
         registry = configuration.pluginDirectory.map(context.registry.looking) ?? context.registry
     }
 
@@ -32,8 +37,23 @@ struct ParameterCheck {
             case .pins: return pins(text, what)
             case .serverURL where !isBehindProxy(parameters): return server(text, what)
             case .proxyURL: return server(text, what)
+            case .keyStore: return keyStore(text, parameter.name)
             default: return nil
             }
+        }
+    }
+
+    /// Looks for a key that the store does not have, as a renewal looks for the one in use: without a prompt.
+    private func keyStore(_ uri: String, _ name: String) -> Finding {
+        let what = "\(configured.id) \(name)"
+        do throws(CertificateProviderError) {
+            let pinSource = configured.parameters.string("\(name)-pin-source").flatMap { SecretSource($0) }
+            let store = try keyStores.store(uri, pinSource: pinSource, parameter: name)
+            let unknown = try SoftwareKey.generate(.p256, location: .store).publicKey
+            _ = try store.storedKey(for: KeyReference(publicKey: unknown, uri: ""))
+            return .ok(what, "the key store answers")
+        } catch {
+            return .error(what, error)
         }
     }
 
