@@ -58,7 +58,7 @@ final class Zoo: Sendable {
         let descriptor = try #require(try (other ?? host).provider(Self.id, parameters))
         // The process that has described the plugin ends by itself, and is none of the provider's.
         let end = ContinuousClock.now + .seconds(30)
-        while !before.isSuperset(of: processes), .now < end { usleep(1000) }
+        while !before.isSuperset(of: processes), .now < end { usleep(20_000) }
         return try descriptor.makeProvider(environment, parameters)
     }
 
@@ -76,12 +76,28 @@ final class Zoo: Sendable {
     }
 
     private var commands: [(pid: pid_t, words: [String])] {
-        let all = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
-        return all.compactMap { pid_t($0) }.compactMap { pid in
-            guard let line = try? Data(contentsOf: URL(filePath: "/proc/\(pid)/cmdline")) else { return nil }
-            let words = line.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
-            return words.contains { $0.contains(directory.path) } ? (pid, words) : nil
+        guard let all = opendir("/proc") else { return [] }
+        defer { closedir(all) }
+        var commands: [(pid_t, [String])] = []
+        while let entry = readdir(all) {
+            let name = withUnsafeBytes(of: &entry.pointee.d_name) {
+                String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+            }
+            guard let pid = pid_t(name) else { continue }
+            let words = Self.words(of: pid)
+            if words.contains(where: { $0.contains(directory.path) }) { commands.append((pid, words)) }
         }
+        return commands
+    }
+
+    /// Not by Foundation, which keeps memory for each file of `/proc` that it reads.
+    private static func words(of pid: pid_t) -> [String] {
+        let file = open("/proc/\(pid)/cmdline", O_RDONLY | O_CLOEXEC)
+        guard file >= 0 else { return [] }
+        defer { close(file) }
+        var line = [UInt8](repeating: 0, count: 16 << 10)
+        let count = read(file, &line, line.count)
+        return line.prefix(max(0, count)).split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
     }
 }
 

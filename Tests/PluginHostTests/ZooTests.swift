@@ -360,7 +360,7 @@ import Testing
         #expect(descriptors() == before)
         // What is needed once is there after the first quarter.
         let growth = (memory.last ?? 0) - memory[rounds / 4]
-        #expect(growth < 4 << 20, "\(memory)")
+        #expect(growth < 2 << 20, "\(memory)")
     }
 
     /// In bytes.
