@@ -91,7 +91,7 @@ public final class TokenKeyStore: KeyStore {
 
     public func storedKey(for reference: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
         try waiting("looking for the key") { token, id throws(CertificateProviderError) in
-            try token.keys.key(for: reference.publicKey, id: id)
+            try token.keys.ownedKey(for: reference.publicKey, id: id)
         } at: {
             reference
         }
@@ -234,9 +234,7 @@ public final class TokenKeyStore: KeyStore {
         let token = try await loggedInToken(interaction, reference)
         let id = objectID(of: reference)
         return try await token.calls.run("looking for the key") { () throws(CertificateProviderError) in
-            let key = try token.keys.key(for: reference.publicKey, id: id)
-            if let key { try token.pending.keep(key.id, on: token.identity) }
-            return key
+            try token.keys.ownedKey(for: reference.publicKey, id: id)
         }
     }
 

@@ -217,12 +217,16 @@ public final class PluginHost: ProviderSource {
         return plugin
     }
 
-    /// Returns an installed plugin's description of itself; `nil` if there is none. Starts it, unless the answer is cached for this very file. Blocks.
+    /// Returns an installed plugin's description of itself; `nil` if there is none. Starts it, unless the answer is cached for
+    /// this very file. Blocks.
     ///
+    /// - Parameter configured: Its `timeout`, `environment` and `sha256` count; the others are not looked at.
     /// - Throws: `configurationInvalid` for a plugin that is not used, and errors of its start.
-    public func describe(_ id: ProviderID) throws(CertificateProviderError) -> PluginDescription? {
+    public func describe(
+        _ id: ProviderID, _ configured: ProviderParameters = ProviderParameters()
+    ) throws(CertificateProviderError) -> PluginDescription? {
         guard let plugin = try usable(id) else { return nil }
-        return try description(plugin, PluginOptions())
+        return try description(plugin, try PluginOptions(configured, of: plugin))
     }
 
     /// Starts an installed plugin, and sends it nothing.

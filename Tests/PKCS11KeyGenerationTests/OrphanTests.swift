@@ -125,11 +125,15 @@ extension FaultTests {
     }
 
     /// Killed after it was written down and before the provider could cross it out.
-    @Test func aKeyThatIsRememberedIsNoOrphan() async throws {
+    @Test(arguments: [false, true]) func aKeyThatIsRememberedIsNoOrphan(isSynchronous: Bool) async throws {
         let storage = InMemoryStorage()
-        let publicKey = try token(storage).keys.generate(.p256, label: "x").key.publicKey
+        let made = try token(storage).keys.generate(.p256, label: "x").key
+        let reference = KeyReference(publicKey: made.publicKey, uri: made.uri ?? "")
         let provider = try tokens.provider(.faults, storage: storage)
-        let key = try #require(try await provider.key(for: publicKey, NoUserInteraction()))
+        let store = try #require(provider.keyStore)
+        let key = try #require(
+            isSynchronous
+                ? try store.storedKey(for: reference) : try await store.key(for: reference, NoUserInteraction()))
         let next = try await provider.generateKey(.p256, label: "next", NoUserInteraction())
         _ = try await key.signature(for: [1], using: .ecdsaP256SHA256)
         #expect(try tokens.count(.faults) == 4)

@@ -58,6 +58,13 @@ struct TokenKeys: Sendable {
         }
     }
 
+    /// Finds a key that someone has written down: it is no orphan from then on.
+    func ownedKey(for publicKey: PublicKeyInfo, id: [UInt8]?) throws(CertificateProviderError) -> TokenKey? {
+        let key = try key(for: publicKey, id: id)
+        if let key { try token.pending.keep(key.id, on: token.identity) }
+        return key
+    }
+
     /// Finds the private keys under an id whose public keys are on the token as well.
     func all(id: [UInt8]) throws(CertificateProviderError) -> [TokenKey] {
         let publicKeys = try token.withConnection(loggedIn: true) { connection throws(CryptokiError) in

@@ -48,7 +48,7 @@ public protocol KeyStore: Sendable {
         for key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> (any IdentityKey)?
 
-    /// As ``key(for:_:)``, without a prompt.
+    /// As ``key(for:_:)``, without a prompt. Marks the key as owned, too.
     ///
     /// - Throws: Also `interactionRequired` where a person would have to be asked.
     func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)?

@@ -176,13 +176,7 @@ private final class Verification: Sendable {
     ///
     /// - Throws: `configurationInvalid` or `unsupportedParameter` for parameters that the plugin cannot be checked with.
     func run() async throws(CertificateProviderError) -> [Item] {
-        var checks = ProtocolChecks(
-            id: id, host: host,
-            variables: (parameters.string("environment") ?? "").split(separator: ",").map(String.init),
-            timeout: .seconds(20))
-        if let seconds = parameters.string("timeout").flatMap({ Int($0) }), 1...300 ~= seconds {
-            checks = ProtocolChecks(id: id, host: host, variables: checks.variables, timeout: .seconds(seconds))
-        }
+        let checks = ProtocolChecks(id: id, host: host, parameters: parameters)
         var report = ConformanceReport { [self] in note($0, "protocol") }
         do throws(CertificateProviderError) {
             if await checks.run(&report) { try await contracts() }
@@ -223,7 +217,7 @@ private final class Verification: Sendable {
         let registry = try ProviderRegistry(BuiltIns.providers, keyStores: BuiltIns.keyStores, source: host)
         let provider = try host.provider(id, parameters)
         var stores: [KeyStoreDescriptor] = []
-        for scheme in try host.describe(id)?.schemes ?? [] {
+        for scheme in try host.describe(id, parameters)?.schemes ?? [] {
             if let store = try host.keyStore(scheme, parameters) { stores.append(store) }
         }
         let declared = Set(((provider?.parameters ?? []) + stores.flatMap(\.parameters)).map(\.name))

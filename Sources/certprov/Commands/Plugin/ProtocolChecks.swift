@@ -7,8 +7,14 @@ import PluginProtocol
 struct ProtocolChecks {
     let id: ProviderID
     let host: PluginHost
-    let variables: [String]
-    let timeout: Duration
+    let parameters: ProviderParameters
+
+    private var variables: [String] {
+        (parameters.string("environment") ?? "").split(separator: ",").map(String.init)
+    }
+    private var timeout: Duration {
+        .seconds(parameters.string("timeout").flatMap { Int($0) }.map { max(1, min($0, 300)) } ?? 20)
+    }
 
     private struct Greeting: Encodable {
         var versions = Hello.versions
@@ -24,7 +30,7 @@ struct ProtocolChecks {
     func run(_ report: inout ConformanceReport) async -> Bool {
         var isUsable = false
         await report.check("hello", "A plugin answers 'hello' with a description of itself.") {
-            _ = try host.describe(id)
+            _ = try host.describe(id, parameters)
             isUsable = true
         }
         guard isUsable else { return false }
