@@ -7,7 +7,9 @@ import TestSupport
 import Testing
 
 /// A PIV card behind OpenSC and pcscd. One test after the other: there is one card.
-@Suite(.serialized, .timeLimit(.minutes(5)), .disabled(if: Card.obstacle != nil, "\(Card.obstacle ?? "")"))
+@Suite(
+    .serialized, .timeLimit(.minutes(5)), .disabled(if: Card.obstacle != nil, "\(Card.obstacle ?? "")"),
+    .disabled("another pcscd runs on this host") { Card.obstacle == nil && Card.isTaken })
 struct CardTests {
     private let card: Card
     private let certprov: Command

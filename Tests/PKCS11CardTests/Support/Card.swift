@@ -21,7 +21,7 @@ final class Card: Sendable {
         ["x86_64-linux-gnu", "aarch64-linux-gnu"].map { "/usr/lib/\($0)/opensc-pkcs11.so" }
         .first { FileManager.default.fileExists(atPath: $0) }
 
-    /// Why there is no card here; `nil` where there is one.
+    /// Why there is no card here; `nil` where there is one. Evaluated by every program with these tests, whichever it runs.
     static let obstacle: String? = {
         let files = FileManager.default
         guard files.fileExists(atPath: tool + "/up") else {
@@ -35,10 +35,14 @@ final class Card: Sendable {
         ]
         let missing = needed.filter { !files.fileExists(atPath: $0.value) }.keys.sorted()
         guard missing.isEmpty else { return "not installed: \(missing.joined(separator: ", "))" }
-        // Tests that ran before may still be removing their card, the network namespace last.
-        _ = wait(seconds: 20) { !isServed && !files.fileExists(atPath: "/run/netns/piv-card") }
-        guard !isServed else { return "another pcscd runs on this host" }
         return nil
+    }()
+
+    /// Whether another service for readers runs, which is waited for.
+    static let isTaken: Bool = {
+        // Tests that ran before may still be removing their card, the network namespace last.
+        _ = wait(seconds: 20) { !isServed && !FileManager.default.fileExists(atPath: "/run/netns/piv-card") }
+        return isServed
     }()
 
     static func shared() throws -> Card { try made.get() }
