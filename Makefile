@@ -82,8 +82,8 @@ soak: packages-TEST toolchain ## All tests with their loops at full length, and 
 
 # The suites, each in a process of its own: most of their time they wait for other processes, so that several run at a time,
 # the long ones first. And PKCS#11 modules find their tokens by environment variables, which they read once.
-SUITES := test-card test-token-command test-command test-enrolment test-server test-rooms test-token-faults test-token-keys \
-    test-tokens test-plugins test-plugged
+SUITES := test-card test-plugins test-plugged test-token-command test-command test-token-faults test-rooms test-enrolment \
+    test-token-keys test-tokens test-server
 TOKEN_COMMAND := EndToEndTests\.(Token|Module|WrongPIN|LoginFault|Keygen|NoisyModule|ReaderService)
 TESTS = Scripts/run-tests $(shell $(SWIFT) build --show-bin-path)/certprovPackageTests.xctest --testing-library swift-testing
 .PHONY: $(SUITES)
