@@ -1,4 +1,5 @@
 import Dispatch
+import FoundationEssentials
 import Glibc
 import PluginHost
 import Synchronization
@@ -60,12 +61,15 @@ enum ProcessEnd {
     /// Blocks forever if a signal is ending the process, so that the signal ends it and there is no more output.
     static func leaveToSignal() { while SignalWaiting.number.load(ordering: .acquiring) != 0 { pause() } }
 
-    /// Ends these plugins, too, at a signal.
-    static func watch(_ plugins: PluginHost) { self.plugins.withLock { $0 = plugins } }
-    private static let plugins = Mutex<PluginHost?>(nil)
+    /// Ends these plugins, too, at a signal, and removes a temporary directory.
+    static func watch(_ plugins: PluginHost, removing directory: String? = nil) {
+        watched.withLock { $0 = (plugins, directory) }
+    }
+    private static let watched = Mutex<(plugins: PluginHost?, directory: String?)>((nil, nil))
 
     private static func endModules() {
-        if let plugins = plugins.withLock({ $0 }), plugins.hasProcesses {
+        let watched = watched.withLock { $0 }
+        if let plugins = watched.plugins, plugins.hasProcesses {
             let ended = DispatchSemaphore(value: 0)
             Task.detached {
                 await plugins.shutdown()
@@ -74,6 +78,7 @@ enum ProcessEnd {
             // Whatever a plugin does, it is ended with this process.
             _ = ended.wait(timeout: .now() + 3)
         }
+        if let directory = watched.directory { try? FileManager.default.removeItem(atPath: directory) }
         #if PKCS11
             PKCS11TokenProvider.shutDownAllModules()
         #endif

@@ -171,20 +171,42 @@ import Testing
 
     /// A plugin ends with the command, however that ends.
     @Test func aPluginEndsWithTheCommand() throws {
-        let pidFile = sandbox.path + "/pid"
-        try install("hangs", "#!/bin/sh\necho $$ >\(pidFile).new; mv \(pidFile).new \(pidFile)\nsleep 1000 & wait\n")
         let file = try sandbox.write(
             "PluginDirectory = \(sandbox.path)/plugins\nCertificateProvider = hangs\n", to: "hangs.properties")
-        let command = try sandbox.start([BuiltCommand.path, "fetch", "--config", file])
-        let end = ContinuousClock.now + .seconds(60)
-        while !FileManager.default.fileExists(atPath: sandbox.path + "/pid"), ContinuousClock.now < end {
-            usleep(10000)
-        }
-        let pid = try #require(
-            pid_t(try String(contentsOfFile: sandbox.path + "/pid", encoding: .utf8).split(separator: "\n")[0]))
+        let (command, pid) = try start(["fetch", "--config", file])
         command.kill()
         _ = command.wait()
-        while Glibc.kill(pid, 0) == 0, ContinuousClock.now < end { usleep(10000) }
-        #expect(Glibc.kill(pid, 0) != 0)
+        #expect(hasEnded(pid))
+    }
+
+    @Test func aSignalLeavesNothingOfAVerification() throws {
+        let temporary = sandbox.path + "/temporary"
+        mkdir(temporary, 0o700)
+        let (command, pid) = try start(
+            ["plugin", "verify", sandbox.path + "/plugins/certprov-plugin-hangs"], with: ["TMPDIR": temporary])
+        command.kill(SIGTERM)
+        #expect(command.wait().signal == SIGTERM)
+        #expect(hasEnded(pid))
+        #expect(try FileManager.default.contentsOfDirectory(atPath: temporary) == [])
+    }
+
+    /// Starts a command with a plugin that hangs, whose process it returns.
+    private func start(
+        _ arguments: [String], with variables: [String: String] = [:]
+    ) throws -> (command: Subprocess, plugin: pid_t) {
+        let pidFile = sandbox.path + "/pid"
+        try install("hangs", "#!/bin/sh\necho $$ >\(pidFile).new; mv \(pidFile).new \(pidFile)\nsleep 1000 & wait\n")
+        let command = try sandbox.start([BuiltCommand.path] + arguments, with: variables)
+        let end = ContinuousClock.now + .seconds(60)
+        while !FileManager.default.fileExists(atPath: pidFile), .now < end { usleep(10000) }
+        return (
+            command, try #require(pid_t(try String(contentsOfFile: pidFile, encoding: .utf8).split(separator: "\n")[0]))
+        )
+    }
+
+    private func hasEnded(_ process: pid_t) -> Bool {
+        let end = ContinuousClock.now + .seconds(60)
+        while Glibc.kill(process, 0) == 0, .now < end { usleep(10000) }
+        return Glibc.kill(process, 0) != 0
     }
 }

@@ -165,7 +165,7 @@ private final class Verification: Sendable {
                 state.note(line)
             }
         ).sendingUnknownMessages(false)
-        ProcessEnd.watch(host)
+        ProcessEnd.watch(host, removing: directory)
     }
 
     deinit { try? FileManager.default.removeItem(atPath: directory) }
