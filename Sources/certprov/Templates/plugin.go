@@ -46,7 +46,7 @@ func documents(path, kind string) (found [][]byte, err error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return nil, &failure{"fileNotFound", fmt.Sprintf(
-			"%s cannot be read: %v. Set 'directory' to the absolute path of a directory with this file.",
+			"%s cannot be read: %v. Set 'directory' to a directory with this file.",
 			path, errors.Unwrap(err))}
 	}
 	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {

@@ -31,7 +31,7 @@ def documents(path, kind):
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", error)
         raise Failure("fileNotFound", f"{path} cannot be read: {reason}. "
-                      "Set 'directory' to the absolute path of a directory with this file.")
+                      "Set 'directory' to a directory with this file.")
     found = re.findall(f"-----BEGIN {kind}-----(.*?)-----END {kind}-----", text, re.DOTALL)
     try:
         found = [base64.b64decode("".join(one.split()), validate=True) for one in found]

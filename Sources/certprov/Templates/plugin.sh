@@ -18,7 +18,7 @@ obtain() {
 # Sets found to the PEM documents of the type $2 in the file $1: base64, one on each line.
 documents() {
     content=$(cat -- "$1" 2>/dev/null) ||
-        fail fileNotFound "$1 cannot be read. Set 'directory' to the absolute path of a directory with this file."
+        fail fileNotFound "$1 cannot be read. Set 'directory' to a directory with this file."
     found=$(printf '%s\n' "$content" | sed -n "/^-----BEGIN $2-----/,/^-----END $2-----/p" | tr -d '[:space:]' |
         sed 's/-----BEGIN[^-]*-----//; s/-----BEGIN[^-]*-----/\n/g; s/-----END[^-]*-----//g')
     if [ -z "$found" ] || ! printf '%s\n' "$found" | base64 -d >/dev/null 2>&1; then
