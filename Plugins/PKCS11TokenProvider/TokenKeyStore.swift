@@ -302,7 +302,7 @@ extension TokenLocator {
         guard login.isUnattended else {
             throw CertificateProviderError(
                 .interactionRequired,
-                "The PIN of the token '\(token.displayName)' is needed, and no source of it is configured; set one.")
+                "The PIN of the token '\(token.displayName)' is needed; set \(settings.names.pinSource).")
         }
         try logIn(login, nil)
         return token
