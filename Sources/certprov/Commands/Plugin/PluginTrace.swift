@@ -1,6 +1,7 @@
 import ArgumentParser
 import CertificateProviding
 import PluginHost
+import Synchronization
 
 /// Runs another subcommand, and shows what it and its plugins say to each other.
 struct PluginTrace: AsyncParsableCommand {
@@ -17,21 +18,25 @@ struct PluginTrace: AsyncParsableCommand {
     @Argument(parsing: .captureForPassthrough, help: "The subcommand with its options, such as: fetch --config FILE.")
     var command: [String] = []
 
-    /// Shows an event; nil where nothing is traced.
-    @TaskLocal static var observer: (@Sendable (PluginEvent) -> Void)?
+    /// When the trace began; nil if nothing is traced. Of the process, which runs one subcommand.
+    private static let start = Mutex<ContinuousClock.Instant?>(nil)
+
+    /// Shows an event; nil if nothing is traced.
+    static var observer: (@Sendable (PluginEvent) -> Void)? {
+        guard let start = start.withLock({ $0 }) else { return nil }
+        return { event in Console.note(line(of: event, since: start)) }
+    }
 
     func run() async throws {
         guard let first = command.first, !first.hasPrefix("-") else {
             throw ValidationError("Name the subcommand to trace, such as: certprov plugin trace fetch --config FILE")
         }
         var parsed = try Certprov.parseAsRoot(command)
-        let start = ContinuousClock.now
-        try await Self.$observer.withValue({ Console.note(Self.line(of: $0, since: start)) }) {
-            if var parsed = parsed as? any AsyncParsableCommand {
-                try await parsed.run()
-            } else {
-                try parsed.run()
-            }
+        Self.start.withLock { $0 = .now }
+        if var parsed = parsed as? any AsyncParsableCommand {
+            try await parsed.run()
+        } else {
+            try parsed.run()
         }
     }
 
