@@ -40,7 +40,7 @@ RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC) -Xlin
 SCRATCH_PATH ?=
 ONE_FOLDER = $(if $(SCRATCH_PATH),--scratch-path "$(SCRATCH_PATH)" --disable-build-manifest-caching)
 
-.PHONY: help demo smoke example test check interfaces soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain
+.PHONY: help demo smoke example test test-release check interfaces soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +70,13 @@ example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: a service wi
 test: packages-TEST toolchain ## Build and run all tests
 	$(SWIFT) build --build-tests
 	@$(MAKE) --no-print-directory --jobs 3 --keep-going --output-sync=target TESTS='$(TESTS)' $(SUITES)
+
+# An optimizer's mistake shows only there.
+test-release: packages-TEST build ## Run the command's tests with the release build
+	$(SWIFT) build $(RELEASE) --product TestPlugin
+	$(SWIFT) build --build-tests
+	@CERTPROV_TEST_PROGRAMS="$$($(SWIFT) build $(RELEASE) --show-bin-path)" \
+	    $(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target test-token-command test-command
 
 check: packages-TEST toolchain lint ## Lint, build, and run the tests that take milliseconds
 	$(SWIFT) build --build-tests
