@@ -46,7 +46,8 @@ struct LaunchedPlugin: Sendable {
     /// The socket to the launcher.
     private let control: Int32
     private let pid: pid_t
-    /// The plugin's working directory. The launcher removes it, and this side where the launcher was killed.
+    /// The plugin's working directory. The launcher makes and removes it, so that nothing is left where this side is killed;
+    /// this side removes it where the launcher was.
     private let directory: String
 
     /// The limits of a plugin: bytes of memory, and open files.
@@ -57,16 +58,10 @@ struct LaunchedPlugin: Sendable {
     /// - Parameter environment: The variables of the plugin, and no others.
     /// - Throws: `unavailable`.
     init(_ program: PluginProgram, launcher: String, environment: [String: String]) throws(CertificateProviderError) {
-        // The plugin gets it as its HOME, which must be absolute. A path that is not UTF-8 is another one, and fails below.
+        // The plugin gets it as its HOME, which must be absolute.
         let temporary = getenv("TMPDIR").map { String(cString: $0) } ?? ""
-        var template = Array("\(temporary.hasPrefix("/") ? temporary : "/tmp")/certprov-plugin-XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else {
-            throw CertificateProviderError(
-                .unavailable,
-                "The plugin '\(program.id)' cannot be started, since it gets no working directory: "
-                    + "\(String(cString: strerror(errno))).", provider: program.id)
-        }
-        directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        let name = (0..<4).map { _ in String(UInt32.random(in: 0...UInt32.max), radix: 36) }.joined()
+        directory = "\(temporary.hasPrefix("/") ? temporary : "/tmp")/certprov-plugin-\(name)"
         var open: [Int32] = []
         func pipe() -> (read: Int32, write: Int32) {
             var ends: [Int32] = [-1, -1]
@@ -91,7 +86,6 @@ struct LaunchedPlugin: Sendable {
                 Glibc.kill(pid, SIGKILL)
                 waitpid(pid, nil, 0)
             }
-            rmdir(directory)
             throw CertificateProviderError(
                 .unavailable, "The plugin '\(program.id)' cannot be started: \(String(cString: strerror(code))).",
                 provider: program.id)
@@ -196,6 +190,9 @@ struct LaunchedPlugin: Sendable {
     func reap() {
         close(control)
         while waitpid(pid, nil, 0) < 0 && errno == EINTR {}
+        // One of another user is none of the launcher's.
+        var status = stat()
+        guard lstat(directory, &status) == 0, status.st_uid == geteuid() else { return }
         try? FileManager.default.removeItem(atPath: directory)
     }
 }

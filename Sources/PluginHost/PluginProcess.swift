@@ -161,7 +161,8 @@ final class PluginProcess: PeerServices {
         case .noStart(let code) where code == ENOENT || code == ENOEXEC:
             how = "cannot be executed: the program or its interpreter is missing, or of another format"
         case .noStart(let code): how = "cannot be executed: \(String(cString: strerror(code)))"
-        case .noDirectory(let code): how = "has no working directory: \(String(cString: strerror(code)))"
+        case .noDirectory(let code):
+            how = "gets no working directory in TMPDIR, or /tmp: \(String(cString: strerror(code)))"
         case nil: how = "has closed its standard output"
         }
         let tail = tail

@@ -2,7 +2,7 @@
 //
 //     certprov-plugin-launcher DIRECTORY DATA FILES PROGRAM
 //
-// DIRECTORY is the plugin's working directory, which is removed at the end, DATA its limit of memory in bytes, FILES that of open files.
+// DIRECTORY is the plugin's working directory, which is made, and removed at the end, DATA its limit of memory in bytes, FILES that of open files.
 // Standard input, output and error are the plugin's. Descriptor 3 is a stream socket to the host:
 //
 //     host sends "T"           SIGTERM to the plugin
@@ -28,6 +28,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -178,12 +179,11 @@ int main(int count, char **arguments)
     sigprocmask(SIG_SETMASK, &watched, NULL);
     int signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
 
-    int size = snprintf(directory, sizeof directory, "%s", arguments[1]);
-    if (size >= (int)sizeof directory) {
-        directory[0] = 0;
-        report("directory", ENAMETOOLONG);
+    if (strlen(arguments[1]) >= sizeof directory || mkdir(arguments[1], 0700) != 0) {
+        report("directory", strlen(arguments[1]) < sizeof directory ? errno : ENAMETOOLONG);
         return 1;
     }
+    strcpy(directory, arguments[1]);
     if (signals < 0 || chdir(directory) != 0 || setenv("HOME", directory, 1) != 0 || setenv("TMPDIR", directory, 1) != 0) {
         report("directory", errno);
         remove_directory();

@@ -190,6 +190,25 @@ import Testing
         #expect(try FileManager.default.contentsOfDirectory(atPath: temporary) == [])
     }
 
+    @Test func killedAtAnyMomentItLeavesNoDirectory() throws {
+        let temporary = sandbox.path + "/temporary"
+        mkdir(temporary, 0o700)
+        try install("hangs", "#!/bin/sh\nsleep 1000 & wait\n")
+        let file = try sandbox.write(
+            "PluginDirectory = \(sandbox.path)/plugins\nCertificateProvider = hangs\n", to: "hangs.properties")
+        for _ in 0..<TestLength.rounds(40, soak: 1000) {
+            let command = try sandbox.start(
+                [BuiltCommand.path, "fetch", "--config", file], with: ["TMPDIR": temporary])
+            usleep(UInt32.random(in: 0...50_000))
+            command.kill()
+            _ = command.wait()
+        }
+        let left = { try FileManager.default.contentsOfDirectory(atPath: temporary) }
+        let end = ContinuousClock.now + .seconds(60)
+        while try !left().isEmpty, .now < end { usleep(10000) }
+        #expect(try left() == [])
+    }
+
     /// Starts a command with a plugin that hangs, whose process it returns.
     private func start(
         _ arguments: [String], with variables: [String: String] = [:]
