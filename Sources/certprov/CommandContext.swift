@@ -83,6 +83,8 @@ struct CommandContext: Sendable {
 
         let status: ExitStatus
         do throws(CertificateProviderError) { status = try await body() } catch {
+            // The end by a signal says enough.
+            ProcessEnd.leaveToSignal()
             report(error, json: json)
             status = ExitStatus(error.code)
         }

@@ -13,6 +13,7 @@ enum ProcessEnd {
     /// Ends the process. Call it after all output has been written.
     static func end(_ status: Int32) -> Never {
         leaveToSignal()
+        Questions.end()
         endModules()
         // Ending the usual way, OpenSSL would first take its tables apart.
         _exit(status)
@@ -61,7 +62,7 @@ enum ProcessEnd {
     /// Blocks forever if a signal is ending the process, so that the signal ends it and there is no more output.
     static func leaveToSignal() { while SignalWaiting.number.load(ordering: .acquiring) != 0 { pause() } }
 
-    /// Ends these plugins, too, at a signal, and removes a temporary directory.
+    /// Ends these plugins, too, at a normal exit and on a signal, and removes a temporary directory.
     static func watch(_ plugins: PluginHost, removing directory: String? = nil) {
         watched.withLock { $0 = (plugins, directory) }
     }

@@ -21,12 +21,7 @@ enum RootCommand {
         let failure = Mutex<(any Error)?>(nil)
         MainThreadExecutor().run {
             do {
-                var command = try root.parseAsRoot(arguments)
-                if var command = command as? any AsyncParsableCommand {
-                    try await command.run()
-                } else {
-                    try command.run()
-                }
+                try await run(arguments)
             } catch {
                 failure.withLock { $0 = error }
             }
@@ -47,6 +42,17 @@ enum RootCommand {
             exit(ExitStatus.done.rawValue)
         }
         root.exit(withError: error)
+    }
+
+    /// Runs a command line, without the program's name.
+    static func run(_ arguments: [String]) async throws {
+        var command = try Certprov.parseAsRoot(arguments)
+        // As ArgumentParser's own `main` does: help and completion scripts are not asynchronous.
+        if var command = command as? any AsyncParsableCommand {
+            try await command.run()
+        } else {
+            try command.run()
+        }
     }
 
     /// Returns the position, counted from 1, of the first argument that is not UTF-8. `CommandLine.arguments` has

@@ -21,6 +21,8 @@ import Testing
         let keyboard: Int32
         /// Waits until a text is on the screen so many times.
         let sees: (_ text: String, _ times: Int) -> Void
+        /// All that has been on it.
+        let screen: () -> String
 
         func type(_ text: String) throws {
             let bytes = Array(text.utf8)
@@ -65,11 +67,14 @@ import Testing
                 seen += buffer.prefix(max(0, count))
             }
         }
-        let person = Person(keyboard: input) { text, times in
-            func isThere() -> Bool { String(decoding: seen, as: UTF8.self).components(separatedBy: text).count > times }
-            read(until: isThere)
-            #expect(isThere(), "'\(text)' is not there \(times) times: \(String(decoding: seen, as: UTF8.self))")
-        }
+        func text() -> String { String(decoding: seen, as: UTF8.self) }
+        let person = Person(
+            keyboard: input,
+            sees: { part, times in
+                func isThere() -> Bool { text().components(separatedBy: part).count > times }
+                read(until: isThere)
+                #expect(isThere(), "'\(part)' is not there \(times) times: \(text())")
+            }, screen: text)
         person.sees(question, 1)
         try body(person)
         read { process.hasEnded }
@@ -139,6 +144,92 @@ import Testing
     private func send(_ signal: Int32) throws {
         let pid = String(decoding: try contents(sandbox.path + "/home/pid"), as: UTF8.self).dropLast()
         try #require(kill(try #require(pid_t(pid)), signal) == 0)
+    }
+
+    /// A plugin that asks what `questions` says, each as `kind text`, without waiting for the answers or again after errors.
+    /// It writes down what it gets.
+    private func asker(_ questions: String, isPatient: Bool) throws -> String {
+        let program = #"""
+            #!/usr/bin/python3
+            import json, sys
+            QUESTIONS = [line.split(" ", 1) for line in "\#(questions)".split(",")]
+            def send(message):
+                print(json.dumps(message), flush=True)
+            def asked(number, kind, text):
+                send({"id": number, "request": "prompt", "params": {"for": obtain, "kind": kind, "text": text}})
+            def note():
+                answer = json.loads(sys.stdin.readline())
+                open("\#(sandbox.path)/answers", "a").write(json.dumps(answer) + "\n")
+                return answer
+            for line in sys.stdin:
+                message = json.loads(line)
+                answer = {"id": message.get("id"), "result": {}}
+                if message.get("request") == "hello":
+                    provider = {"displayName": "Asker", "summary": "Asks.", "parameters": []}
+                    answer["result"] = {"version": 1, "id": "asker", "provider": provider}
+                elif message.get("request") == "obtain":
+                    obtain = message["id"]
+                    if "\#(isPatient)" == "true":
+                        for number, question in enumerate(QUESTIONS):
+                            asked(number, *question)
+                            note()
+                    else:
+                        for number, question in enumerate(QUESTIONS):
+                            asked(number, *question)
+                        for _ in QUESTIONS:
+                            note()
+                    answer = {"id": obtain, "error": {"code": "notFound", "message": "Asked."}}
+                if "id" in message:
+                    send(answer)
+
+            """#
+        mkdir(sandbox.path + "/plugins", 0o700)
+        let source = try sandbox.write(program, to: "asker.source")
+        let plugin = sandbox.path + "/plugins/certprov-plugin-asker"
+        try #require(try sandbox.run(["install", "-m", "700", source, plugin]).status == 0)
+        return try sandbox.write(
+            "PluginDirectory = \(sandbox.path)/plugins\nCertificateProvider = asker\n", to: "asker.properties")
+    }
+
+    /// The plugin would ask twenty times more.
+    @Test(arguments: [
+        Ending(testDescription: "^C", number: SIGINT, typed: "half\u{3}"),
+        Ending(testDescription: "TERM", number: SIGTERM), Ending(testDescription: "HUP", number: SIGHUP),
+    ])
+    func aSignalEndsTheCommandAtAPluginsQuestion(ending: Ending) throws {
+        let questions = Array(repeating: "secret Word", count: 20).joined(separator: ",")
+        let file = try asker(questions, isPatient: true)
+        let script = #"""
+            trap : INT QUIT
+            sh -c 'echo $$ >"$HOME/pid"; exec "$0" "$@"' "$CERTPROV" fetch --config \#(file)
+            echo "status $?"
+            stty -a
+            """#
+        let result = try atTerminal(script, asked: "Word: ") { person in
+            if let typed = ending.typed { try person.type(typed) } else { try send(ending.number) }
+        }
+        guard let (_, screen) = result else { return }
+        #expect(screen.contains("status \(128 + ending.number)"), "\(screen)")
+        #expect(screen.components(separatedBy: "Word: ").count == 2 && !screen.contains("certprov:"), "\(screen)")
+        #expect(screen.contains(" echo ") && !screen.contains("half"), "\(screen)")
+    }
+
+    /// Each answer is that to the question on the screen.
+    @Test func twoQuestionsOfAPluginAreAskedOneAfterTheOther() throws {
+        let file = try asker("secret Word,text Name", isPatient: false)
+        let answers = ["Word": "Tr0ub4dor", "Name": "somebody"]
+        let result = try atTerminal("\"$CERTPROV\" fetch --config \(file)", asked: ": ") { person in
+            for times in 1...2 {
+                person.sees(": ", times)
+                let asked = person.screen().components(separatedBy: ": ")[times - 1].suffix(4)
+                try person.type((answers[String(asked)] ?? "?") + "\n")
+            }
+        }
+        guard let (status, screen) = result else { return }
+        #expect(status == 66 && !screen.contains("Tr0ub4dor"), "\(screen)")
+        let got = String(decoding: try contents(sandbox.path + "/answers"), as: UTF8.self)
+        let word = Data("Tr0ub4dor".utf8).base64EncodedString()
+        #expect(got.contains(#""secret": {"secret": "\#(word)"}"#) && got.contains(#""text": "somebody""#), "\(got)")
     }
 
     /// What stops a command at a question, and what the shell does before it continues it.

@@ -14,30 +14,30 @@ struct TerminalInteraction: UserInteraction {
         return true
     }
 
-    /// Asks for a secret without echo. Blocks the thread.
+    /// Asks for a secret without echo.
     ///
     /// - Throws: `interactionRequired` if the process has no controlling terminal, `userCancelled` without an answer.
     func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        try ask(prompt + ": ", hidden: true, orElse: "set another secret source")
+        try await ask(prompt + ": ", hidden: true, orElse: "set another secret source")
     }
 
-    /// Asks a question that is answered with `y` or `n`; `n` is the default. Blocks the thread.
+    /// Asks a question that is answered with `y` or `n`; `n` is the default.
     ///
     /// - Throws: `interactionRequired` if the process has no controlling terminal, `userCancelled` without an answer.
     func confirm(_ question: String) async throws(CertificateProviderError) -> Bool {
-        let answer = try ask(question + " [y/N] ", hidden: false, orElse: "use --yes")
+        let answer = try await ask(question + " [y/N] ", hidden: false, orElse: "use --yes")
         return ["y", "yes"].contains(answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }.lowercased())
     }
 
-    /// Asks for a text. Blocks the thread.
+    /// Asks for a text.
     ///
     /// - Throws: As ``requestSecret(_:)``.
     func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
-        let answer = try ask(prompt + ": ", hidden: false, orElse: "set the value in the configuration")
+        let answer = try await ask(prompt + ": ", hidden: false, orElse: "set the value in the configuration")
         return answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// Asks for the number of a choice until there is one. Blocks the thread.
+    /// Asks for the number of a choice until there is one.
     ///
     /// - Throws: As ``requestSecret(_:)``.
     func choose(_ question: String, among choices: [String]) async throws(CertificateProviderError) -> Int {
@@ -48,7 +48,7 @@ struct TerminalInteraction: UserInteraction {
         let lines = choices.enumerated().map { "\($0.offset + 1). \($0.element.withVisibleControls)" }
         let prompt = ([question.withVisibleControls] + lines).joined(separator: "\n") + "\nNumber: "
         while true {
-            let answer = try ask(
+            let answer = try await ask(
                 lines: prompt, hidden: false, asking: question, orElse: "set the value in the configuration")
             let number = Int(answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) })
             if let number, (1...choices.count).contains(number) { return number - 1 }
@@ -67,17 +67,27 @@ struct TerminalInteraction: UserInteraction {
         Console.rewriteNote(remaining > .zero ? "\(progress) (\(seconds + (fraction > 0 ? 1 : 0)) s)" : "")
     }
 
-    /// Asks on the terminal and reads one line. Blocks the thread, since a command has nothing else to do.
+    /// Asks on the terminal and reads one line.
     ///
     /// - Parameter advice: The next step in the error if no terminal is available.
     private func ask(
         _ prompt: String, hidden: Bool, orElse advice: String
-    ) throws(CertificateProviderError) -> SecretBytes {
-        try ask(lines: prompt.withVisibleControls, hidden: hidden, asking: prompt, orElse: advice)
+    ) async throws(CertificateProviderError) -> SecretBytes {
+        try await ask(lines: prompt.withVisibleControls, hidden: hidden, asking: prompt, orElse: advice)
     }
 
     private func ask(
         lines: String, hidden: Bool, asking question: String, orElse advice: String
+    ) async throws(CertificateProviderError) -> SecretBytes {
+        try await Questions.ask { cancellation throws(CertificateProviderError) in
+            try Self.ask(lines: lines, hidden: hidden, asking: question, orElse: advice, cancellation)
+        }
+    }
+
+    /// Blocks for the answer.
+    private static func ask(
+        lines: String, hidden: Bool, asking question: String, orElse advice: String,
+        _ cancellation: Questions.Cancellation
     ) throws(CertificateProviderError) -> SecretBytes {
         let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)
         guard terminal >= 0 else {
@@ -94,12 +104,12 @@ struct TerminalInteraction: UserInteraction {
             let (line, signals) = try HeldSignals.during { arrival throws(CertificateProviderError) in
                 func question() throws(CertificateProviderError) -> SecretBytes? {
                     _ = write(terminal, text, text.count)
-                    return try Self.readLine(from: terminal, unlessReadable: arrival)
+                    return try readLine(from: terminal, unlessReadable: arrival, or: cancellation)
                 }
                 return try hidden ? SilentTerminal.whileSilent(terminal, question) : question()
             }
             if let line { return line }
-            guard signals.isSubset(of: HeldSignals.stopping) else { throw Self.noAnswer }
+            guard signals.isSubset(of: HeldSignals.stopping) else { throw Questions.noAnswer }
             // After fg, or at once: the kernel does not stop an orphaned process group. The cursor may still be on the
             // prompt's line.
             if text.first != 0x0d { text.insert(0x0d, at: 0) }
@@ -108,31 +118,34 @@ struct TerminalInteraction: UserInteraction {
 
     /// Reads one line; returns `nil` if `arrival` becomes readable before the line is complete.
     private static func readLine(
-        from terminal: Int32, unlessReadable arrival: Int32
+        from terminal: Int32, unlessReadable arrival: Int32, or cancellation: Questions.Cancellation
     ) throws(CertificateProviderError) -> SecretBytes? {
         var used = 0
         var isInterrupted = false
         let line = try SecretBytes(count: 4096) { buffer throws(CertificateProviderError) in
             while used < buffer.count {
-                var waiting = [terminal, arrival].map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
-                guard poll(&waiting, 2, -1) > 0 else {
+                var waiting = [terminal, arrival, cancellation.descriptor].map {
+                    pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
+                }
+                guard poll(&waiting, 3, -1) > 0 else {
                     if errno == EINTR { continue }
-                    throw noAnswer
+                    throw Questions.noAnswer
                 }
                 isInterrupted = waiting[1].revents != 0
                 if isInterrupted { return }
+                guard waiting[2].revents == 0 else {
+                    // The cursor is on the question's line.
+                    _ = write(terminal, "\n", 1)
+                    throw Questions.noAnswer
+                }
                 let count = read(terminal, buffer.baseAddress?.advanced(by: used), buffer.count - used)
                 if count < 0 && errno == EINTR { continue }
-                guard count > 0 else { throw noAnswer }
+                guard count > 0 else { throw Questions.noAnswer }
                 used += count
                 if buffer[used - 1] == 0x0a { return }
             }
         }
         guard !isInterrupted else { return nil }
         return line.withUnsafeBytes { SecretBytes(copying: $0[0..<used]) }.trimmingLineEnding()
-    }
-
-    private static var noAnswer: CertificateProviderError {
-        CertificateProviderError(.userCancelled, "The question was not answered.")
     }
 }

@@ -31,13 +31,8 @@ struct PluginTrace: AsyncParsableCommand {
         guard let first = command.first, !first.hasPrefix("-") else {
             throw ValidationError("Name the subcommand to trace, such as: certprov plugin trace fetch --config FILE")
         }
-        var parsed = try Certprov.parseAsRoot(command)
         Self.start.withLock { $0 = .now }
-        if var parsed = parsed as? any AsyncParsableCommand {
-            try await parsed.run()
-        } else {
-            try parsed.run()
-        }
+        try await RootCommand.run(command)
     }
 
     /// Returns an event as people read it.

@@ -168,8 +168,6 @@ private final class Verification: Sendable {
         ProcessEnd.watch(host, removing: directory)
     }
 
-    deinit { try? FileManager.default.removeItem(atPath: directory) }
-
     private static var logger: Logger { Logger(label: "certprov") { _ in SwiftLogNoOpLogHandler() } }
 
     /// Runs all checks.

@@ -1,0 +1,78 @@
+import CLinux
+import CertificateProviding
+import Dispatch
+import Glibc
+import Synchronization
+
+/// The questions at the terminal: one at a time, in the order in which they were asked, on a thread of their own. The threads
+/// of tasks hold signals back, so that the process would not notice that the user has pressed ^C.
+enum Questions {
+    private static let thread = BlockingExecutor.threads(maximum: 1)
+    /// Those that are not answered.
+    private static let open = Mutex<[ObjectIdentifier: Cancellation]>([:])
+
+    /// Calls `body` when it is this question's turn.
+    ///
+    /// - Parameter body: Blocks for the answer. It ends with `userCancelled` when the cancellation's descriptor is readable.
+    /// - Throws: What `body` throws; `userCancelled` if the task was cancelled before.
+    static func ask(
+        _ body: @escaping @Sendable (Cancellation) throws(CertificateProviderError) -> SecretBytes
+    ) async throws(CertificateProviderError) -> SecretBytes {
+        let cancellation = Cancellation()
+        open.withLock { $0[ObjectIdentifier(cancellation)] = cancellation }
+        defer { _ = open.withLock { $0.removeValue(forKey: ObjectIdentifier(cancellation)) } }
+        let result = await withTaskCancellationHandler { () async -> Result<SecretBytes, CertificateProviderError> in
+            do throws(CertificateProviderError) {
+                return .success(
+                    try await thread.run { () throws(CertificateProviderError) in
+                        receiveSignals()
+                        guard !cancellation.isCancelled else { throw noAnswer }
+                        return try body(cancellation)
+                    })
+            } catch { return .failure(error) }
+        } onCancel: {
+            cancellation.cancel()
+        }
+        return try result.get()
+    }
+
+    /// Ends all questions, and waits until the terminal is as it was before: two seconds at most.
+    static func end() {
+        let questions = open.withLock { $0.values.map(\.self) }
+        guard !questions.isEmpty else { return }
+        for question in questions { question.cancel() }
+        let isOver = DispatchSemaphore(value: 0)
+        thread.submit { isOver.signal() }
+        _ = isOver.wait(timeout: .now() + 2)
+    }
+
+    static let noAnswer = CertificateProviderError(.userCancelled, "The question was not answered.")
+
+    /// A new thread holds back what the one that made it does.
+    private static func receiveSignals() {
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        for number in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGCONT, SIGTTIN, SIGTTOU] {
+            sigaddset(&signals, number)
+        }
+        pthread_sigmask(SIG_UNBLOCK, &signals, nil)
+    }
+
+    /// Whether a question is no longer to be answered.
+    final class Cancellation: Sendable {
+        /// Readable after the cancellation. -1 if the process has no descriptors left: then it is not noticed.
+        let descriptor = certprov_event()
+
+        deinit { close(descriptor) }
+
+        func cancel() {
+            var one: UInt64 = 1
+            _ = write(descriptor, &one, MemoryLayout<UInt64>.size)
+        }
+
+        var isCancelled: Bool {
+            var event = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            return poll(&event, 1, 0) == 1
+        }
+    }
+}
