@@ -2,9 +2,11 @@ import CP11Kit
 import CertificateProviding
 import FaultyModuleControl
 import Foundation
-import PKCS11TokenProvider
+import Synchronization
 import TestSupport
 import Testing
+
+@testable import PKCS11TokenProvider
 
 /// What nobody uses any more is given back to the module, which may hang in that as in everything else.
 @Suite(.timeLimit(.minutes(5))) struct ReleaseTests {
@@ -19,7 +21,7 @@ import Testing
     /// The module is given up two seconds after the last use has gone: where the machine has no time for the test until
     /// then, it begins anew.
     @Test(.disabled(if: isWithin), arguments: ["C_CloseSession", "C_Finalize"])
-    func whoLetsGoDoesNotWait(function: String) async throws {
+    func theLastUseReturnsWhileTheModuleHangs(function: String) async throws {
         for _ in 0..<10 {
             let module = try FaultyModule.withIdentity()
             defer { module.control.release() }
@@ -38,6 +40,19 @@ import Testing
             return #expect(module.control.open_sessions() == 0)
         }
         Issue.record("the last use waits for \(function)")
+    }
+
+    /// What goes with the last reference, on any thread, is closed like this.
+    @Test(.disabled(if: isWithin)) func aCleanupDoesNotHoldUpItsThread() {
+        let (hasReturned, isDone) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let outcome = Mutex(DispatchTimeoutResult.timedOut)
+        DeferredCleanup().run {
+            outcome.withLock { $0 = hasReturned.wait(timeout: .now() + 20) }
+            isDone.signal()
+        }
+        hasReturned.signal()
+        #expect(isDone.wait(timeout: .now() + 40) == .success)
+        #expect(outcome.withLock(\.self) == .success)
     }
 
     @Test(.disabled(if: isWithin)) func aShutdownClosesEverything() async throws {

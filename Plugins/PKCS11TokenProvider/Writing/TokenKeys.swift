@@ -58,7 +58,7 @@ struct TokenKeys: Sendable {
         }
     }
 
-    /// Finds a key that someone has written down: it is no orphan from then on.
+    /// Finds the key of an owner who has written it down. From then on it is not destroyed as an orphan.
     func ownedKey(for publicKey: PublicKeyInfo, id: [UInt8]?) throws(CertificateProviderError) -> TokenKey? {
         let key = try key(for: publicKey, id: id)
         if let key { try token.pending.keep(key.id, on: token.identity) }

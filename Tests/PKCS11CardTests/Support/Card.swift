@@ -21,7 +21,8 @@ final class Card: Sendable {
         ["x86_64-linux-gnu", "aarch64-linux-gnu"].map { "/usr/lib/\($0)/opensc-pkcs11.so" }
         .first { FileManager.default.fileExists(atPath: $0) }
 
-    /// Why there is no card here; `nil` where there is one. Evaluated by every program with these tests, whichever it runs.
+    /// Why there is no card here; `nil` where there is one.
+    /// Every process of the test program evaluates it, also for other tests: it must not wait.
     static let obstacle: String? = {
         let files = FileManager.default
         guard files.fileExists(atPath: tool + "/up") else {
