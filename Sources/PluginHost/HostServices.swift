@@ -8,7 +8,8 @@ import PluginProtocol
 final class HostServices: Sendable {
     private let id: ProviderID
     private let environment: ProviderEnvironment
-    private let executor: BlockingExecutor
+    /// Has threads of its own: those that use the plugin may all wait for these.
+    private let executor = BlockingExecutor.threads()
     /// The descriptions of sources that the configuration names.
     private let sources: Set<String>
     private let keyStores: KeyStoreService
@@ -24,20 +25,19 @@ final class HostServices: Sendable {
 
     /// How many lines of a plugin are logged in a second.
     private static let maximumLines = 100
+    /// How many leases a plugin may have at a time. Each is an open file of this process.
+    private static let maximumLeases = 64
 
     /// - Parameters:
-    ///   - executor: Has threads of its own: the caller may block all others.
     ///   - sources: The sources of secrets that the plugin may ask for.
-    ///   - stores: The key stores that the plugin's parameters name, by their URIs.
     ///   - onUpdate: The plugin has something new.
     init(
-        _ id: ProviderID, _ environment: ProviderEnvironment, _ executor: BlockingExecutor, sources: Set<String>,
-        stores: [String: any KeyStore],
+        _ id: ProviderID, _ environment: ProviderEnvironment, sources: Set<String>,
+        stores: UsableKeyStores,
         onUpdate: @escaping @Sendable () -> Void
     ) {
-        (self.id, self.environment, self.executor) = (id, environment, executor)
+        (self.id, self.environment) = (id, environment)
         (self.sources, self.onUpdate) = (sources, onUpdate)
-        let others = BlockingMutex<[String: any KeyStore]>([:])
         keyStores = KeyStoreService(
             executor: executor,
             interaction: { fields, _, peer in
@@ -50,21 +50,11 @@ final class HostServices: Sendable {
                 guard let uri = request.store else {
                     throw CertificateProviderError(.protocolError, "The field 'store' of a message is missing.")
                 }
-                if let known = stores[uri] ?? others.withLock({ $0[uri] }) { return known }
-                let store = try environment.keyStores.store(
-                    uri,
-                    pinSource: try request.pinSource.map { text throws(CertificateProviderError) in
-                        guard let source = SecretSource(text), sources.contains(source.description) else {
-                            throw Self.unknownSource
-                        }
-                        return source
-                    }, parameter: request.parameter)
-                others.withLock { $0[uri] = store }
-                return store
+                return try stores.store(uri, pinSource: request.pinSource, parameter: request.parameter)
             })
     }
 
-    private static let unknownSource = CertificateProviderError(
+    static let unknownSource = CertificateProviderError(
         .operationNotAllowed, "The plugin asks for a secret whose source the configuration does not name.")
 
     /// Lets the plugin read the PIN of its own key store.
@@ -91,7 +81,7 @@ final class HostServices: Sendable {
             environment.logger.log(
                 level: Logger.Level(rawValue: line.level) ?? .info,
                 "\(line.message.withVisibleControls.prefix(4096))",
-                metadata: Logger.Metadata(metadata + [("plugin", .string(id.rawValue))]) { first, _ in first })
+                metadata: Logger.Metadata([("plugin", .string(id.rawValue))] + metadata) { first, _ in first })
         default: break
         }
     }
@@ -180,7 +170,7 @@ final class HostServices: Sendable {
             }
             let identity = try entry.entry()
             if let key = identity.privateKey {
-                // What would not work does not replace what does.
+                // A key that does not fit must not replace one that does.
                 _ = try Identity(
                     certificateChain: identity.certificateChain, key: try SoftwareKey(pkcs8: key, location: .store),
                     provenance: .init(provider: services.id))
@@ -193,9 +183,15 @@ final class HostServices: Sendable {
             return .nothing
         },
         "lease.take": { services, fields throws(CertificateProviderError) in
-            guard services.state.withLock({ $0.leases[fields.name] }) == nil,
-                let lease = try services.environment.storage.leaseRecord(named: fields.name)
-            else { return .lease(LeaseAnswer(taken: false)) }
+            let (isTaken, count) = services.state.withLock { ($0.leases[fields.name] != nil, $0.leases.count) }
+            guard count < maximumLeases else {
+                throw CertificateProviderError(
+                    .operationNotAllowed, "The plugin has \(count) leases; it must release one before it takes another."
+                )
+            }
+            guard !isTaken, let lease = try services.environment.storage.leaseRecord(named: fields.name) else {
+                return .lease(LeaseAnswer(taken: false))
+            }
             services.state.withLock { $0.leases[fields.name] = lease }
             return .lease(LeaseAnswer(taken: true, unsettled: lease.isUnsettled))
         },

@@ -61,12 +61,22 @@ public struct PluginDescription: Sendable {
             throw refuse("The key store '\(scheme.line):' of its provider is not among its key stores.")
         }
         guard provider != nil || !keyStores.isEmpty else { throw refuse("It is neither a provider nor a key store.") }
-        // Every later use of a declaration relies on one of a name.
-        for parameters in [provider?.parameters ?? []] + keyStores.map(\.parameters)
-        where Set(parameters.map(\.name)).count != parameters.count {
-            throw refuse("It declares two parameters of one name.")
+        // Every later use of a declaration relies on one of a name. The host adds one to each key store.
+        for parameters in [provider?.parameters ?? []] + keyStores.map(\.parameters) {
+            let stores = parameters.filter { ParameterDescriptor.Kind(rawValue: $0.type) == .keyStore }
+            let names = parameters.map(\.name) + stores.map { $0.name + ParameterDescriptor.pinSourceSuffix }
+            guard Set(names).count == names.count else {
+                throw refuse(
+                    "It declares two parameters of one name. The host adds NAME\(ParameterDescriptor.pinSourceSuffix) to each "
+                        + "parameter of the type key-store.")
+            }
         }
         for store in keyStores {
+            guard plugin.id.mayHave(scheme: store.scheme) else {
+                throw refuse(
+                    "The scheme '\(store.scheme.line)' of a key store must be '\(plugin.id)', or begin with '\(plugin.id)-'."
+                )
+            }
             guard KeyStoreLocation(uri: store.scheme + ":", pinSource: nil)?.scheme == store.scheme else {
                 throw refuse("'\(store.scheme.line)' is not a URI scheme in lower case.")
             }
@@ -78,6 +88,11 @@ public struct PluginDescription: Sendable {
             throw refuse("It has two key stores of one scheme.")
         }
     }
+}
+
+extension ProviderID {
+    /// Whether a key store of the plugin with this id may have a URI scheme.
+    func mayHave(scheme: String) -> Bool { scheme == rawValue || scheme.hasPrefix(rawValue + "-") }
 }
 
 extension String {
@@ -260,6 +275,7 @@ struct PluginOptions: Sendable {
 final class DescriptionCache: Sendable {
     private let storage: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)?
     private let known = Mutex<[String: Hello]>([:])
+    private let limits = Mutex<[ProviderID: StartLimit]>([:])
 
     /// The greatest number of answers that are stored.
     private static let maximum = 64
@@ -278,12 +294,21 @@ final class DescriptionCache: Sendable {
 
     init(_ storage: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)?) { self.storage = storage }
 
+    /// Bounds how often a plugin is started for its description.
+    func limit(for id: ProviderID) -> StartLimit {
+        limits.withLock { limits in
+            let limit = limits[id] ?? StartLimit(id)
+            limits[id] = limit
+            return limit
+        }
+    }
+
     /// Without the store's help where it has none: then the plugin is asked again.
     subscript(digest: String) -> Hello? {
         get {
             if let hello = known.withLock({ $0[digest] }) { return hello }
             guard let storage = try? storage?(), let record = try? storage.record(named: Self.record),
-                let hello = Self.contents(record).entries.last(where: { $0.digest == digest })?.hello
+                let hello = Self.contents(record)?.entries.last(where: { $0.digest == digest })?.hello
             else { return nil }
             known.withLock { $0[digest] = hello }
             return hello
@@ -293,7 +318,7 @@ final class DescriptionCache: Sendable {
             known.withLock { $0[digest] = newValue }
             guard let storage = try? storage?() else { return }
             try? storage.updateRecord(named: Self.record) { record in
-                var contents = Self.contents(record)
+                guard var contents = Self.contents(record) else { return nil }
                 contents.entries.removeAll { $0.digest == digest }
                 contents.entries = contents.entries.suffix(Self.maximum - 1) + [.init(digest: digest, hello: newValue)]
                 return (try? JSONEncoder().encode(contents)).map { SecretBytes(copying: $0) }
@@ -301,13 +326,17 @@ final class DescriptionCache: Sendable {
         }
     }
 
-    private static func contents(_ record: SecretBytes?) -> Contents {
-        guard let record,
-            let contents = try? JSONDecoder().decode(Contents.self, from: record.withUnsafeBytes { Data($0) }),
-            contents.version == Contents.version
-        else { return Contents() }
-        return contents
+    /// Returns `nil` for a record of a newer version, which is not rewritten.
+    private static func contents(_ record: SecretBytes?) -> Contents? {
+        guard let data = record.map({ $0.withUnsafeBytes { Data($0) } }) else { return Contents() }
+        if let contents = try? JSONDecoder().decode(Contents.self, from: data), contents.version == Contents.version {
+            return contents
+        }
+        let version = try? JSONDecoder().decode(Version.self, from: data).version
+        return version.map { $0 > Contents.version } == true ? nil : Contents()
     }
+
+    private struct Version: Decodable { let version: Int }
 }
 
 /// The storage of a plugin that is only asked for its description.

@@ -11,7 +11,6 @@ public final class PluginHost: ProviderSource {
     private let directories: PluginDirectories
     private let builtIn: Set<ProviderID>
     private let builtInSchemes: Set<String>
-    private let executor: BlockingExecutor
     private let logger: Logger
     private let launcher: String?
     private let cache: DescriptionCache
@@ -29,7 +28,6 @@ public final class PluginHost: ProviderSource {
     ///     the identity store.
     ///   - reservedSchemes: Further URI schemes that plugins must not have.
     ///   - launcher: The path of `certprov-plugin-launcher`; `nil` for where it is installed.
-    ///   - executor: Runs calls that block.
     ///   - cache: Returns where descriptions of plugins are stored: a part of the identity store that is used for nothing
     ///     else. Without it, or where it throws, each program starts a plugin to learn of its parameters.
     ///   - observer: Gets what plugins and this host say to each other. Called on the threads of connections, which it must not
@@ -38,39 +36,37 @@ public final class PluginHost: ProviderSource {
         _ directories: PluginDirectories = .standard, builtIn: [ProviderDescriptor] = [],
         builtInKeyStores: [KeyStoreDescriptor] = [], reservedSchemes: Set<String> = ["pkcs11", "store"],
         launcher: String? = nil, logger: Logger,
-        executor: BlockingExecutor = .threads(),
         cache: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)? = nil,
         observer: (@Sendable (PluginEvent) -> Void)? = nil
     ) {
         self.init(
             directories, Set(builtIn.map(\.id) + builtInKeyStores.map(\.storageID)),
             reservedSchemes.union(builtInKeyStores.map(\.scheme)), launcher,
-            logger,
-            executor, DescriptionCache(cache), PluginProcesses(), observer, { Int.random(in: 0..<16) == 0 })
+            logger, DescriptionCache(cache), PluginProcesses(), observer, { Int.random(in: 0..<16) == 0 })
     }
 
     /// Returns a host that sends unknown messages at each start, or at none.
     package func sendingUnknownMessages(_ sends: Bool) -> PluginHost {
         PluginHost(
-            directories, builtIn, builtInSchemes, launcher, logger, executor, cache, processes, observer, { sends })
+            directories, builtIn, builtInSchemes, launcher, logger, cache, processes, observer, { sends })
     }
 
     private init(
         _ directories: PluginDirectories, _ builtIn: Set<ProviderID>, _ builtInSchemes: Set<String>,
         _ launcher: String?,
-        _ logger: Logger, _ executor: BlockingExecutor, _ cache: DescriptionCache, _ processes: PluginProcesses,
+        _ logger: Logger, _ cache: DescriptionCache, _ processes: PluginProcesses,
         _ observer: PluginObserver?, _ sendsUnknown: @escaping @Sendable () -> Bool
     ) {
         (self.directories, self.builtIn, self.builtInSchemes) = (directories, builtIn, builtInSchemes)
-        (self.launcher, self.logger, self.executor, self.cache) = (launcher, logger, executor, cache)
+        (self.launcher, self.logger, self.cache) = (launcher, logger, cache)
         (self.processes, self.observer, self.sendsUnknown) = (processes, observer, sendsUnknown)
     }
 
     /// Returns a host that looks into `directory` first. It must be an absolute path. Its plugins are ended by either host.
     public func searching(_ directory: String) -> PluginHost {
         PluginHost(
-            PluginDirectories([directory] + directories.paths.filter { $0 != directory }), builtIn, builtInSchemes,
-            launcher, logger, executor, cache, processes, observer, sendsUnknown)
+            PluginDirectories([directory] + directories.paths), builtIn, builtInSchemes,
+            launcher, logger, cache, processes, observer, sendsUnknown)
     }
 
     public func looking(in directory: String) -> any ProviderSource { searching(directory) }
@@ -109,41 +105,28 @@ public final class PluginHost: ProviderSource {
             for parameter in declared {
                 if let (uri, store) = parameter.keyStore(parameters) { stores[uri] = store }
             }
+            let (texts, sources) = (declared.texts(parameters), declared.sources(parameters))
+            let usable = UsableKeyStores(
+                stores, in: environment.keyStores, texts: Set(texts.values), sources: sources)
             let instance = self.instance(
-                plugin, options, environment, scheme: nil, texts: declared.texts(parameters),
-                sources: declared.sources(parameters), stores: stores)
-            return PluginProvider(instance, provider, environment, stores: stores)
+                plugin, options, environment, scheme: nil, texts: texts, sources: sources,
+                stores: usable)
+            return PluginProvider(instance, provider, stores: usable)
         }
     }
 
     public func keyStore(
         _ scheme: String, _ configured: ProviderParameters
     ) throws(CertificateProviderError) -> KeyStoreDescriptor? {
-        var found: [(InstalledPlugin, PluginDescription.KeyStore)] = []
-        var failure: CertificateProviderError?
-        for plugin in installed where plugin.refusal == nil {
-            do throws(CertificateProviderError) {
-                let options = plugin.id.rawValue == scheme ? try PluginOptions(configured, of: plugin) : PluginOptions()
-                let stores = try description(plugin, options).keyStores
-                if let store = stores.first(where: { $0.scheme == scheme }) { found.append((plugin, store)) }
-            } catch {
-                if plugin.id.rawValue == scheme { throw error }
-                failure = failure ?? error
-            }
+        // The name tells whose it is: no other plugin is started.
+        let owner = installed.map(\.id).filter { $0.mayHave(scheme: scheme) }.max {
+            $0.rawValue.count < $1.rawValue.count
         }
-        if found.count > 1 {
-            throw CertificateProviderError(
-                .configurationInvalid,
-                "Two plugins have key stores with the scheme '\(scheme):': remove "
-                    + found.map(\.0.path.withVisibleControls).joined(separator: " or ") + ".")
+        guard let owner, let plugin = try usable(owner) else { return nil }
+        let stores = try description(plugin, try PluginOptions(configured, of: plugin)).keyStores
+        return try stores.first { $0.scheme == scheme }.map { store throws(CertificateProviderError) in
+            try descriptor(plugin, store)
         }
-        guard let (plugin, store) = found.first else {
-            if let failure {
-                logger.warning("a plugin cannot be asked for its key stores", metadata: ["reason": "\(failure)"])
-            }
-            return nil
-        }
-        return try descriptor(plugin, store)
     }
 
     private func descriptor(
@@ -162,9 +145,11 @@ public final class PluginHost: ProviderSource {
             let texts = declared.texts(parameters)
             let instance = instances.withLock { instances in
                 if let known = instances[texts] { return known }
+                let sources = declared.sources(parameters)
                 let new = self.instance(
-                    plugin, options, environment, scheme: store.scheme, texts: texts,
-                    sources: declared.sources(parameters), stores: [:])
+                    plugin, options, environment, scheme: store.scheme, texts: texts, sources: sources,
+                    stores: UsableKeyStores(
+                        [:], in: environment.keyStores, texts: Set(texts.values), sources: sources))
                 instances[texts] = new
                 return new
             }
@@ -177,14 +162,16 @@ public final class PluginHost: ProviderSource {
 
     private func instance(
         _ plugin: InstalledPlugin, _ options: PluginOptions, _ environment: ProviderEnvironment, scheme: String?,
-        texts: [String: String], sources: Set<String>, stores: [String: any KeyStore]
+        texts: [String: String], sources: Set<String>, stores: UsableKeyStores
     ) -> PluginInstance {
         PluginInstance(
             plugin.id,
-            plan(plugin, options, Configure(scheme: scheme, parameters: texts, timeout: options.timeout / .seconds(1))),
-            executor: executor
-        ) { [executor] instance in
-            HostServices(plugin.id, environment, executor, sources: sources, stores: stores) { [weak instance] in
+            plan(
+                plugin, options,
+                Configure(scheme: scheme, parameters: texts, timeout: options.timeout / .seconds(1)),
+                StartLimit(plugin.id))
+        ) { instance in
+            HostServices(plugin.id, environment, sources: sources, stores: stores) { [weak instance] in
                 instance?.announce()
             }
         }
@@ -195,16 +182,17 @@ public final class PluginHost: ProviderSource {
         return try PluginLauncher.find()
     }
 
-    private func plan(_ plugin: InstalledPlugin, _ options: PluginOptions, _ configuration: Configure?)
-        -> PluginInstance.Plan
-    {
+    private func plan(
+        _ plugin: InstalledPlugin, _ options: PluginOptions, _ configuration: Configure?, _ limit: StartLimit
+    ) -> PluginInstance.Plan {
         PluginInstance.Plan(
             program: { () throws(CertificateProviderError) in
                 try PluginProgram(plugin, expected: options.digest)
             },
             launcher: { [self] () throws(CertificateProviderError) in try launcherPath() },
             variables: options.variables, configuration: configuration, timeout: options.timeout,
-            processes: processes, observer: observer, sendsUnknown: sendsUnknown)
+            processes: processes, observer: observer, sendsUnknown: sendsUnknown, limit: limit,
+            idleTime: .seconds(60))
     }
 
     /// Returns the plugin with this id; nil if there is none.
@@ -236,23 +224,29 @@ public final class PluginHost: ProviderSource {
         guard let plugin = try usable(id) else {
             throw CertificateProviderError(.configurationInvalid, "The plugin '\(id)' is not installed.", provider: id)
         }
-        let environment = ProviderEnvironment(storage: NoStorage(), logger: logger, executor: executor)
         return try PluginSession(
             try PluginProgram(plugin, expected: nil), launcher: try launcherPath(),
-            variables: variables, HostServices(id, environment, executor, sources: [], stores: [:]) {}, processes,
-            observer)
+            variables: variables, noServices(for: plugin), processes, observer)
+    }
+
+    /// For a plugin that is not configured.
+    private func noServices(for plugin: InstalledPlugin) -> HostServices {
+        let environment = ProviderEnvironment(storage: NoStorage(), logger: logger, executor: .threads())
+        return HostServices(
+            plugin.id, environment, sources: [], stores: UsableKeyStores([:], in: .none, texts: [], sources: [])
+        ) {}
     }
 
     private func description(
         _ plugin: InstalledPlugin, _ options: PluginOptions
     ) throws(CertificateProviderError) -> PluginDescription {
         let program = try PluginProgram(plugin, expected: options.digest)
-        if let cached = cache[program.digest] {
+        // One file may be installed under two names.
+        if let cached = cache[program.digest], cached.id == plugin.id.rawValue {
             return try PluginDescription(cached, plugin, builtInSchemes: builtInSchemes)
         }
-        let environment = ProviderEnvironment(storage: NoStorage(), logger: logger, executor: executor)
-        let instance = PluginInstance(plugin.id, plan(plugin, options, nil), executor: executor) { [executor] _ in
-            HostServices(plugin.id, environment, executor, sources: [], stores: [:]) {}
+        let instance = PluginInstance(plugin.id, plan(plugin, options, nil, cache.limit(for: plugin.id))) {
+            [self] _ in noServices(for: plugin)
         }
         let hello = try instance.describe()
         let description = try PluginDescription(hello, plugin, builtInSchemes: builtInSchemes)

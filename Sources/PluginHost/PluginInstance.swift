@@ -19,11 +19,15 @@ final class PluginInstance: PeerSource {
         let observer: PluginObserver?
         /// Whether this start sends messages that no version of the protocol has.
         let sendsUnknown: @Sendable () -> Bool
+        let limit: StartLimit
+        /// How long a process without requests is kept.
+        let idleTime: Duration
     }
 
     let id: ProviderID
     let timeout: Duration
-    let executor: BlockingExecutor
+    /// Starts the plugin and waits for it. Its own requests are answered on other threads.
+    let executor = BlockingExecutor.threads()
     private let plan: Plan
     /// Its processes that have not ended.
     private let processes = PluginProcesses()
@@ -32,14 +36,13 @@ final class PluginInstance: PeerSource {
         var process: PluginProcess?
         var peer: Peer?
         var services: HostServices?
-        var starts: [ContinuousClock.Instant] = []
-        var lastFailure: CertificateProviderError?
         var isShutDown = false
-        /// Whether the last start was one too many.
-        var isRefused = false
+        /// How many starts have come to an end, and the error of the last one.
+        var attempts = 0
+        var failure: CertificateProviderError?
         var uses = 0
         var pinSources: Set<String> = []
-        /// Those who follow what the plugin announces.
+        /// The streams of the plugin's announcements.
         var followers: [UInt64: AsyncStream<Void>.Continuation] = [:]
         var nextFollower: UInt64 = 0
     }
@@ -47,16 +50,10 @@ final class PluginInstance: PeerSource {
     /// Held by the thread that starts the process.
     private let starting = BlockingMutex<Void>(())
 
-    /// How often a plugin may be started within a minute.
-    private static let maximumStarts = 5
-    /// How long a process without requests is kept.
-    private static let idleTime = Duration.seconds(60)
-
     init(
-        _ id: ProviderID, _ plan: Plan, executor: BlockingExecutor,
-        services: @escaping @Sendable (PluginInstance) -> HostServices
+        _ id: ProviderID, _ plan: Plan, services: @escaping @Sendable (PluginInstance) -> HostServices
     ) {
-        (self.id, self.plan, self.timeout, self.executor) = (id, plan, plan.timeout, executor)
+        (self.id, self.plan, self.timeout) = (id, plan, plan.timeout)
         self.services = services
     }
 
@@ -78,7 +75,7 @@ final class PluginInstance: PeerSource {
 
     // MARK: - Announcements
 
-    /// Returns what the plugin announces. It runs as long as someone follows, and is started for that.
+    /// Returns what the plugin announces. It runs as long as there is a follower, and is started for that.
     func announcements() -> AsyncStream<Void> {
         let (stream, continuation) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
         let isShutDown = state.withLock { state in
@@ -114,18 +111,38 @@ final class PluginInstance: PeerSource {
 
     func peer() throws(CertificateProviderError) -> Peer {
         if let live = livePeer { return live }
+        let attempts = state.withLock { $0.attempts }
         let result = starting.withLock { _ in
-            Result { () throws(CertificateProviderError) in try start().0 }
+            Result { () throws(CertificateProviderError) -> Peer in
+                if let live = livePeer { return live }
+                // Another thread has tried meanwhile: its error is this one's too.
+                let failure = state.withLock { $0.attempts == attempts ? nil : $0.failure }
+                if let failure { throw failure }
+                return try start().0
+            }
         }
         return try result.get()
     }
 
-    /// Starts the plugin, unless another thread has done so, and returns what it says of itself where it was started here.
-    private func start() throws(CertificateProviderError) -> (Peer, Hello?) {
-        if let live = livePeer { return (live, nil) }
-        do throws(CertificateProviderError) {
+    /// Starts the plugin, and returns its description of itself.
+    private func start() throws(CertificateProviderError) -> (Peer, Hello) {
+        let result = Result { () throws(CertificateProviderError) in
+            // Leases of the former process are free after its end.
+            processes.wait()
             let program = try plan.program()
-            try countStart()
+            if state.withLock({ $0.isShutDown }) { throw describing(Self.shutDown) }
+            try plan.limit.count()
+            return try start(program)
+        }
+        state.withLock { state in
+            state.attempts += 1
+            if case .failure(let error) = result { state.failure = error } else { state.failure = nil }
+        }
+        return try result.get()
+    }
+
+    private func start(_ program: PluginProgram) throws(CertificateProviderError) -> (Peer, Hello) {
+        do throws(CertificateProviderError) {
             let services = services(self)
             for source in state.withLock({ $0.pinSources }) { services.permit(pinSource: source) }
             let process = try launch(program, services)
@@ -143,7 +160,7 @@ final class PluginInstance: PeerSource {
                 let failure = state.withLock { state -> CertificateProviderError? in
                     if state.isShutDown { return Self.shutDown }
                     // It may have ended just now.
-                    guard state.process === process else { return state.lastFailure ?? Self.shutDown }
+                    guard state.process === process else { return plan.limit.lastFailure ?? Self.shutDown }
                     (state.peer, state.services) = (peer, services)
                     return nil
                 }
@@ -156,34 +173,13 @@ final class PluginInstance: PeerSource {
             }
         } catch {
             let described = describing(error)
-            state.withLock { state in
-                // Not that it was started too often.
-                if !state.isRefused { state.lastFailure = described }
-            }
+            plan.limit.note(described)
             throw described
         }
     }
 
     private static let shutDown = CertificateProviderError(
         .operationNotAllowed, "The provider has been shut down; make a new one.")
-
-    private func countStart() throws(CertificateProviderError) {
-        let now = ContinuousClock.now
-        let (isShutDown, isTooOften, failure) = state.withLock { state -> (Bool, Bool, CertificateProviderError?) in
-            state.starts.removeAll { now - $0 > .seconds(60) }
-            let isTooOften = state.starts.count >= Self.maximumStarts
-            if !isTooOften { state.starts.append(now) }
-            state.isRefused = isTooOften
-            return (state.isShutDown, isTooOften, state.lastFailure)
-        }
-        if isShutDown { throw Self.shutDown }
-        guard isTooOften else { return }
-        throw CertificateProviderError(
-            failure?.code ?? .unavailable,
-            "The plugin '\(id)' was started \(Self.maximumStarts) times within a minute, and is not started again before that "
-                + "is over. " + (failure.map { "The last error: \($0.message)" } ?? "Each time it ended."), provider: id
-        )
-    }
 
     /// Sends a notice and a request that no version of the protocol has, so that plugins stay tolerant. Any answer will do.
     private func sendUnknown(to peer: Peer) throws(CertificateProviderError) {
@@ -238,22 +234,25 @@ final class PluginInstance: PeerSource {
         let result = starting.withLock { _ in
             Result { () throws(CertificateProviderError) in try start() }
         }
-        guard let hello = try result.get().1 else { throw describing(Self.shutDown) }
         end(CertificateProviderError(.operationNotAllowed, "It was started for its description only."))
-        return hello
+        return try result.get().1
     }
 
     /// Notices the end of a process, and ends one that is idle.
     private func watch(_ peer: Peer, _ process: PluginProcess) {
         let uses = state.withLock { $0.uses }
-        peer.channel.after(Self.idleTime) { [weak self] in
+        peer.channel.after(plan.idleTime) { [weak self] in
             guard let self else {
                 return process.finish(
                     CertificateProviderError(.operationNotAllowed, "The provider is not used any more."))
             }
-            let isUsed = state.withLock { $0.uses != uses || !$0.followers.isEmpty } || !peer.channel.isIdle
-            if isUsed { return watch(peer, process) }
-            end(CertificateProviderError(.unavailable, "It was ended, since it was idle."))
+            let isIdle = state.withLock { state in
+                guard state.uses == uses, state.followers.isEmpty, peer.channel.isIdle else { return false }
+                if state.peer === peer { state.peer = nil }
+                return true
+            }
+            guard isIdle else { return watch(peer, process) }
+            process.finish(describing(CertificateProviderError(.unavailable, "It was ended, since it was idle.")))
         }
     }
 
@@ -262,9 +261,9 @@ final class PluginInstance: PeerSource {
         let isLost = state.withLock { state in
             guard state.process === process else { return false }
             (state.process, state.peer, state.services) = (nil, nil, nil)
-            state.lastFailure = error
             return true
         }
+        if isLost { plan.limit.note(error) }
         // Followers ask, and so start it again.
         if isLost { announce() }
     }

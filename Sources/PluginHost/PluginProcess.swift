@@ -1,4 +1,5 @@
 import CertificateProviding
+import Dispatch
 import FoundationEssentials
 import Glibc
 import PluginProtocol
@@ -19,7 +20,7 @@ final class PluginProcess: PeerServices {
         var isFinishing = false
         /// How it has ended when its input ended; nil for one that did not.
         var end: LaunchedPlugin.End?
-        var waiters: [CheckedContinuation<Void, Never>] = []
+        var waiters: [@Sendable () -> Void] = []
     }
     private let state = BlockingMutex(State())
     private let observer: PluginObserver?
@@ -106,13 +107,16 @@ final class PluginProcess: PeerServices {
 
     /// Waits until no process is left.
     func waitForEnd() async {
-        await withCheckedContinuation { continuation in
-            let hasEnded = state.withLock { state in
-                if !state.hasEnded { state.waiters.append(continuation) }
-                return state.hasEnded
-            }
-            if hasEnded { continuation.resume() }
+        await withCheckedContinuation { continuation in whenEnded { continuation.resume() } }
+    }
+
+    /// Calls `body` once no process is left.
+    func whenEnded(_ body: @escaping @Sendable () -> Void) {
+        let hasEnded = state.withLock { state in
+            if !state.hasEnded { state.waiters.append(body) }
+            return state.hasEnded
         }
+        if hasEnded { body() }
     }
 
     // MARK: - The connection
@@ -189,7 +193,6 @@ final class PluginProcess: PeerServices {
     }
 
     func ended(_ error: CertificateProviderError) {
-        services.close()
         if let end = launched.wait(atMost: Self.endTime) {
             state.withLock { $0.end = end }
         } else {
@@ -197,6 +200,8 @@ final class PluginProcess: PeerServices {
             _ = launched.wait(atMost: Self.endTime)
         }
         let isGone = launched.kill(atMost: Self.killTime)
+        // Its leases are another process's from now on.
+        services.close()
         observer?(PluginEvent(program.id, .end, error.message))
         // The peer has this object as its services.
         peerBox.withLock { $0 = nil }
@@ -212,7 +217,7 @@ final class PluginProcess: PeerServices {
             defer { state.waiters = [] }
             return state.waiters
         }
-        for waiter in waiters { waiter.resume() }
+        for waiter in waiters { waiter() }
     }
 }
 
@@ -225,6 +230,16 @@ final class PluginProcesses: Sendable {
     func remove(_ process: PluginProcess) { all.withLock { all in all.removeAll { $0 === process } } }
 
     var isEmpty: Bool { all.withLock { $0.isEmpty } }
+
+    /// Blocks until those that there are have ended, for the bounded time that this takes.
+    func wait() {
+        let ended = DispatchGroup()
+        for process in all.withLock(\.self) {
+            ended.enter()
+            process.whenEnded { ended.leave() }
+        }
+        ended.wait()
+    }
 
     /// Ends all of them in order, and waits for that.
     func end(_ reason: CertificateProviderError) async {

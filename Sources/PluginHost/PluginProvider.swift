@@ -8,22 +8,15 @@ final class PluginProvider: CertificateProvider {
     private let instance: PluginInstance
     private let can: Set<String>
     let keyStore: (any KeyStore)?
-    private let environment: ProviderEnvironment
-    /// The key stores that the plugin's parameters name, by their URIs.
-    private let stores: [String: any KeyStore]
-    private struct State {
-        var others: [String: any KeyStore] = [:]
-        /// The leaf whose key has signed.
-        var proven: [UInt8] = []
-    }
-    private let state = BlockingMutex(State())
+    private let stores: UsableKeyStores
+    /// The leaf whose key has signed.
+    private let proven = BlockingMutex<[UInt8]>([])
 
     init(
-        _ instance: PluginInstance, _ description: PluginDescription.Provider, _ environment: ProviderEnvironment,
-        stores: [String: any KeyStore]
+        _ instance: PluginInstance, _ description: PluginDescription.Provider, stores: UsableKeyStores
     ) {
         (id, can) = (instance.id, Set(description.can))
-        (self.instance, self.environment, self.stores) = (instance, environment, stores)
+        (self.instance, self.stores) = (instance, stores)
         keyStore = description.keyStore.map { store in
             RemoteKeyStore(
                 ofProviderWith: store.scheme, .init(location: store.location, makes: store.makes, can: Set(store.can)),
@@ -43,7 +36,7 @@ final class PluginProvider: CertificateProvider {
                 try await store.key(for: key, interaction)
             }
             try await identity.verifyPossession()
-            state.withLock { $0.proven = identity.certificate.derRepresentation }
+            proven.withLock { $0 = identity.certificate.derRepresentation }
             return identity
         } catch { throw instance.describing(error) }
     }
@@ -68,7 +61,7 @@ final class PluginProvider: CertificateProvider {
 
     func shutdown() async {
         await instance.shutdown()
-        for store in Array(stores.values) + state.withLock({ Array($0.others.values) }) { await store.shutdown() }
+        await stores.shutdown()
     }
 
     /// A plugin that does not list shows its stored identity.
@@ -93,7 +86,7 @@ final class PluginProvider: CertificateProvider {
     /// Lets a key of the plugin sign a probe, once for each leaf. Blocks.
     private func prove(_ identity: Identity) throws(CertificateProviderError) {
         let leaf = identity.certificate
-        guard let signer = identity.key.callbackSigner, state.withLock({ $0.proven }) != leaf.derRepresentation else {
+        guard let signer = identity.key.callbackSigner, proven.withLock(\.self) != leaf.derRepresentation else {
             return
         }
         guard let scheme = identity.key.signatureSchemes.first else {
@@ -102,11 +95,17 @@ final class PluginProvider: CertificateProvider {
         }
         let (probe, signature) = (Identity.possessionProbe(), BlockingResult<[UInt8]>())
         signer.sign(probe, using: scheme) { signature.set($0) }
-        guard leaf.publicKey.isValidSignature(try signature.wait().get(), for: probe, using: scheme) else {
+        // The key's own time limit may be longer.
+        guard let signature = try signature.wait(atMost: instance.timeout)?.get() else {
+            throw CertificateProviderError(
+                .timedOut,
+                "The key of '\(leaf.subject)' did not sign within \(instance.timeout.components.seconds) seconds.")
+        }
+        guard leaf.publicKey.isValidSignature(signature, for: probe, using: scheme) else {
             throw CertificateProviderError(
                 .keyMismatch, "The key of '\(leaf.subject)' does not sign for its certificate; obtain a new identity.")
         }
-        state.withLock { $0.proven = leaf.derRepresentation }
+        proven.withLock { $0 = leaf.derRepresentation }
     }
 
     private func identity(
@@ -165,11 +164,7 @@ final class PluginProvider: CertificateProvider {
             )
         }
         let reference = KeyReference(publicKey: try PublicKeyInfo(derRepresentation: encoded), uri: uri)
-        if let known = stores.values.first(where: { $0.holds(keyURI: uri) }) { return (known, reference) }
-        if let known = state.withLock({ $0.others[uri] }) { return (known, reference) }
-        let store = try environment.keyStores.store(uri)
-        state.withLock { $0.others[uri] = store }
-        return (store, reference)
+        return (try stores.store(uri), reference)
     }
 }
 

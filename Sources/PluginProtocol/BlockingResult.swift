@@ -13,6 +13,13 @@ package final class BlockingResult<Value: Sendable>: Sendable {
         semaphore.signal()
     }
 
+    /// Returns `nil` if there is no result within that time.
+    package func wait(atMost time: Duration) -> Result<Value, CertificateProviderError>? {
+        let milliseconds = Int(clamping: Int64(time / .milliseconds(1)))
+        guard semaphore.wait(timeout: .now() + .milliseconds(milliseconds)) == .success else { return nil }
+        return value.withLock { $0 }
+    }
+
     package func wait() -> Result<Value, CertificateProviderError> {
         semaphore.wait()
         return value.withLock { value in

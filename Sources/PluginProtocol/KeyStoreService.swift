@@ -55,10 +55,10 @@ package final class KeyStoreService: Sendable {
         case let name where name.hasPrefix("key."):
             peer.answer(request) { (fields: KeyRequest) in
                 if let work = blockingWork(name, fields) {
-                    return peer.perform(request, on: executor, for: fields.for, work)
+                    return peer.perform(request, on: executor, work)
                 }
                 guard let work = work(name, fields, request, peer) else { return request.refuse() }
-                peer.perform(request, for: fields.for, work)
+                peer.perform(request, work)
             }
         default: return false
         }

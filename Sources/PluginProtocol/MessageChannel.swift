@@ -23,49 +23,19 @@ package final class MessageChannel: Sendable {
     package static let grace = Duration.seconds(2)
     /// The greatest number of requests of the other side that wait for an answer.
     static let maximumIncoming = 256
-    /// The greatest number of bytes that the other side may send within a minute without answering a request.
-    static let maximumUnanswered = 64 << 20
     /// The greatest number of bytes that wait for the pipe.
     static let maximumOutgoing = 16 << 20
 
-    private struct Pending {
-        let name: String
-        let limit: Limit
-        var deadline: ContinuousClock.Instant?
-        /// Questions to a person, and other work of this side, that the request waits for.
-        var questions = 0
-        var works = 0
-        /// The caller does not want the answer any more, and waits for the end of the work.
-        var isCancelled = false
-        /// Whether it counts among those that the other side takes at a time.
-        let counts: Bool
-        var isSent = false
-        let complete: @Sendable (Result<Message, CertificateProviderError>) -> Void
-
-        mutating func restart(at now: ContinuousClock.Instant) {
-            guard case .silence(let silence) = limit, !isCancelled else { return }
-            deadline = questions > 0 ? now + MessageChannel.interactive : works > 0 ? nil : now + silence
-        }
-    }
-
     private struct State {
-        var nextID: UInt64 = 1
-        var pending: [UInt64: Pending] = [:]
-        /// Requests whose time was over, until their answers come, and when the other side has ignored the cancellation.
-        var abandoned: [UInt64: (name: String, counts: Bool, until: ContinuousClock.Instant?)] = [:]
-        /// Requests that are not sent yet, since the other side takes fewer at a time.
-        var queue: [(id: UInt64, line: [UInt8])] = []
+        var requests = OutgoingRequests()
+        /// Requests of the other side that are not answered.
         var incoming: Set<UInt64> = []
+        /// Those that were cancelled, and when this side answers them, whether or not the work has ended.
+        var cancelled: [UInt64: ContinuousClock.Instant] = [:]
         var outgoing: [UInt8] = []
         var timers: [(at: ContinuousClock.Instant, job: @Sendable () -> Void)] = []
         /// When the thread looks at the clock again by itself.
         var wakes: ContinuousClock.Instant?
-        /// How many requests the other side takes at a time.
-        var concurrency = Int.max
-        var inFlight = 0
-        /// The bytes that have come since the last answer, in the last minute, and when that began.
-        var unanswered = 0
-        var minute = ContinuousClock.now
         var failure: CertificateProviderError?
     }
 
@@ -122,66 +92,10 @@ package final class MessageChannel: Sendable {
     }
 
     /// Sends at most so many requests at a time; others wait. Requests that the other side waits for are not counted.
-    package func limitConcurrency(to count: Int) { state.withLock { $0.concurrency = max(1, count) } }
+    package func limitConcurrency(to count: Int) { state.withLock { $0.requests.concurrency = max(1, count) } }
 
     /// Whether no request waits for an answer, in either direction.
-    package var isIdle: Bool { state.withLock { $0.pending.isEmpty && $0.incoming.isEmpty } }
-}
-
-/// What becomes of the messages of a ``MessageChannel``. Called on its thread, which must not be blocked.
-package protocol MessageHandler: AnyObject, Sendable {
-    func receive(_ request: IncomingRequest)
-    func receive(notice name: String, _ message: Message)
-    /// The bytes of one of the further descriptors; none at its end.
-    func read(_ bytes: ArraySlice<UInt8>, from descriptor: Int32)
-    /// A request was cancelled, and the other side has not answered within ``MessageChannel/grace``.
-    func cancellationWasIgnored(_ request: String)
-    /// The channel has failed. Returns the error for the requests that wait, and may look for the reason for a short time.
-    func explain(_ error: CertificateProviderError) -> CertificateProviderError
-    /// The last call. The descriptors are closed, but for the further ones.
-    func ended(_ error: CertificateProviderError)
-}
-
-extension MessageHandler {
-    package func read(_ bytes: ArraySlice<UInt8>, from descriptor: Int32) {}
-    package func cancellationWasIgnored(_ request: String) {}
-    package func explain(_ error: CertificateProviderError) -> CertificateProviderError { error }
-}
-
-/// A request of the other side. It is answered once.
-package struct IncomingRequest: Sendable {
-    package let id: UInt64
-    package let name: String
-    package let message: Message
-    private let channel: MessageChannel
-
-    fileprivate init(id: UInt64, name: String, message: Message, channel: MessageChannel) {
-        (self.id, self.name, self.message, self.channel) = (id, name, message, channel)
-    }
-
-    package func answer(_ result: some Encodable) {
-        channel.respond(
-            id,
-            Message.result(id, result)
-                ?? Message.failure(
-                    id,
-                    WireError(code: CertificateProviderError.Code.internal.rawValue, message: "The answer is too long.")
-                ))
-    }
-
-    package func fail(_ error: CertificateProviderError) { fail(WireError(error)) }
-
-    /// Says that this side does not know the request.
-    package func refuse() {
-        fail(WireError(code: WireError.unsupported, message: "The request '\(name)' is not supported."))
-    }
-
-    private func fail(_ error: WireError) {
-        var error = error
-        // A code is short; a message may quote what came from elsewhere.
-        error.message = String(error.message.prefix(8192))
-        channel.respond(id, Message.failure(id, error))
-    }
+    package var isIdle: Bool { state.withLock { $0.requests.isEmpty && $0.incoming.isEmpty } }
 }
 
 // MARK: - Requests of this side
@@ -194,45 +108,38 @@ extension MessageChannel {
     ///   - starting: Gets the request's id before it is sent.
     ///   - completion: Called once, on the channel's thread or this one, which it must not block. It gets a
     ///     ``Message/Form/result(id:)``, the other side's error, `timedOut`, or the reason why the channel has ended.
-    /// - Returns: The request's id; nil for one that was not sent.
-    @discardableResult
     package func send(
         _ name: String, _ params: some Encodable, _ limit: Limit, isAwaited: Bool = false,
         starting: (UInt64) -> Void = { _ in },
         completion: @escaping @Sendable (Result<Message, CertificateProviderError>) -> Void
-    ) -> UInt64? {
-        let now = clock.now
-        let id = state.withLock { state in
-            defer { state.nextID += 1 }
-            return state.nextID
-        }
+    ) {
+        let id = state.withLock { $0.requests.makeID() }
         starting(id)
+        send(id, name, params, limit, isAwaited: isAwaited, completion)
+    }
+
+    private func send(
+        _ id: UInt64, _ name: String, _ params: some Encodable, _ limit: Limit, isAwaited: Bool,
+        _ completion: @escaping @Sendable (Result<Message, CertificateProviderError>) -> Void
+    ) {
+        let now = clock.now
         guard let line = Message.request(id, name, params) else {
-            completion(
+            return completion(
                 .failure(
                     CertificateProviderError(
                         .malformedData,
                         "The request '\(name)' to a plugin is larger than \(Message.maximumSize) bytes; use less data.")
                 ))
-            return nil
         }
-        var pending = Pending(name: name, limit: limit, counts: !isAwaited, complete: completion)
-        if case .total(let total) = limit { pending.deadline = now + total }
-        pending.restart(at: now)
+        let request = OutgoingRequests.Request(name, limit, counts: !isAwaited, at: now, complete: completion)
         let (failure, wakes) = state.withLock { state -> (CertificateProviderError?, Bool) in
             if let failure = state.failure { return (failure, false) }
-            state.pending[id] = pending
-            state.queue.append((id, line))
-            if isAwaited { state.queue.insert(state.queue.removeLast(), at: 0) }
-            let wakes = pending.deadline.map { deadline in state.wakes.map { deadline < $0 } ?? true } ?? false
-            return (nil, sendQueued(&state) || wakes)
+            state.requests.add(id, request, line: line)
+            let needsHelp = sendQueued(&state, at: now)
+            return (nil, wakesTooLate(for: state.requests.deadline(of: id), state) || needsHelp)
         }
         if wakes { wake() }
-        if let failure {
-            completion(.failure(failure))
-            return nil
-        }
-        return id
+        if let failure { completion(.failure(failure)) }
     }
 
     /// Sends a request, and blocks until its end.
@@ -252,16 +159,16 @@ extension MessageChannel {
         _ name: String, _ params: some Encodable, _ limit: Limit, isAwaited: Bool = false,
         as type: Answer.Type = Answer.self, starting: (UInt64) -> Void = { _ in }
     ) async throws(CertificateProviderError) -> Answer {
-        let cancellation = Cancellation(self)
+        let id = state.withLock { $0.requests.makeID() }
+        starting(id)
         let result = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                let id = send(name, params, limit, isAwaited: isAwaited, starting: starting) {
-                    continuation.resume(returning: $0)
-                }
-                if let id { cancellation.isSent(id) }
+                send(id, name, params, limit, isAwaited: isAwaited) { continuation.resume(returning: $0) }
+                // A cancellation before this found no request.
+                if Task.isCancelled { cancel(id) }
             }
         } onCancel: {
-            cancellation.cancel()
+            cancel(id)
         }
         return try result.get().result()
     }
@@ -274,28 +181,16 @@ extension MessageChannel {
 
     /// Tells the other side that the answer is no longer wanted. The request fails when it answers or ``grace`` is over.
     package func cancel(_ id: UInt64) {
-        let deadline = clock.now + Self.grace
-        let isPending = state.withLock { state in
-            guard let request = state.pending[id], !request.isCancelled else { return false }
-            state.pending[id]?.isCancelled = true
-            // One that is not sent ends at once.
-            state.pending[id]?.deadline = request.isSent ? deadline : clock.now
-            return request.isSent
-        }
-        guard isPending else { return wake() }
-        notify("cancel", Cancel(request: id))
+        let now = clock.now
+        let isSent = state.withLock { $0.requests.cancel(id, at: now, until: now + Self.grace) }
+        if isSent { notify("cancel", Cancel(request: id)) }
         wake()
     }
 
-    /// Takes note that a request of this side has caused a question to a person, or other work of this side, or that this
-    /// has ended. Each is a sign of life.
-    package func note(_ id: UInt64, questions: Int = 0, works: Int = 0) {
+    /// Takes note of a sign of life of a request of this side, or that a question to the user begins or ends for it.
+    package func note(_ id: UInt64, questions: Int = 0) {
         let now = clock.now
-        state.withLock { state in
-            state.pending[id]?.questions += questions
-            state.pending[id]?.works += works
-            state.pending[id]?.restart(at: now)
-        }
+        state.withLock { $0.requests.note(id, questions: questions, at: now) }
         wake()
     }
 
@@ -303,47 +198,38 @@ extension MessageChannel {
         package let request: UInt64
     }
 
-    fileprivate func respond(_ id: UInt64, _ line: [UInt8]?) {
+    /// Answers a request of the other side, unless that is done. Returns at once.
+    func respond(_ id: UInt64, _ line: [UInt8]?) {
+        let now = clock.now
         let wakes = state.withLock { state in
+            state.cancelled[id] = nil
             guard state.incoming.remove(id) != nil, let line else { return false }
-            return write(line, &state)
+            let counts = state.incoming.isEmpty && state.requests.rest(false, at: now)
+            let needsHelp = write(line, &state)
+            return counts && wakesTooLate(for: state.requests.nextDeadline, state) || needsHelp
         }
         if wakes { wake() }
     }
 
-    /// Answers a request of the other side that was cancelled, unless that is done.
-    package func endCancelled(_ id: UInt64) {
-        respond(
-            id,
-            Message.failure(
-                id,
-                WireError(
-                    code: CertificateProviderError.Code.userCancelled.rawValue, message: "The request was cancelled.")))
+    /// Answers a request of the other side with `userCancelled` if it is not answered within `time`. Returns at once.
+    package func endCancelled(_ id: UInt64, after time: Duration) {
+        let deadline = clock.now + time
+        state.withLock { if $0.incoming.contains(id) && $0.cancelled[id] == nil { $0.cancelled[id] = deadline } }
+        wake()
+    }
+
+    /// Whether the thread looks at the clock only after a deadline.
+    private func wakesTooLate(for deadline: ContinuousClock.Instant?, _ state: State) -> Bool {
+        guard let deadline else { return false }
+        return state.wakes.map { deadline < $0 } ?? true
     }
 
     /// Sends the requests that the other side takes now.
     /// - Returns: Whether the thread must help.
-    private func sendQueued(_ state: inout State) -> Bool {
+    private func sendQueued(_ state: inout State, at now: ContinuousClock.Instant) -> Bool {
         var needsHelp = false
-        while let (id, line) = state.queue.first {
-            guard let request = state.pending[id] else {
-                state.queue.removeFirst()
-                continue
-            }
-            guard !request.counts || state.inFlight < state.concurrency else { break }
-            state.queue.removeFirst()
-            state.pending[id]?.isSent = true
-            if request.counts { state.inFlight += 1 }
-            needsHelp = write(line, &state) || needsHelp
-        }
+        while let line = state.requests.nextLine(at: now) { needsHelp = write(line, &state) || needsHelp }
         return needsHelp
-    }
-
-    /// Takes a request out that the other side does not work at any more.
-    private func remove(_ id: UInt64, _ state: inout State) -> Pending? {
-        guard let request = state.pending.removeValue(forKey: id) else { return nil }
-        if request.isSent && request.counts { state.inFlight -= 1 }
-        return request
     }
 
     /// - Returns: Whether the thread must help.
@@ -368,34 +254,6 @@ extension MessageChannel {
     }
 }
 
-/// The cancellation of a request that may not have been sent yet.
-private final class Cancellation: Sendable {
-    private struct State {
-        var id: UInt64?
-        var isCancelled = false
-    }
-    private let state = BlockingMutex(State())
-    private let channel: MessageChannel
-
-    init(_ channel: MessageChannel) { self.channel = channel }
-
-    func isSent(_ id: UInt64) {
-        let isCancelled = state.withLock { state in
-            state.id = id
-            return state.isCancelled
-        }
-        if isCancelled { channel.cancel(id) }
-    }
-
-    func cancel() {
-        let id = state.withLock { state in
-            state.isCancelled = true
-            return state.id
-        }
-        if let id { channel.cancel(id) }
-    }
-}
-
 // MARK: - The thread
 
 extension MessageChannel {
@@ -405,7 +263,7 @@ extension MessageChannel {
     }
 
     private func run(_ handler: any MessageHandler) {
-        var line: [UInt8] = []
+        let reader = LineReader(at: clock.now)
         var buffer = [UInt8](repeating: 0, count: 64 << 10)
         var open = others
         while true {
@@ -435,7 +293,14 @@ extension MessageChannel {
                 end(CertificateProviderError(.unavailable, "\(peer) has ended its side of the connection."))
                 continue
             }
-            receive(buffer[..<count], &line, handler)
+            do throws(CertificateProviderError) {
+                try reader.read(buffer[..<count], at: clock.now) { line throws(CertificateProviderError) in
+                    try receive(line, handler)
+                }
+            } catch {
+                end(violation(error.message))
+            }
+            buffer.wipe(first: count)
         }
     }
 
@@ -444,27 +309,17 @@ extension MessageChannel {
         _ handler: any MessageHandler
     ) -> (failure: CertificateProviderError?, wantsToWrite: Bool, timeout: Int32) {
         let now = clock.now
-        var late: [(id: UInt64, request: Pending)] = []
+        var late: [(id: UInt64, request: OutgoingRequests.Request)] = []
         var ignored: [String] = []
+        var unanswered: [UInt64] = []
         var jobs: [@Sendable () -> Void] = []
         let (failure, wantsToWrite, timeout) = state.withLock { state -> (CertificateProviderError?, Bool, Int32) in
-            for (id, request) in state.pending where request.deadline.map({ $0 <= now }) ?? false {
-                late.append((id, request))
-                // One that is sent counts until it is answered.
-                state.pending[id] = nil
-                guard request.isSent else { continue }
-                state.abandoned[id] = (request.name, request.counts, request.isCancelled ? nil : now + Self.grace)
-                if request.isCancelled { ignored.append(request.name) }
-            }
-            for (id, request) in state.abandoned where request.until.map({ $0 <= now }) ?? false {
-                state.abandoned[id]?.until = nil
-                ignored.append(request.name)
-            }
+            (late, ignored) = state.requests.expire(at: now, grace: Self.grace)
+            unanswered = state.cancelled.filter { $0.value <= now }.map(\.key)
             jobs = state.timers.filter { $0.at <= now }.map(\.job)
             state.timers.removeAll { $0.at <= now }
-            let next =
-                (state.pending.values.compactMap(\.deadline) + state.abandoned.values.compactMap(\.until)
-                + state.timers.map(\.at)).min()
+            let next = ([state.requests.nextDeadline, state.cancelled.values.min()] + state.timers.map(\.at))
+                .compactMap(\.self).min()
             // Requests come one after the other mostly: a look at the clock in a second costs less than being woken by the next
             // one.
             let isRecent = state.wakes.map { $0 > now } ?? false
@@ -477,23 +332,24 @@ extension MessageChannel {
             request.complete(.failure(request.isCancelled ? Self.cancelled(request.name) : timedOut(request)))
         }
         for name in ignored { handler.cancellationWasIgnored(name) }
+        for id in unanswered {
+            let code = CertificateProviderError.Code.userCancelled.rawValue
+            respond(id, Message.failure(id, WireError(code: code, message: "The request was cancelled.")))
+        }
         for job in jobs { job() }
-        return (failure, wantsToWrite, jobs.isEmpty && late.isEmpty && ignored.isEmpty ? timeout : 0)
+        let isDone = jobs.isEmpty && late.isEmpty && ignored.isEmpty && unanswered.isEmpty
+        return (failure, wantsToWrite, isDone ? timeout : 0)
     }
 
     private static func cancelled(_ name: String) -> CertificateProviderError {
         CertificateProviderError(.userCancelled, "The request '\(name)' to a plugin was cancelled.")
     }
 
-    private func timedOut(_ pending: Pending) -> CertificateProviderError {
-        let limit: Duration =
-            switch pending.limit {
-            case .total(let limit), .silence(let limit): pending.questions > 0 ? Self.interactive : limit
-            case .unlimited: .zero
-            }
-        return CertificateProviderError(
+    private func timedOut(_ request: OutgoingRequests.Request) -> CertificateProviderError {
+        CertificateProviderError(
             .timedOut,
-            "\(peer) did not answer the request '\(pending.name)' within \(limit.components.seconds) seconds.")
+            "\(peer) did not answer the request '\(request.name)' within \(request.allowedTime.components.seconds) seconds."
+        )
     }
 
     private func flush() {
@@ -504,53 +360,23 @@ extension MessageChannel {
         }
     }
 
-    private func receive(_ bytes: ArraySlice<UInt8>, _ line: inout [UInt8], _ handler: any MessageHandler) {
-        let isTooMuch = state.withLock { state in
-            if clock.now - state.minute > .seconds(60) { (state.minute, state.unanswered) = (clock.now, 0) }
-            state.unanswered += bytes.count
-            return state.unanswered > Self.maximumUnanswered
-        }
-        guard !isTooMuch else {
-            return end(
-                violation("It sends more than \(Self.maximumUnanswered >> 20) MiB within a minute without an answer."))
-        }
-        var rest = bytes
-        while let newline = rest.firstIndex(of: 0x0a) {
-            line += rest[..<newline]
-            rest = rest[(newline + 1)...]
-            defer {
-                wipe(&line)
-                line.removeAll(keepingCapacity: line.capacity <= 64 << 10)
-            }
-            guard line.count <= Message.maximumSize else { break }
-            if let trace { state.withLock { _ in trace(false, line[...]) } }
-            do throws(CertificateProviderError) {
-                try deliver(try Message(line: line), handler)
-            } catch {
-                return end(violation(error.message))
-            }
-        }
-        line += rest
-        if line.count > Message.maximumSize {
-            end(violation("A line is longer than \(Message.maximumSize) bytes."))
-        }
-    }
-
-    private func wipe(_ line: inout [UInt8]) {
-        line.withUnsafeMutableBytes { if let base = $0.baseAddress { explicit_bzero(base, $0.count) } }
-    }
-
     /// Returns the error for a violation of the protocol.
     package func violation(_ what: String) -> CertificateProviderError {
         CertificateProviderError(.protocolError, "\(peer) violates the plugin protocol. \(what)")
     }
 
-    private func deliver(_ message: Message, _ handler: any MessageHandler) throws(CertificateProviderError) {
+    /// - Returns: Whether the line answers a request.
+    private func receive(_ line: [UInt8], _ handler: any MessageHandler) throws(CertificateProviderError) -> Bool {
+        if let trace { state.withLock { _ in trace(false, line[...]) } }
+        let message = try Message(line: line)
         switch message.form {
         case .notice(let name): handler.receive(notice: name, message)
         case .request(let id, let name):
+            let now = clock.now
             let isNew = state.withLock { state in
-                state.incoming.count < Self.maximumIncoming && state.incoming.insert(id).inserted
+                guard state.incoming.count < Self.maximumIncoming else { return false }
+                _ = state.requests.rest(true, at: now)
+                return state.incoming.insert(id).inserted
             }
             guard isNew else {
                 throw CertificateProviderError(
@@ -558,49 +384,47 @@ extension MessageChannel {
                     "A request has the id of one that is not answered yet, or more than \(Self.maximumIncoming) wait.")
             }
             handler.receive(IncomingRequest(id: id, name: name, message: message, channel: self))
-        case .result(let id): try complete(id, .success(message))
-        case .failure(let id, let error): try complete(id, .failure(CertificateProviderError(error, of: peer)))
+        case .result(let id):
+            try complete(id, .success(message))
+            return true
+        case .failure(let id, let error):
+            try complete(id, .failure(CertificateProviderError(error, of: peer)))
+            return true
         }
+        return false
     }
 
     private func complete(
         _ id: UInt64, _ result: Result<Message, CertificateProviderError>
     ) throws(CertificateProviderError) {
-        let (request, wasAbandoned) = state.withLock { state -> (Pending?, Bool) in
-            state.unanswered = 0
-            let isSent = state.pending[id]?.isSent ?? true
-            let request = isSent ? remove(id, &state) : nil
-            let abandoned = state.abandoned.removeValue(forKey: id)
-            if abandoned?.counts == true { state.inFlight -= 1 }
-            // This is the thread: it looks at what is left to write before it waits.
-            _ = sendQueued(&state)
-            return (request, abandoned != nil)
+        let now = clock.now
+        let answered = state.withLock { state in
+            let answered = state.requests.answer(id)
+            // This is the thread: it looks at the output and the clock before it waits.
+            _ = sendQueued(&state, at: now)
+            return answered
         }
-        guard let request else {
-            if wasAbandoned { return }
+        switch (answered, result) {
+        case (.none, _):
             throw CertificateProviderError(.protocolError, "An answer has the id of no request that waits for one.")
-        }
-        switch result {
+        case (.abandoned, _): break
         // What was obtained all the same is not lost.
-        case .failure where request.isCancelled: request.complete(.failure(Self.cancelled(request.name)))
-        default: request.complete(result)
+        case (.request(let request), .failure) where request.isCancelled:
+            request.complete(.failure(Self.cancelled(request.name)))
+        case (.request(let request), _): request.complete(result)
         }
     }
 
     private func finish(_ failure: CertificateProviderError, _ handler: any MessageHandler) {
         let failure = handler.explain(failure)
-        let pending = state.withLock { state in
-            defer {
-                state.pending = [:]
-                state.queue = []
-                state.timers = []
-            }
+        let requests = state.withLock { state in
+            state.timers = []
             state.failure = failure
-            return state.pending.values
+            return state.requests.removeAll()
         }
         // With a failure nothing more is written.
         for descriptor in [input, output] { close(descriptor) }
-        for one in pending { one.complete(.failure(failure)) }
+        for request in requests { request.complete(.failure(failure)) }
         handler.ended(failure)
         // What the other side says at its end is not an error of its.
         for descriptor in others { close(descriptor) }

@@ -9,11 +9,16 @@ package final class Peer: MessageHandler {
     package let channel: MessageChannel
     private let services: any PeerServices
     private struct State {
-        var contexts: [UInt64: RequestContext] = [:]
-        /// How many questions each of those has caused.
-        var questions: [UInt64: Int] = [:]
+        /// The requests of this side that are open.
+        var open: [UInt64: Open] = [:]
         var tasks: [UInt64: Task<Void, Never>] = [:]
         var ended: Set<UInt64> = []
+    }
+    private struct Open {
+        let context: RequestContext
+        /// How many questions it has caused, and those that the user has not answered.
+        var questions = 0
+        var prompts: Set<UInt64> = []
     }
     private let state = BlockingMutex(State())
 
@@ -53,28 +58,24 @@ package final class Peer: MessageHandler {
 
     private func begin(_ id: UInt64, _ context: RequestContext?) {
         guard let context else { return }
-        state.withLock { $0.contexts[id] = context }
+        state.withLock { $0.open[id] = Open(context: context) }
     }
 
+    /// Also ends the questions that are still open: the user need not answer them.
     private func end(_ id: UInt64) {
-        state.withLock { state in
-            state.contexts[id] = nil
-            state.questions[id] = nil
+        let questions = state.withLock { state in
+            (state.open.removeValue(forKey: id)?.prompts ?? []).compactMap { state.tasks[$0] }
         }
+        for question in questions { question.cancel() }
     }
 
     /// The greatest number of questions to the user for one request.
     private static let maximumQuestions = 32
 
-    private func mayAskAgain(_ id: UInt64) -> Bool {
-        state.withLock { state in
-            state.questions[id, default: 0] += 1
-            return state.questions[id, default: 0] <= Self.maximumQuestions
-        }
-    }
-
     /// Returns the context of a request of this side that is not answered yet.
-    package func context(of id: UInt64?) -> RequestContext? { id.flatMap { id in state.withLock { $0.contexts[id] } } }
+    package func context(of id: UInt64?) -> RequestContext? {
+        id.flatMap { id in state.withLock { $0.open[id]?.context } }
+    }
 
     // MARK: - Requests of the other side
 
@@ -82,21 +83,22 @@ package final class Peer: MessageHandler {
     @TaskLocal package static var current: UInt64?
 
     /// Answers a request with the result of `work`, in a task that ends when the request is cancelled.
-    ///
-    /// - Parameter owner: The request of this side that it is made for, which waits meanwhile.
     package func perform<Answer: Encodable & Sendable>(
-        _ request: IncomingRequest, for owner: UInt64? = nil,
+        _ request: IncomingRequest,
         _ work: @escaping @Sendable () async throws(CertificateProviderError) -> Answer
     ) {
-        if let owner { channel.note(owner, works: 1) }
         let task = Task {
-            await Self.$current.withValue(request.id) {
-                do throws(CertificateProviderError) { request.answer(try await work()) } catch { request.fail(error) }
+            let result = await Self.$current.withValue(request.id) {
+                () async -> Result<Answer, CertificateProviderError> in
+                do throws(CertificateProviderError) { return .success(try await work()) } catch {
+                    return .failure(error)
+                }
             }
-            if let owner { self.channel.note(owner, works: -1) }
+            // The answer is last: after it, the other side may use the id again.
             self.state.withLock { state in
                 if state.tasks.removeValue(forKey: request.id) == nil { state.ended.insert(request.id) }
             }
+            request.answer(result)
         }
         state.withLock { state in
             if state.ended.remove(request.id) == nil { state.tasks[request.id] = task }
@@ -108,15 +110,13 @@ package final class Peer: MessageHandler {
     /// For work that a synchronous call of the contract may wait for: that blocks its caller, which may be one of the few
     /// threads on which tasks run.
     package func perform<Answer: Encodable & Sendable>(
-        _ request: IncomingRequest, on executor: BlockingExecutor, for owner: UInt64? = nil,
+        _ request: IncomingRequest, on executor: BlockingExecutor,
         _ work: @escaping @Sendable () throws(CertificateProviderError) -> Answer
     ) {
-        if let owner { channel.note(owner, works: 1) }
-        executor.submit { [self] in
+        executor.submit {
             Self.$current.withValue(request.id) {
-                do throws(CertificateProviderError) { request.answer(try work()) } catch { request.fail(error) }
+                request.answer(Result { () throws(CertificateProviderError) in try work() })
             }
-            if let owner { channel.note(owner, works: -1) }
         }
     }
 
@@ -124,14 +124,23 @@ package final class Peer: MessageHandler {
         switch request.name {
         case "prompt":
             answer(request) { (prompt: Prompt) in
-                guard let context = context(of: prompt.for) else { return request.fail(Self.unknownRequest) }
-                guard mayAskAgain(prompt.for) else {
+                let (context, isTooMany) = state.withLock { state in
+                    state.open[prompt.for]?.questions += 1
+                    state.open[prompt.for]?.prompts.insert(request.id)
+                    let open = state.open[prompt.for]
+                    return (open?.context, (open?.questions ?? 0) > Self.maximumQuestions)
+                }
+                guard let context else { return request.fail(Self.unknownRequest) }
+                guard !isTooMany else {
                     return channel.end(
                         channel.violation("It asks more than \(Self.maximumQuestions) questions for one request."))
                 }
                 channel.note(prompt.for, questions: 1)
                 perform(request) { () async throws(CertificateProviderError) in
-                    defer { self.channel.note(prompt.for, questions: -1) }
+                    defer {
+                        self.channel.note(prompt.for, questions: -1)
+                        _ = self.state.withLock { $0.open[prompt.for]?.prompts.remove(request.id) }
+                    }
                     return try await context.interaction.answer(prompt)
                 }
             }
@@ -140,7 +149,7 @@ package final class Peer: MessageHandler {
                 guard let context = context(of: remember.for), let action = context.remember else {
                     return request.fail(Self.unknownRequest)
                 }
-                perform(request, for: remember.for) { () async throws(CertificateProviderError) in
+                perform(request) { () async throws(CertificateProviderError) in
                     try await action(remember.key)
                     return Nothing()
                 }
@@ -168,7 +177,7 @@ package final class Peer: MessageHandler {
                 let id = try message.params(as: MessageChannel.Cancel.self).request
                 state.withLock { $0.tasks[id] }?.cancel()
                 // Work that cannot be interrupted goes on; its answer is not wanted.
-                channel.after(Self.cancellationTime) { [weak channel] in channel?.endCancelled(id) }
+                channel.endCancelled(id, after: Self.cancellationTime)
             case "progress":
                 let progress: Progress = try message.params()
                 channel.note(progress.for)

@@ -33,7 +33,7 @@ extension PeerSource {
 
 /// A key store of the other side.
 package final class RemoteKeyStore: KeyStore {
-    /// What is known of a store.
+    /// The properties of a store.
     package struct Details: Sendable {
         package let location: KeyLocation
         package let makes: [KeyType: KeyUse]
@@ -44,7 +44,7 @@ package final class RemoteKeyStore: KeyStore {
             (self.location, self.makes, self.can) = (location, makes, can)
         }
 
-        /// What the other side says of a place.
+        /// The properties that the other side reports for a place.
         package init(_ answer: KeyStoreAnswer) {
             self.init(
                 location: KeyLocation(wire: answer.location), makes: [KeyType: KeyUse](names: answer.makes),
@@ -353,11 +353,15 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
         signatureSchemes = schemes.compactMap { SignatureScheme($0) }
         location = KeyLocation(wire: wire.location)
         uri = wire.uri
-        signatureTimeout = wire.timeout.flatMap { $0 >= 0 && $0 < 1e6 ? .seconds($0) : nil } ?? source.timeout
+        signatureTimeout =
+            wire.timeout.flatMap { $0 > 0 ? min(.seconds($0), Self.longestTimeout) : nil } ?? source.timeout
         decrypts = wire.decrypts ?? false
         (self.source, self.find) = (source, find)
         known = BlockingMutex(Known(peer: peer, id: id))
     }
+
+    /// As long as a person may take, for a key that wants to be touched.
+    private static let longestTimeout = MessageChannel.interactive
 
     package var callbackSigner: (any CallbackSigning)? { self }
     package var decrypter: (any KeyDecrypting)? { decrypts ? self : nil }

@@ -25,7 +25,13 @@ struct ListedPlugin: Sendable {
             description = try host.describe(id)
             provider = try host.provider(id, ProviderParameters())
             for scheme in description?.schemes ?? [] {
-                if let store = try host.keyStore(scheme, ProviderParameters()) { keyStores.append(store) }
+                guard let store = try host.keyStore(scheme, ProviderParameters()), store.storageID == id else {
+                    throw CertificateProviderError(
+                        .configurationInvalid,
+                        "The scheme '\(scheme):' of the plugin '\(id)' belongs to another plugin, which has this name; remove "
+                            + "one of the two.", provider: id)
+                }
+                keyStores.append(store)
             }
         } catch { self.error = error }
     }

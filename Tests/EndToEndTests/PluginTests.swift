@@ -59,6 +59,22 @@ import Testing
         #expect(try sandbox.certprov("delete", "--yes", "--config", configuration).status == 0)
     }
 
+    /// The name of a plugin tells whose a scheme is.
+    @Test func providersShowsThatASchemeBelongsToAnotherPlugin() throws {
+        for (id, schemes) in [("sea", ["sea", "sea-deep"]), ("sea-deep", ["sea-deep"])] {
+            let stores = schemes.map {
+                #"{"scheme":"\#($0)","displayName":"Sea","summary":"Water.","parameters":[],"makes":{"p256":["sign"]}}"#
+            }
+            let hello = #"{"version":1,"id":"\#(id)","keyStores":[\#(stores.joined(separator: ","))]}"#
+            try install(id, "#!/bin/sh\nread line\necho '{\"id\":1,\"result\":\(hello)}'\nread line\n")
+        }
+        let document = try sandbox.certprov("providers", "--json", "--config", configuration).document("ProviderList")
+        let plugins = document["plugins"].array.filter { $0["id"].string?.hasPrefix("sea") == true }
+        #expect(plugins.map { $0["id"].string } == ["sea", "sea-deep"])
+        #expect(plugins[0]["error"].string?.contains("'sea-deep:' of the plugin 'sea' belongs") == true, "\(plugins)")
+        #expect(plugins[1]["error"].isNull, "\(plugins)")
+    }
+
     @Test func providersShowsPluginsAndWhyOneIsNotUsed() throws {
         try install("open", "#!/bin/sh\n", mode: "777")
         let document = try sandbox.certprov("providers", "--json", "--config", configuration).document("ProviderList")

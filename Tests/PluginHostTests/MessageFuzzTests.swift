@@ -65,7 +65,8 @@ import Testing
     @Test func aHostReadsAnything() async throws {
         try await fuzz(41) { input, output in
             let services = HostServices(
-                ProviderID("zoo"), .testing(), .threads(), sources: [], stores: [:]
+                ProviderID("zoo"), .testing(), sources: [],
+                stores: UsableKeyStores([:], in: .none, texts: [], sources: [])
             ) {}
             return await Side(services).serve(
                 try MessageChannel(input: input, output: output, peer: "The plugin 'zoo'"))

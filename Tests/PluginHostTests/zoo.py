@@ -82,7 +82,14 @@ def hello():
                   {"name": "password-source", "type": "secret-source", "summary": "A secret."}]
     if BEHAVIOUR == "two parameters of one name":
         parameters.append(parameters[0])
-    return {"version": 99 if BEHAVIOUR == "an unknown version" else 1,
+    if BEHAVIOUR == "a parameter that the host adds":
+        parameters.append({"name": "key", "type": "key-store", "summary": "A store."})
+        parameters.append({"name": "key-pin-source", "type": "string", "summary": "Its PIN."})
+    stores = []
+    if BEHAVIOUR == "a scheme that is not its own":
+        stores.append({"scheme": "aquarium", "displayName": "Aquarium", "summary": "Fish.", "parameters": [],
+                       "makes": {"p256": ["sign"]}})
+    return {"keyStores": stores, "version": 99 if BEHAVIOUR == "an unknown version" else 1,
             "id": "other" if BEHAVIOUR == "another plugin's id" else ID, "pluginVersion": "1.0",
             "provider": {"displayName": "Zoo", "summary": "Misbehaves.", "parameters": parameters, "can": ["list", "updated", "announceDeletions", "discardReplaced"]},
             "concurrency": 4, "fieldOfALaterVersion": {"a": [1]}}
@@ -152,6 +159,11 @@ def everything(number):
     assert ask("lease.take", {"name": "work"})["result"]["taken"]
     assert not ask("lease.take", {"name": "work"})["result"]["taken"]
     ask("lease.release", {"name": "work"})
+    for lease in range(64):
+        assert ask("lease.take", {"name": f"work {lease}"})["result"]["taken"]
+    assert ask("lease.take", {"name": "one too many"})["error"]["code"] == "operationNotAllowed"
+    library = ask("key.list", {"store": "pkcs11:token=zoo?module-path=/tmp/of-the-plugin.so", "for": number})
+    assert library["error"]["code"] == "operationNotAllowed"
     store = {"store": "store:", "for": number}
     made = ask("key.make", dict(store, type="p256", label="zoo", use=["sign"]))["result"]["key"]
     assert remembered == [made["publicKey"]]

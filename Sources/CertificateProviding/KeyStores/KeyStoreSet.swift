@@ -23,12 +23,12 @@ public final class KeyStoreSet: Sendable {
     /// a renewal.
     public func isConfigured(_ key: KeyReference) -> Bool { configured.holds(keyURI: key.uri) }
 
-    /// Returns the key store of a key. Does no I/O.
+    /// Returns the key store of a key. Does no I/O for a built-in store; a plugin may have to be asked, for a bounded time.
     ///
     /// - Throws: `configurationInvalid` for a URI that no installed store knows, or that its store cannot read.
     public func store(of key: KeyReference) throws(CertificateProviderError) -> any KeyStore {
         if isConfigured(key) { return configured }
-        if let known = others.withLock({ $0.first { $0.holds(keyURI: key.uri) } }) { return known }
+        if let known = others.withLock(\.self).first(where: { $0.holds(keyURI: key.uri) }) { return known }
         let new = try stores.store(key.uri)
         others.withLock { $0.append(new) }
         return new

@@ -300,7 +300,7 @@ extension ParameterContext {
 }
 
 extension ParameterDescriptor {
-    static let pinSourceSuffix = "-pin-source"
+    package static let pinSourceSuffix = "-pin-source"
 
     /// The parameter with the one that comes with it.
     var withCompanion: [ParameterDescriptor] {

@@ -1,0 +1,63 @@
+import CertificateProviding
+
+/// The key stores of this host that a plugin may use: those that its parameters name, and places in other installed ones.
+///
+/// A URI that the configuration does not have must not have a query component (RFC 3986, section 3.4): for a token, that chooses
+/// the library that this process loads and the file that is sent as the PIN.
+final class UsableKeyStores: Sendable {
+    private let configured: [String: any KeyStore]
+    private let all: KeyStores
+    /// The values of the plugin's parameters, and the descriptions of the sources of secrets among them.
+    private let texts: Set<String>
+    private let sources: Set<String>
+    private struct Other {
+        let uri: String
+        let pinSource: String?
+        let store: any KeyStore
+    }
+    private let others = BlockingMutex<[Other]>([])
+
+    /// How many other key stores are kept. Keys keep theirs.
+    private static let maximum = 64
+
+    /// - Parameter configured: By their URIs.
+    init(_ configured: [String: any KeyStore], in all: KeyStores, texts: Set<String>, sources: Set<String>) {
+        (self.configured, self.all, self.texts, self.sources) = (configured, all, texts, sources)
+    }
+
+    /// Returns the key store of a place or of a key. Asks a plugin, if it is one's, for a bounded time.
+    ///
+    /// - Throws: `operationNotAllowed` for a place that the plugin must not choose, and as ``KeyStores/store(_:pinSource:parameter:)``.
+    func store(
+        _ uri: String, pinSource: String? = nil, parameter: String? = nil
+    ) throws(CertificateProviderError) -> any KeyStore {
+        if pinSource == nil {
+            if let known = configured[uri] { return known }
+            if let known = configured.values.first(where: { $0.holds(keyURI: uri) }) { return known }
+        }
+        guard !uri.contains("?") || texts.contains(uri) else {
+            throw CertificateProviderError(
+                .operationNotAllowed,
+                "The plugin uses a key store whose URI has a part after '?', which only the configuration may choose. Give the "
+                    + "plugin a parameter of the type key-store, and set it to this URI.")
+        }
+        let source = try pinSource.map { text throws(CertificateProviderError) in
+            guard let source = SecretSource(text), sources.contains(source.description) else {
+                throw HostServices.unknownSource
+            }
+            return source
+        }
+        let known = others.withLock(\.self).filter { $0.pinSource == pinSource }
+        if let known = known.first(where: { $0.uri == uri || $0.store.holds(keyURI: uri) }) { return known.store }
+        let store = try all.store(uri, pinSource: source, parameter: parameter)
+        others.withLock { others in
+            others.append(Other(uri: uri, pinSource: pinSource, store: store))
+            if others.count > Self.maximum { others.removeFirst() }
+        }
+        return store
+    }
+
+    func shutdown() async {
+        for store in Array(configured.values) + others.withLock({ $0.map(\.store) }) { await store.shutdown() }
+    }
+}
