@@ -13,9 +13,9 @@ import Testing
 
 @Suite(.timeLimit(.minutes(5))) struct RotatingTLSCredentialsTests {
     /// How often the identity changes while handshakes go on.
-    static let changes = 100
+    static let changes = TestLength.rounds(30, soak: 100)
 
-    /// A hundred and one identities of all kinds; some of the keys stay at home.
+    /// Identities of all kinds; some of the keys stay at home.
     static func succession() throws -> [Identity] {
         let authority = try authority.get()
         let rsa = try Pair.of(.rsa2048).server
@@ -31,7 +31,7 @@ import Testing
         }
     }
 
-    /// Changes the identity a hundred times while three others keep meeting. After every change, the next connection
+    /// Changes the identity again and again while three others keep meeting. After every change, the next connection
     /// shows the new identity; where a pool has connections in store, sooner or later.
     private func rotate(
         _ credentials: RotatingTLSCredentials, through identities: [Identity], pooling: Bool = false,

@@ -151,6 +151,9 @@ private final class Service: Sendable {
         var description: String { "\(signatures) signatures, \(descriptors) descriptors, \(kilobytes) KiB" }
     }
 
+    /// Milliseconds between two signatures of a task. At full length there are none, and the processors are always busy.
+    private static let pause = String(TestLength.rounds(50, soak: 0))
+
     let module: String
     let process: SpawnedProcess
     private let state: Lines
@@ -169,7 +172,7 @@ private final class Service: Sendable {
         variables["LD_PRELOAD"] = [preloaded, variables["LD_PRELOAD"]].compactMap(\.self).joined(separator: ":")
         let uri = "pkcs11:token=host;object=soak?module-name=\(module)"
         let process = try SpawnedProcess(
-            variables.map { "\($0)=\($1)" } + [program, "soak", uri, host.pin, host.sandbox.store])
+            variables.map { "\($0)=\($1)" } + [program, "soak", uri, host.pin, host.sandbox.store, Self.pause])
         let state = Lines()
         (self.module, self.process, self.state) = (module, process, state)
         try #require(process.readLine() == "ready")

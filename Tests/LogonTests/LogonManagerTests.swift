@@ -226,7 +226,7 @@ extension LogonManagerTests {
 // MARK: - One operation at a time
 
 extension LogonManagerTests {
-    @Test(.timeLimit(.minutes(1))) func refusesASecondOperation() async throws {
+    @Test(.timeLimit(.minutes(5))) func refusesASecondOperation() async throws {
         let providers = providers(1)
         let (started, start) = AsyncStream.makeStream(of: Void.self)
         let (released, release) = AsyncStream.makeStream(of: Void.self)
@@ -256,7 +256,7 @@ extension LogonManagerTests {
         _ = try await manager.obtainIdentity(NoUserInteraction())
     }
 
-    @Test(.timeLimit(.minutes(1))) func isFreeAgainAfterACancellation() async throws {
+    @Test(.timeLimit(.minutes(5))) func isFreeAgainAfterACancellation() async throws {
         let providers = providers(2)
         let (started, start) = AsyncStream.makeStream(of: Void.self)
         providers[0].get { _ throws(CertificateProviderError) in

@@ -75,13 +75,13 @@ import Testing
         #expect(try snapshot.value(forKey: AbsoluteConfigKey(["b"]), type: .string).value?.isSecret == false)
     }
 
-    @Test(.timeLimit(.minutes(1))) func reloads() async throws {
+    @Test(.timeLimit(.minutes(5))) func reloads() async throws {
         try await reloads(PropertiesSnapshot.self) { "server.port=\($0)\n" }
     }
 
     /// swift-configuration's own snapshot sees in a property list what the manager sees in it: a key is one name, dots
     /// and all.
-    @Test(.timeLimit(.minutes(1))) func aPropertyListReloads() async throws {
+    @Test(.timeLimit(.minutes(5))) func aPropertyListReloads() async throws {
         let list = { @Sendable (port: String) in
             "<plist version=\"1.0\"><dict><key>server.port</key><string>\(port)</string></dict></plist>"
         }

@@ -147,7 +147,7 @@ import Testing
         #expect(list.failures.allSatisfy { $0.code == .keyMismatch })
     }
 
-    @Test(.enabled(if: shape == nil), .timeLimit(.minutes(1))) func aSearchThatBeginsAnewEnds() async throws {
+    @Test(.enabled(if: shape == nil), .timeLimit(.minutes(5))) func aSearchThatBeginsAnewEnds() async throws {
         let module = try FaultyModule.withIdentity()
         module.control.repeat_objects(0)
         let provider = try module.provider()

@@ -78,9 +78,10 @@ import Testing
     @Test(.enabled(if: TestLength.hasSeconds, "it takes seconds"))
     func moreKeysAndCertificatesThanCanBePaired() async throws {
         let malformed = builder.bag([1, 2, 840, 113549, 1, 12, 10, 1, 1], builder.sequence(builder.octets([1])))
-        _ = try await expectRefusal(builder.file([[UInt8]](repeating: malformed, count: 20_000)), password: nil)
+        _ = try await expectRefusal(
+            builder.file([[UInt8]](repeating: malformed, count: TestLength.rounds(5000, soak: 20_000))), password: nil)
         let bags = try builder.bags(of: try Samples.identity("many"))
-        let many = Array(repeatElement(bags, count: 5000).joined())
+        let many = Array(repeatElement(bags, count: TestLength.rounds(300, soak: 5000)).joined())
         _ = try await expectRefusal(builder.file(many), password: nil)
     }
 

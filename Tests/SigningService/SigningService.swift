@@ -13,19 +13,21 @@ import TestSupport
 @main enum SigningService {
     static func main() async throws {
         let arguments = CommandLine.arguments
-        guard arguments.count == 5 else {
-            throw CertificateProviderError(.configurationInvalid, "MODULE URI PIN-FILE shutdown|exit")
+        let isSoaking = arguments.dropFirst().first == "soak"
+        guard arguments.count == (isSoaking ? 6 : 5) else {
+            throw CertificateProviderError(
+                .configurationInvalid, "MODULE URI PIN-FILE shutdown|exit, or soak URI PIN-FILE STORE PAUSE")
         }
         signal(SIGTERM, SIG_IGN)
         let source = DispatchSource.makeSignalSource(signal: SIGTERM, queue: DispatchQueue(label: "signals"))
         let (terminations, continuation) = AsyncStream<Void>.makeStream()
-        let shutsDown = arguments[4] == "shutdown" || arguments[1] == "soak"
+        let shutsDown = isSoaking || arguments[4] == "shutdown"
         source.setEventHandler { @Sendable in
             if !shutsDown { exit(0) }
             continuation.yield()
         }
         source.resume()
-        if arguments[1] == "soak" { return try await SoakingService.run(arguments[2...], until: terminations) }
+        if isSoaking { return try await SoakingService.run(arguments[2...], until: terminations) }
 
         let provider = try PKCS11TokenProvider(
             environment: .testing(storage: InMemoryStorage()),

@@ -12,7 +12,7 @@ import TestSupport
 ///     failed CODE MESSAGE
 ///     status SIGNATURES DESCRIPTORS KILOBYTES    five times a second
 ///
-/// Arguments: `soak URI PIN-FILE STORE`.
+/// Arguments: `soak URI PIN-FILE STORE PAUSE`, the last of which is each task's rest after a signature, in milliseconds.
 enum SoakingService {
     private static let callers = 16
 
@@ -31,6 +31,7 @@ enum SoakingService {
             ]))
         let key = try await provider.getCertificate(NoUserInteraction()).key
         let scheme = key.signatureSchemes[0]
+        let pause = Duration.milliseconds(Int(arguments[3]) ?? 0)
         let state = State()
         say("ready")
         await withTaskGroup { tasks in
@@ -47,6 +48,7 @@ enum SoakingService {
                                 continue
                             }
                             state.signatures.add(1, ordering: .relaxed)
+                            if pause > .zero { try? await Task.sleep(for: pause) }
                         } catch {
                             if state.isOver.load(ordering: .relaxed), error.code == .operationNotAllowed { return }
                             say("failed \(error.code) \(error.message.replacing("\n", with: " "))")
