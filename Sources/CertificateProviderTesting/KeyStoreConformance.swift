@@ -28,16 +28,19 @@ public struct KeyStoreConformance: Sendable {
     ) async -> ConformanceReport {
         var report = ConformanceReport(progress)
         var offered: [KeyType] = []
+        var decrypting: KeyType?
         await report.check("offersKeys", "A key store says which types of key it makes, and for which uses.") {
             let store = try make()
             let makes = store.makes
             offered = types.filter { makes[$0] != nil }
             try require(!offered.isEmpty, "The store makes none of the types \(types).")
+            decrypting = offered.first { makes[$0]?.contains(.pkcs1Decryption) == true }
             try require(!store.holds(keyURI: "no-such-scheme:x"), "The store holds a URI of another scheme.")
             await store.shutdown()
         }
         for type in offered { await check(type, &report) }
         guard let type = offered.first else { return report }
+        if let decrypting { await checkDecryption(decrypting, &report) }
         await report.check(
             "aKeyThatIsNotWrittenDownIsGone",
             "A key that remember did not write down is destroyed, and the error is its own."
@@ -104,11 +107,13 @@ public struct KeyStoreConformance: Sendable {
             try require(
                 store.holds(keyURI: reference.uri), "The store does not hold the URI \(reference.uri) of its key.")
             try await key.signsValidlyInEveryScheme()
+            try require(key.decrypter == nil, "A key that is made for signatures only decrypts.")
 
             let later = try make()
             let found = try require(try later.storedKey(for: reference), "The key is not found after a restart.")
             try require(found.publicKey.isSameKey(as: key.publicKey), "Another key is found.")
             try await found.signsValidlyInEveryScheme()
+            try require(found.decrypter == nil, "A key that was made for signatures only decrypts after a restart.")
             let asked = try require(try await later.key(for: reference, interaction), "The key is not found.")
             try await asked.signsOnce()
             try require(
@@ -134,6 +139,29 @@ public struct KeyStoreConformance: Sendable {
             try require(
                 try await !later.list().contains { $0.reference.publicKey.isSameKey(as: key.publicKey) },
                 "The list shows the key after it was destroyed.")
+            await store.shutdown()
+            await later.shutdown()
+        }
+    }
+}
+
+extension KeyStoreConformance {
+    private func checkDecryption(_ type: KeyType, _ report: inout ConformanceReport) async {
+        await report.check("decryption", "A key that is made for decryption decrypts, also after a restart.") {
+            let store = try make()
+            let use = try require(store.makes[type], "The store no longer makes keys of type \(type).")
+            let key = try await store.make(type, label: Self.label, use: use, interaction) { _ in }
+            let reference = store.reference(to: key)
+            let later = try make()
+            let found = try require(try later.storedKey(for: reference), "The key is not found after a restart.")
+            for key in [key, found] {
+                let decrypter = try require(key.decrypter, "The key does not decrypt.")
+                let secret = Array("certprov conformance".utf8)
+                let plaintext = try await decrypter.decrypt(try ThrowAway.encrypt(secret, for: key.publicKey))
+                try require(
+                    plaintext == SecretBytes(copying: secret), "The key decrypts to something else than was encrypted.")
+            }
+            try await later.destroy(reference, interaction)
             await store.shutdown()
             await later.shutdown()
         }

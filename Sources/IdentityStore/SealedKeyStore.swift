@@ -64,9 +64,10 @@ public final class SealedKeyStore: KeyStore {
             throw CertificateProviderError(
                 .unsupportedAlgorithm, "A key of type \(type) cannot decrypt; use an RSA key.")
         }
-        let key = try await executor.run { () throws(CertificateProviderError) in
+        var key = try await executor.run { () throws(CertificateProviderError) in
             try SoftwareKey.generate(type, location: .store)
         }
+        key.use = use
         return try await seal(key, label, remember)
     }
 
@@ -78,7 +79,7 @@ public final class SealedKeyStore: KeyStore {
         key.uri = SealedKeys.uri(of: key.publicKey)
         try await remember(key)
         let entry = SealedKeys.Entry(
-            publicKey: key.publicKey, label: label, privateKey: try key.pkcs8Representation())
+            publicKey: key.publicKey, label: label, privateKey: try key.pkcs8Representation(), use: key.use)
         try await executor.run { [storage] () throws(CertificateProviderError) in
             try SealedKeys.change(in: storage) { $0.inserting(entry) }
         }
@@ -95,6 +96,7 @@ public final class SealedKeyStore: KeyStore {
         guard let entry = try SealedKeys.read(from: storage).entry(for: key.publicKey) else { return nil }
         var found = try SoftwareKey(pkcs8: entry.privateKey, location: .store)
         found.uri = SealedKeys.uri(of: entry.publicKey)
+        found.use = entry.use
         return found
     }
 
@@ -152,9 +154,11 @@ extension SealedKeyStore: KeyImporting {
 /// The keys of ``SealedKeyStore``, as they rest in a record:
 ///
 ///     offset  size
-///     0       1     format version, 1
-///     1       …     for each key three fields, each after its size in 4 octets, big-endian:
-///                   SubjectPublicKeyInfo, DER; label, UTF-8; PKCS#8, DER
+///     0       1     format version, 2
+///     1       …     for each key four fields, each after its size in 4 octets, big-endian:
+///                   SubjectPublicKeyInfo, DER; label, UTF-8; PKCS#8, DER; use, the sum of KeyUse in 1 octet
+///
+/// Format 1 has no use: its keys have every one that fits them.
 ///
 /// A service may have thousands: the record stays one piece of memory, and only the key that is asked for is decoded.
 private struct SealedKeys {
@@ -162,6 +166,7 @@ private struct SealedKeys {
         let publicKey: PublicKeyInfo
         let label: String
         let privateKey: SecretBytes
+        let use: KeyUse
     }
 
     /// The fields of a key in the record, without their sizes.
@@ -170,10 +175,12 @@ private struct SealedKeys {
         let publicKey: Range<Int>
         let label: Range<Int>
         let privateKey: Range<Int>
+        /// nil in format 1.
+        let use: Range<Int>?
     }
 
     private static let record = "keys"
-    private static let format: UInt8 = 1
+    private static let format: UInt8 = 2
     /// Empty without a record.
     private let bytes: SecretBytes
     private let places: [Place]
@@ -204,6 +211,7 @@ private struct SealedKeys {
             keeping: places.filter { !has($0, publicKey) },
             adding: [
                 SecretBytes(copying: publicKey), SecretBytes(copying: Array(entry.label.utf8)), entry.privateKey,
+                SecretBytes(copying: [UInt8(truncatingIfNeeded: entry.use.rawValue)]),
             ])
     }
 
@@ -242,13 +250,13 @@ private struct SealedKeys {
     private static func places(in record: SecretBytes) -> [Place]? {
         record.withUnsafeBytes { bytes in
             guard let first = bytes.first else { return [] }
-            guard first == format else { return nil }
+            guard 1...format ~= first else { return nil }
             var places: [Place] = []
             var offset = 1
             while offset < bytes.count {
                 let start = offset
                 var fields: [Range<Int>] = []
-                for _ in 0..<3 {
+                for _ in 0..<(first == 1 ? 3 : 4) {
                     guard bytes.count - offset >= 4 else { return nil }
                     let size = Int(UInt32(bigEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt32.self)))
                     offset += 4
@@ -257,7 +265,9 @@ private struct SealedKeys {
                     offset += size
                 }
                 places.append(
-                    Place(whole: start..<offset, publicKey: fields[0], label: fields[1], privateKey: fields[2]))
+                    Place(
+                        whole: start..<offset, publicKey: fields[0], label: fields[1], privateKey: fields[2],
+                        use: fields.count > 3 ? fields[3] : nil))
             }
             return places
         }
@@ -285,11 +295,20 @@ private struct SealedKeys {
             label: bytes.withUnsafeBytes { String(decoding: $0[place.label], as: UTF8.self) },
             privateKey: bytes.withUnsafeBytes { all in
                 SecretBytes(copying: UnsafeRawBufferPointer(rebasing: all[place.privateKey]))
-            })
+            }, use: use(at: place))
+    }
+
+    private func use(at place: Place) -> KeyUse {
+        let byte = place.use.flatMap { range in bytes.withUnsafeBytes { $0[range].first } }
+        return byte.map { KeyUse(rawValue: Int($0)) } ?? [.signing, .pkcs1Decryption]
     }
 
     private func record(keeping kept: [Place], adding fields: [SecretBytes]) -> SecretBytes {
-        let size = kept.reduce(1) { $0 + $1.whole.count } + fields.reduce(0) { $0 + 4 + $1.count }
+        // The size of a use and its octet, which keys of format 1 get here.
+        let added = 5
+        let size =
+            kept.reduce(1) { $0 + $1.whole.count + ($1.use == nil ? added : 0) }
+            + fields.reduce(0) { $0 + 4 + $1.count }
         return SecretBytes(count: size) { buffer in
             buffer[0] = Self.format
             var offset = 1
@@ -298,13 +317,16 @@ private struct SealedKeys {
                     .copyMemory(from: source)
                 offset += source.count
             }
-            bytes.withUnsafeBytes { all in
-                for place in kept { append(UnsafeRawBufferPointer(rebasing: all[place.whole])) }
-            }
-            for field in fields {
+            func append(_ field: SecretBytes) {
                 withUnsafeBytes(of: UInt32(field.count).bigEndian, append)
                 field.withUnsafeBytes(append)
             }
+            for place in kept {
+                bytes.withUnsafeBytes { append(UnsafeRawBufferPointer(rebasing: $0[place.whole])) }
+                guard place.use == nil else { continue }
+                append(SecretBytes(copying: [UInt8(truncatingIfNeeded: use(at: place).rawValue)]))
+            }
+            for field in fields { append(field) }
         }
     }
 }

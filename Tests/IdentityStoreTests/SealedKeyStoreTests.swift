@@ -80,6 +80,38 @@ import Testing
         } throws: { ($0 as? CertificateProviderError)?.code == .unsupportedAlgorithm }
     }
 
+    @Test func aKeyDoesOnlyWhatItIsMadeFor() async throws {
+        for (use, decrypts) in [(KeyUse.signing, false), ([.signing, .pkcs1Decryption], true)] {
+            let key = try await store().make(.rsa2048, label: "", use: use, NoUserInteraction()) { _ in }
+            let found = try #require(try store().storedKey(for: store().reference(to: key)))
+            for key in [key, found] { #expect((key.decrypter != nil) == decrypts && !key.signatureSchemes.isEmpty) }
+        }
+        let key = try await store().make(.rsa2048, label: "", use: .pkcs1Decryption, NoUserInteraction()) { _ in }
+        let found = try #require(try store().storedKey(for: store().reference(to: key)))
+        for key in [key, found] { #expect(key.decrypter != nil && key.signatureSchemes.isEmpty) }
+    }
+
+    /// Records of the first format, which had no uses, are read, and written anew with the next key.
+    @Test func aKeyOfTheFirstFormatStaysAndMayDoEverything() async throws {
+        let old = try SoftwareKey.generate(.rsa2048, location: .store)
+        let fields = [
+            SecretBytes(copying: old.publicKey.derRepresentation), SecretBytes(utf8: "old"),
+            try old.pkcs8Representation(),
+        ]
+        let record = fields.reduce([1]) { record, field in
+            record + withUnsafeBytes(of: UInt32(field.count).bigEndian, Array.init) + field.withUnsafeBytes(Array.init)
+        }
+        try storage.updateRecord(named: "keys") { _ in SecretBytes(copying: record) }
+        let reference = KeyReference(publicKey: old.publicKey, uri: "store:\(old.publicKey.sha256.hexEncoded)")
+        #expect(try store().storedKey(for: reference)?.decrypter != nil)
+        let (_, new) = try await make(store(), .rsa2048, label: "new")
+        #expect(try await store().list().map(\.label) == ["old", "new"])
+        #expect(try store().storedKey(for: reference)?.decrypter != nil)
+        #expect(try store().storedKey(for: new)?.decrypter == nil)
+        try store().destroyStored(reference)
+        #expect(try await store().list().map(\.label) == ["new"])
+    }
+
     @Test func aKeyIsTakenIn() async throws {
         let made = try SoftwareKey.generate(.p384, location: .file)
         let importer = try #require(store().importer)
@@ -88,7 +120,7 @@ import Testing
         #expect(try store().storedKey(for: store().reference(to: key)) != nil)
     }
 
-    @Test(arguments: [[2], [1, 0, 0, 0, 9], [1, 0, 0], [1, 0, 0, 0, 0]] as [[UInt8]])
+    @Test(arguments: [[3], [0], [1, 0, 0, 0, 9], [1, 0, 0], [1, 0, 0, 0, 0]] as [[UInt8]])
     func aDamagedRecordIsAnErrorAndStays(record: [UInt8]) async throws {
         try storage.updateRecord(named: "keys") { _ in SecretBytes(copying: record) }
         await #expect {

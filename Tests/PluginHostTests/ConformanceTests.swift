@@ -80,7 +80,7 @@ import Testing
     @Test func theSealedStoreInProcess() async throws {
         let storage = InMemoryStorage()
         let report = await KeyStoreConformance { SealedKeyStore(environment: .testing(storage: storage)) }.run()
-        #expect(report.isPassed && report.results.count == 8, "\(report)")
+        #expect(report.isPassed && report.results.count == 9, "\(report)")
     }
 
     @Test func theSealedStoreInAPlugin() async throws {
@@ -89,8 +89,15 @@ import Testing
         let descriptor = try #require(try host.keyStore("keys", ProviderParameters()))
         let stores = try ProviderRegistry(keyStores: [descriptor]).keyStores { _ in .testing(storage: storage) }
         let report = await KeyStoreConformance { try stores.store("keys:") }.run()
-        #expect(report.isPassed && report.results.count == 8, "\(report)")
+        #expect(report.isPassed && report.results.count == 9, "\(report)")
         await host.shutdown()
+    }
+
+    /// A key store that breaks one demand fails the checks that are about it, and no other.
+    @Test(arguments: FlawedKeyStore.Flaw.allCases) func aFlawedKeyStoreFails(flaw: FlawedKeyStore.Flaw) async throws {
+        let storage = InMemoryStorage()
+        let report = await KeyStoreConformance([.p256, .rsa2048]) { FlawedKeyStore(flaw, storage) }.run()
+        #expect(Set(report.failures.map(\.name)) == flaw.failures, "\(report)")
     }
 
     /// A provider that breaks each demand that can be broken without a trap.
@@ -105,6 +112,78 @@ import Testing
                 "keySignsInEveryScheme",
                 "concurrentUse", "forgettingTwice",
             ], "\(report)")
+    }
+}
+
+/// The store `store:` with one flaw.
+struct FlawedKeyStore: KeyStore {
+    enum Flaw: CaseIterable {
+        case decryptsWithEveryKey, decryptsWithNone, storesAnyChain, keepsWhatIsNotWrittenDown, destroysOnce,
+            listsNothing
+
+        var failures: Set<String> {
+            switch self {
+            case .decryptsWithEveryKey: ["rsa2048"]
+            case .decryptsWithNone: ["decryption"]
+            case .storesAnyChain, .destroysOnce, .listsNothing: ["p256", "rsa2048"]
+            case .keepsWhatIsNotWrittenDown: ["aKeyThatIsNotWrittenDownIsGone"]
+            }
+        }
+    }
+    private let flaw: Flaw
+    private let store: SealedKeyStore
+
+    init(_ flaw: Flaw, _ storage: InMemoryStorage) {
+        (self.flaw, store) = (flaw, SealedKeyStore(environment: .testing(storage: storage)))
+    }
+
+    var scheme: String { store.scheme }
+    var location: KeyLocation { store.location }
+    var makes: [KeyType: KeyUse] { store.makes }
+    func holds(keyURI: String) -> Bool { store.holds(keyURI: keyURI) }
+
+    func make(
+        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        var use = use
+        if flaw == .decryptsWithEveryKey, type.isRSA { use = [.signing, .pkcs1Decryption] }
+        if flaw == .decryptsWithNone { use = .signing }
+        guard flaw == .keepsWhatIsNotWrittenDown else {
+            return try await store.make(type, label: label, use: use, interaction, remember: remember)
+        }
+        let key = try await store.make(type, label: label, use: use, interaction) { _ in }
+        try await remember(key)
+        return key
+    }
+
+    func key(
+        for key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey)? { try await store.key(for: key, interaction) }
+
+    func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
+        try store.storedKey(for: key)
+    }
+
+    func list() async throws(CertificateProviderError) -> [KeyDescription] {
+        flaw == .listsNothing ? [] : try await store.list()
+    }
+
+    func storeChain(
+        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        if flaw != .storesAnyChain { try await store.storeChain(chain, for: key, interaction) }
+    }
+
+    func destroy(
+        _ key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) { try destroyStored(key) }
+
+    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
+        if flaw == .destroysOnce, try store.storedKey(for: key) == nil {
+            throw CertificateProviderError(.notFound, "There is no such key.")
+        }
+        try store.destroyStored(key)
     }
 }
 

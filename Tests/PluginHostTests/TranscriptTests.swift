@@ -284,7 +284,7 @@ struct TranscriptTests {
         case "other-keys-of-host":
             let store = try stage.environment.keyStores.store("hsm:")
             let old = try await store.make(.p256, label: "old", use: .signing, none) { _ in }
-            _ = try await store.make(.rsa2048, label: "rsa", use: .signing, none) { _ in }
+            _ = try await store.make(.rsa2048, label: "rsa", use: [.signing, .pkcs1Decryption], none) { _ in }
             let leaf = try Zoo.authority.get().certify(old.publicKey.derRepresentation, as: "old")
             try await store.storeChain([leaf, try Zoo.authority.get().intermediate], for: old, none)
             let provider = try stage.provider()

@@ -46,7 +46,9 @@ public final class ExampleKeyStore: KeyStore, KeyImporting {
         if let source = place.pinSource {
             _ = try await environment.secret(from: source, prompt: "The PIN of \(scheme)", interaction: interaction)
         }
-        return try await add(try SoftwareKey.generate(type, location: .token), label, remember)
+        var key = try SoftwareKey.generate(type, location: .token)
+        key.use = use
+        return try await add(key, label, remember)
     }
 
     public func importKey(

@@ -7,9 +7,9 @@ import SwiftASN1
 public struct SoftwareKey: IdentityKey, KeyExporting {
     /// The key itself.
     public var exporter: (any KeyExporting)? { self }
-    /// The key itself; `nil` for a key that is not RSA, or is restricted to RSASSA-PSS.
+    /// The key itself; `nil` for a key that is not RSA, is restricted to RSASSA-PSS, or is not for decryption.
     public var decrypter: (any KeyDecrypting)? {
-        publicKey.algorithm == .rsa && !publicKey.isRestrictedToPSS ? self : nil
+        publicKey.algorithm == .rsa && !publicKey.isRestrictedToPSS && use.contains(.pkcs1Decryption) ? self : nil
     }
 
     /// The public key.
@@ -18,6 +18,8 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
     public let location: KeyLocation
     /// The key's URI in its key store; `nil` for a key outside of one.
     public var uri: String?
+    /// The uses for which the key was made. At first every one; the type of the key restricts them further.
+    public var use: KeyUse = [.signing, .pkcs1Decryption]
     private let pkcs8: SecretBytes
     private let signer: Signer
 
@@ -47,9 +49,11 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
         self.location = location
     }
 
-    /// The schemes of the key type; only RSASSA-PSS for a key restricted to it.
+    /// The schemes of the key type; only RSASSA-PSS for a key restricted to it, and none for a key that is not for
+    /// signatures.
     public var signatureSchemes: [SignatureScheme] {
-        switch signer {
+        guard use.contains(.signing) else { return [] }
+        return switch signer {
         case .p256: [.ecdsaP256SHA256]
         case .p384: [.ecdsaP384SHA384]
         case .p521: [.ecdsaP521SHA512]
