@@ -1,5 +1,6 @@
 import CertificateProviding
 import Dispatch
+import Foundation
 import Glibc
 import TestSupport
 import Testing
@@ -90,6 +91,37 @@ import Testing
             withExtendedLifetime(claim) {}
         }
         #expect(try fixture.storage().leaseRecord(named: "record")?.isUnsettled == false)
+    }
+
+    /// Until it runs its program, a process that another thread has forked has all open files.
+    @Test(arguments: [".claim-record", ".lock"]) func whatAForkedProcessHasIsReleasedToo(name: String) throws {
+        let fixture = try StoreFixture()
+        var copies: [Int32] = []
+        defer { for copy in copies { close(copy) } }
+        /// Duplicates those of this process that are open now, as a fork does.
+        func fork() throws {
+            for entry in try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd") {
+                let file = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/" + entry)
+                guard let file, file.hasPrefix(fixture.path), file.hasSuffix(name), let number = Int32(entry) else {
+                    continue
+                }
+                copies.append(dup(number))
+            }
+        }
+        do {
+            let claim = try #require(try fixture.storage().leaseRecord(named: "record"))
+            if name != ".lock" { try fork() }
+            withExtendedLifetime(claim) {}
+        }
+        try fixture.storage().updateRecord(named: "record") { _ in
+            if name == ".lock" { try? fork() }
+            return SecretBytes(utf8: "one")
+        }
+        #expect(!copies.isEmpty)
+        #expect(try fixture.storage().leaseRecord(named: "record") != nil)
+        let store = IdentityStore(
+            path: fixture.path, keySource: nil, files: FileSystem(), lockTimeout: .milliseconds(50))
+        try store.storage(for: ProviderID("test")).updateRecord(named: "record") { _ in SecretBytes(utf8: "two") }
     }
 
     @Test func aClaimSaysThatItIsAwaited() throws {

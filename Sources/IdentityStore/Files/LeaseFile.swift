@@ -50,7 +50,11 @@ final class LeaseFile: Sendable {
         return 0
     }
 
-    deinit { close(descriptor) }
+    deinit {
+        // A process that another thread has forked has the same open file until it runs its program.
+        flock(descriptor, LOCK_UN)
+        close(descriptor)
+    }
 
     /// Whether another process or thread has tried to take the lease since this one holds it.
     var isAwaited: Bool { Self.byte(Self.awaited, of: descriptor) ?? 0 != 0 }

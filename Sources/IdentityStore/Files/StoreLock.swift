@@ -33,5 +33,10 @@ final class StoreLock {
         }
     }
 
-    deinit { if descriptor >= 0 { close(descriptor) } }
+    deinit {
+        guard descriptor >= 0 else { return }
+        // A process that another thread has forked has the same open file until it runs its program.
+        flock(descriptor, LOCK_UN)
+        close(descriptor)
+    }
 }
