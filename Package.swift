@@ -68,6 +68,7 @@ let package = Package(
             dependencies: [
                 "CertificateProviding",
                 .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "SystemPackage", package: "swift-system"),
             ]
@@ -260,9 +261,14 @@ let package = Package(
                 "CertificateProviding", "TestSupport", .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
             ]),
+        // Tries passcodes, and is killed.
+        .executableTarget(
+            name: "VaultGuesser", dependencies: ["CertificateProviding", "IdentityStore"], path: "Tests/VaultGuesser"),
         .testTarget(
             name: "IdentityStoreTests",
-            dependencies: ["IdentityStore", "TestSupport", .product(name: "Crypto", package: "swift-crypto")]),
+            dependencies: [
+                "IdentityStore", "TestSupport", "VaultGuesser", .product(name: "Crypto", package: "swift-crypto"),
+            ]),
         .testTarget(
             name: "PKCS11KeyGenerationTests",
             dependencies: [

@@ -117,6 +117,8 @@ extension CertificateProviderError.Code {
     public static let userCancelled = Self(rawValue: "userCancelled")
     /// The store is locked. It cannot be read or written until it is unlocked.
     public static let vaultLocked = Self(rawValue: "vaultLocked")
+    /// Too many wrong passcodes have destroyed the vault, or another process has. The application is not registered.
+    public static let vaultDestroyed = Self(rawValue: "vaultDestroyed")
 
     // Configuration
     /// The property file does not exist.

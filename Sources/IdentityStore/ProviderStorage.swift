@@ -4,7 +4,7 @@ import SystemPackage
 
 /// One provider's directory in the store.
 final class ProviderStorage: IdentityStorage {
-    private static let parent = "identities"
+    static let parent = "identities"
     let store: IdentityStore
     let provider: ProviderID
     /// The path of this provider's directory, with a final slash.

@@ -32,6 +32,7 @@ enum ExitStatus: Int32, Sendable {
         .protocolError: .protocol, .serverNotTrusted: .protocol,
         .wrongPassword: .denied, .pinIncorrect: .denied, .pinFinalTry: .denied, .pinLocked: .denied,
         .rejected: .denied, .interactionRequired: .denied, .userCancelled: .denied, .vaultLocked: .denied,
+        .vaultDestroyed: .denied,
         .configurationMissing: .configuration, .configurationInvalid: .configuration,
         .unsupportedParameter: .configuration, .noCertificateProvider: .configuration,
     ]

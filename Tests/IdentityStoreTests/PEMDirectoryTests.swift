@@ -62,9 +62,8 @@ import Testing
     }
 
     private func mode(_ path: String) throws -> UInt32 {
-        var status = stat()
-        try #require(stat(path, &status) == 0)
-        return status.st_mode & 0o777
+        let attributes = try FileManager.default.attributesOfItem(atPath: path)
+        return try #require((attributes[.posixPermissions] as? NSNumber)?.uint32Value)
     }
 
     @Test func theKeyIsForItsOwner() throws {

@@ -110,9 +110,9 @@ import Testing
         defer { umask(before) }
         let fixture = try filled()
         for name in fixture.directory.contents() {
-            var status = stat()
-            #expect(stat(fixture.directory[name], &status) == 0)
-            #expect(status.st_mode & 0o077 == 0, "\(name)")
+            let attributes = try FileManager.default.attributesOfItem(atPath: fixture.directory[name])
+            let mode = try #require((attributes[.posixPermissions] as? NSNumber)?.uint32Value)
+            #expect(mode & 0o077 == 0, "\(name)")
         }
     }
 

@@ -76,6 +76,18 @@ final class SafeDirectory: Sendable {
         return directory
     }
 
+    /// Removes the file or directory `name` with all that is in it, if it exists. The caller must flush this directory.
+    func removeTree(_ name: String, _ files: FileSystem) throws(Refusal) {
+        if files.unlink(descriptor, name) == 0 || errno == ENOENT { return }
+        guard errno == EISDIR || errno == EPERM, let inner = try directory(name) else {
+            throw failure("\(path)/\(name) cannot be removed")
+        }
+        for entry in try inner.entries() { try inner.removeTree(entry, files) }
+        guard files.removeDirectory(descriptor, name) == 0 || errno == ENOENT else {
+            throw failure("\(path)/\(name) cannot be removed")
+        }
+    }
+
     /// Opens the regular file `name` for reading; `nil` if it does not exist.
     func openFile(_ name: String) throws(Refusal) -> Int32? {
         let file = openat(descriptor, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)

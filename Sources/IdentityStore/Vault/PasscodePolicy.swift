@@ -1,0 +1,87 @@
+public import CertificateProviding
+import Glibc
+
+/// The demands on a passcode of a ``DataVault``, and the consequences of wrong ones.
+public struct PasscodePolicy: Equatable, Sendable {
+    /// The least number of characters.
+    public var minimumLength = 8
+    /// Whether a digit (`0` to `9`) is needed.
+    public var needsDigit = false
+    /// Whether an upper-case letter (`A` to `Z`) is needed.
+    public var needsUpperCase = false
+    /// Whether a lower-case letter (`a` to `z`) is needed.
+    public var needsLowerCase = false
+    /// Whether a character is needed that is neither an ASCII letter nor a digit.
+    public var needsSpecial = false
+    /// The least number of different characters.
+    public var minimumUniqueCharacters = 0
+    /// The number of days for which a passcode is valid; 0 for always.
+    public var validDays = 0
+    /// How often a wrong passcode may be given in a row. The last one destroys the vault. 0 for any number.
+    public var maximumAttempts = 10
+    /// The idle time, in seconds, after which an unlocked vault is locked; 0 for never.
+    public var lockTimeout = 300
+    /// Whether a vault may be made without a passcode, so that it is never locked.
+    public var allowsDefault = false
+
+    /// The greatest size of a passcode in bytes.
+    public static let maximumSize = 1024
+
+    /// Creates the default policy: 8 characters, and 10 attempts.
+    public init() {}
+
+    /// Checks a new passcode.
+    ///
+    /// - Throws: `configurationInvalid`, which names every demand that it does not meet, and not the passcode.
+    public func check(_ passcode: SecretBytes) throws(CertificateProviderError) {
+        guard passcode.count <= Self.maximumSize else {
+            throw CertificateProviderError(
+                .configurationInvalid, "The new passcode has more than \(Self.maximumSize) bytes; use a shorter one.")
+        }
+        guard var characters = Self.characters(of: passcode) else {
+            throw CertificateProviderError(.configurationInvalid, "The new passcode is not UTF-8; use another one.")
+        }
+        defer { characters.wipe() }
+        let isDigit = { (character: UInt32) in (0x30...0x39).contains(character) }
+        let isUpper = { (character: UInt32) in (0x41...0x5a).contains(character) }
+        let isLower = { (character: UInt32) in (0x61...0x7a).contains(character) }
+        var missing: [String] = []
+        if characters.count < minimumLength { missing.append("\(minimumLength) characters") }
+        if needsDigit && !characters.contains(where: isDigit) { missing.append("a digit") }
+        if needsUpperCase && !characters.contains(where: isUpper) { missing.append("an upper-case letter") }
+        if needsLowerCase && !characters.contains(where: isLower) { missing.append("a lower-case letter") }
+        if needsSpecial && characters.allSatisfy({ isDigit($0) || isUpper($0) || isLower($0) }) {
+            missing.append("a character that is neither an ASCII letter nor a digit")
+        }
+        let unique = characters.indices.count { !characters[..<$0].contains(characters[$0]) }
+        if unique < minimumUniqueCharacters { missing.append("\(minimumUniqueCharacters) different characters") }
+        guard !missing.isEmpty else { return }
+        throw CertificateProviderError(
+            .configurationInvalid,
+            "The new passcode is too weak; it must have at least \(missing.joined(separator: ", and ")).")
+    }
+
+    /// Returns the Unicode scalars without a `String`, which would keep copies; `nil` for bytes that are not UTF-8.
+    private static func characters(of passcode: SecretBytes) -> [UInt32]? {
+        passcode.withUnsafeBytes { bytes in
+            var characters: [UInt32] = []
+            characters.reserveCapacity(bytes.count)
+            var (decoder, iterator) = (UTF8(), bytes.makeIterator())
+            while true {
+                switch decoder.decode(&iterator) {
+                case .scalarValue(let scalar): characters.append(scalar.value)
+                case .emptyInput: return characters
+                case .error:
+                    characters.wipe()
+                    return nil
+                }
+            }
+        }
+    }
+}
+
+extension [UInt32] {
+    fileprivate mutating func wipe() {
+        withUnsafeMutableBytes { if let base = $0.baseAddress { explicit_bzero(base, $0.count) } }
+    }
+}

@@ -1,0 +1,47 @@
+import CertificateProviding
+
+/// The key of an unlocked vault, in this process.
+final class VaultKey: SealingKeySource {
+    private struct Unlocked {
+        let key: SecretBytes
+        let identifier: [UInt8]
+        /// Whether the key's file is not written yet.
+        let isNew: Bool
+    }
+    private let unlocked = BlockingMutex<Unlocked?>(nil)
+    /// Returns the identifier of the key that is on disk; `nil` if there is none.
+    private let storedIdentifier: @Sendable () throws(CertificateProviderError) -> [UInt8]?
+
+    init(storedIdentifier: @escaping @Sendable () throws(CertificateProviderError) -> [UInt8]?) {
+        self.storedIdentifier = storedIdentifier
+    }
+
+    var isUnlocked: Bool { unlocked.withLock { $0 != nil } }
+    var identifier: [UInt8]? { unlocked.withLock { $0?.identifier } }
+
+    func set(_ key: SecretBytes, identifier: [UInt8], isNew: Bool = false) {
+        unlocked.withLock { $0 = Unlocked(key: key, identifier: identifier, isNew: isNew) }
+    }
+
+    func forget() { unlocked.withLock { $0 = nil } }
+
+    /// Looks at the disk each time: another process may have destroyed the vault.
+    func existingKey() throws(CertificateProviderError) -> SecretBytes? {
+        guard let unlocked = unlocked.withLock(\.self) else {
+            throw CertificateProviderError(.vaultLocked, "The vault is locked; unlock it with its passcode.")
+        }
+        let isCurrent = unlocked.isNew ? true : try storedIdentifier() == unlocked.identifier
+        guard isCurrent else {
+            throw CertificateProviderError(
+                .vaultDestroyed, "The vault was destroyed, or made anew, by another process; register again.")
+        }
+        return unlocked.key
+    }
+
+    func keyForSealing() throws(CertificateProviderError) -> SecretBytes {
+        guard let key = try existingKey() else {
+            throw CertificateProviderError(.vaultLocked, "The vault is locked; unlock it with its passcode.")
+        }
+        return key
+    }
+}

@@ -1,0 +1,367 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import IdentityStore
+
+@Suite struct DataVaultTests {
+    private static let cheap = ScryptParameters(logarithmOfCost: 1, blockSize: 1, parallelism: 1)
+    private let directory: TemporaryDirectory
+    private let disk = FaultyDisk()
+    private let passcode = SecretBytes(utf8: "correct horse")
+    private let wrong = SecretBytes(utf8: "wrong horse")
+    private let test = ProviderID("test")
+
+    init() throws { directory = try TemporaryDirectory() }
+
+    /// The vault of a process that has just started.
+    private func vault(
+        _ id: String = "app", now: Date = Date(timeIntervalSince1970: 1e9), parameters: ScryptParameters = cheap,
+        _ change: (inout PasscodePolicy) -> Void = { _ in }
+    ) throws -> DataVault {
+        var policy = PasscodePolicy()
+        change(&policy)
+        return try DataVault(
+            id, in: directory["state"], policy: policy, keySource: nil, now: { now }, parameters: parameters,
+            files: disk.fileSystem)
+    }
+
+    private func code(_ body: () throws -> Void) throws -> CertificateProviderError.Code { try error(body).code }
+
+    @Test func whatIsStoredIsTakenInAndSealedAnew() throws {
+        let (identity, vault) = (try Samples.stored("app"), try vault())
+        #expect(try vault.state() == .none && vault.attemptsLeft() == 10)
+        let storage = vault.storage(for: test)
+        try storage.setEntry(identity, named: "entry")
+        try storage.updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
+        let old = try Data(contentsOf: URL(filePath: directory["state/applications/app/store/store.key"]))
+
+        try vault.create(passcode: passcode, values: ["connection": SecretBytes(utf8: "id")])
+        #expect(try vault.state() == .unlocked)
+        #expect(try storage.entry(named: "entry") == identity)
+        #expect(try storage.record(named: "record") == SecretBytes(utf8: "one"))
+        #expect(try vault.value(named: "connection") == SecretBytes(utf8: "id"))
+        #expect(!directory.contents().contains { $0.contains("store") })
+        // A copy of the old key opens nothing.
+        let key = SealingKey(SecretBytes(copying: old))
+        for file in directory.contents() {
+            guard let bytes = try? Data(contentsOf: URL(filePath: directory[file])) else { continue }
+            #expect(throws: (any Error).self) {
+                _ = try SealedEnvelope.open(Array(bytes), name: "test/entry", key: key)
+            }
+        }
+
+        vault.lock()
+        for vault in [vault, try self.vault()] {
+            #expect(try vault.state() == .locked)
+            let storage = vault.storage(for: test)
+            #expect(try code { _ = try storage.entry(named: "entry") } == .vaultLocked)
+            #expect(try code { try storage.setEntry(identity, named: "entry") } == .vaultLocked)
+            #expect(try code { _ = try storage.record(named: "record") } == .vaultLocked)
+            #expect(try code { _ = try vault.value(named: "connection") } == .vaultLocked)
+            #expect(try code { _ = try vault.valueNames() } == .vaultLocked)
+            #expect(try code { try vault.setValue(passcode, named: "x") } == .vaultLocked)
+            try vault.unlock(passcode)
+            #expect(try storage.entry(named: "entry") == identity)
+            #expect(try vault.value(named: "connection") == SecretBytes(utf8: "id"))
+        }
+    }
+
+    @Test func valuesAreKeptByName() throws {
+        let vault = try vault()
+        try vault.create(passcode: passcode)
+        try vault.setValue(SecretBytes(utf8: "1"), named: "b")
+        try vault.setValue(SecretBytes(copying: []), named: "a")
+        try vault.setValue(SecretBytes(utf8: "2"), named: "b")
+        #expect(try vault.valueNames() == ["a", "b"])
+        #expect(try vault.value(named: "b") == SecretBytes(utf8: "2") && vault.value(named: "c") == nil)
+        for _ in 0..<2 { try vault.removeValue(named: "b") }
+        #expect(try vault.valueNames() == ["a"])
+        for name in ["", "../key", ".x", "a/b", String(repeating: "x", count: 129)] {
+            #expect(throws: CertificateProviderError.self) { try vault.setValue(passcode, named: name) }
+        }
+        let files = directory.contents().compactMap { try? Data(contentsOf: URL(filePath: directory[$0])) }
+        #expect(!files.contains { $0.range(of: Data("correct horse".utf8)) != nil })
+    }
+
+    @Test func wrongPasscodesCountUntilTheyDestroy() throws {
+        let vault = try vault { $0.maximumAttempts = 3 }
+        try vault.create(passcode: passcode)
+        try vault.storage(for: test).setEntry(try Samples.stored("app"), named: "entry")
+        let copies = try copy()
+        vault.lock()
+        let first = try error { try vault.unlock(wrong) }
+        #expect(first.code == .wrongPassword && first.message.contains("2 more wrong ones"), "\(first)")
+        #expect(try vault.attemptsLeft() == 2)
+        #expect(try error { try vault.unlock(wrong) }.message.contains("1 more wrong one."))
+        // The right one begins anew.
+        try vault.unlock(passcode)
+        #expect(try vault.attemptsLeft() == 3)
+        vault.lock()
+        #expect(try code { try vault.unlock(nil) } == .vaultLocked, "Nothing is tried.")
+        for code in [CertificateProviderError.Code.wrongPassword, .wrongPassword, .vaultDestroyed] {
+            #expect(try self.code { try vault.unlock(wrong) } == code)
+        }
+        #expect(try vault.state() == .none && vault.attemptsLeft() == 3)
+        #expect(
+            directory.contents() == [
+                "state", "state/applications", "state/applications/app", "state/applications/app/.lock",
+            ])
+        #expect(try code { try vault.unlock(passcode) } == .notFound)
+        #expect(!copies.isEmpty)
+        // A new vault has another key.
+        try vault.create(passcode: passcode)
+        #expect(try vault.storage(for: test).entry(named: "entry") == nil)
+    }
+
+    private func copy() throws -> [String: Data] {
+        var copies: [String: Data] = [:]
+        for file in directory.contents() {
+            copies[file] = try? Data(contentsOf: URL(filePath: directory[file]))
+        }
+        return copies
+    }
+
+    @Test func theLimitMayBeOff() throws {
+        let vault = try vault { $0.maximumAttempts = 0 }
+        try vault.create(passcode: passcode)
+        vault.lock()
+        for _ in 0..<30 { #expect(try code { try vault.unlock(wrong) } == .wrongPassword) }
+        #expect(try vault.attemptsLeft() == nil)
+        try vault.unlock(passcode)
+    }
+
+    @Test func anotherApplicationIsUntouched() throws {
+        let (one, other) = (try vault("one") { $0.maximumAttempts = 1 }, try vault("other"))
+        let host = IdentityStore(path: directory["state"])
+        try host.storage(for: test).setEntry(try Samples.stored("host"), named: "entry")
+        for vault in [one, other] {
+            try vault.create(passcode: passcode)
+            try vault.setValue(passcode, named: "value")
+        }
+        one.lock()
+        #expect(try code { try one.unlock(wrong) } == .vaultDestroyed)
+        #expect(try other.value(named: "value") == passcode)
+        #expect(try IdentityStore(path: directory["state"]).storage(for: test).entry(named: "entry") != nil)
+    }
+
+    @Test func theFilesOfAnotherApplicationDoNotFit() throws {
+        try vault("one").create(passcode: passcode)
+        let applications = directory["state/applications"]
+        try FileManager.default.copyItem(atPath: applications + "/one", toPath: applications + "/other")
+        #expect(try code { try vault("other").unlock(passcode) } == .wrongPassword)
+    }
+
+    @Test func aPasscodeIsChanged() throws {
+        let (vault, new) = (try vault(), SecretBytes(utf8: "battery staple"))
+        try vault.create(passcode: passcode)
+        try vault.setValue(passcode, named: "value")
+        #expect(try code { try vault.changePasscode(from: wrong, to: new) } == .wrongPassword)
+        #expect(try vault.attemptsLeft() == 9)
+        #expect(
+            try code { try vault.changePasscode(from: passcode, to: SecretBytes(utf8: "short")) }
+                == .configurationInvalid)
+        #expect(try vault.attemptsLeft() == 9, "Nothing is tried.")
+        let other = try self.vault()
+        try other.unlock(passcode)
+        try vault.changePasscode(from: passcode, to: new)
+        // It has the same key.
+        #expect(try other.state() == .unlocked && other.value(named: "value") == passcode)
+        let later = try self.vault()
+        #expect(try code { try later.unlock(passcode) } == .wrongPassword)
+        try later.unlock(new)
+        #expect(try later.value(named: "value") == passcode)
+    }
+
+    @Test func aPasscodeExpires() throws {
+        let (set, days) = (Date(timeIntervalSince1970: 1e9), 30.0 * 86400)
+        try vault(now: set).create(passcode: passcode)
+        #expect(try !vault(now: set + days) { $0.validDays = 30 }.isPasscodeExpired())
+        let late = try vault(now: set + days + 1) { $0.validDays = 30 }
+        #expect(try late.isPasscodeExpired())
+        // A service comes back all the same.
+        try late.unlock(passcode)
+        try late.changePasscode(from: passcode, to: SecretBytes(utf8: "battery staple"))
+        #expect(try !late.isPasscodeExpired())
+    }
+
+    @Test func aVaultMayHaveNoPasscodeWhereThePolicyPermitsIt() throws {
+        #expect(try code { try self.vault().create(passcode: nil) } == .configurationInvalid)
+        let vault = try self.vault { $0.allowsDefault = true }
+        try vault.create(passcode: nil)
+        try vault.setValue(passcode, named: "value")
+        let later = try self.vault()
+        #expect(try later.hasNoPasscode() && later.state() == .locked)
+        #expect(try code { try later.unlock(passcode) } == .operationNotAllowed)
+        try later.unlock(nil)
+        #expect(try later.value(named: "value") == passcode && later.attemptsLeft() == 10)
+        try later.changePasscode(from: nil, to: passcode)
+        #expect(try code { try self.vault().unlock(nil) } == .vaultLocked)
+    }
+
+    /// The passcode is known only then.
+    @Test func weakParametersAreRaisedAtTheNextUnlock() throws {
+        let stronger = ScryptParameters(logarithmOfCost: 4, blockSize: 2, parallelism: 1)
+        let set = Date(timeIntervalSince1970: 1e9)
+        try vault(now: set).create(passcode: passcode)
+        let file = directory["state/applications/app/vault/key"]
+        func stored() throws -> VaultKeyFile { try VaultKeyFile(Array(Data(contentsOf: URL(filePath: file)))) }
+        #expect(try code { try vault(parameters: stronger).unlock(wrong) } == .wrongPassword)
+        #expect(try stored().parameters == Self.cheap)
+        try vault(now: set + 5, parameters: stronger).unlock(passcode)
+        #expect(try stored().parameters == stronger && stored().passcodeSetAt == set)
+        // Not lowered.
+        try vault().unlock(passcode)
+        #expect(try stored().parameters == stronger)
+    }
+
+    @Test func whatAnotherProcessDestroysIsGoneHereToo() throws {
+        let (vault, identity) = (try vault(), try Samples.stored("app"))
+        try vault.create(passcode: passcode)
+        try self.vault().destroy()
+        #expect(try vault.state() == .none)
+        #expect(try code { try vault.setValue(passcode, named: "value") } == .vaultDestroyed)
+        #expect(try code { _ = try vault.value(named: "value") } == .vaultDestroyed)
+        // And made anew, it has another key.
+        try self.vault().create(passcode: passcode)
+        #expect(try vault.state() == .locked)
+        #expect(try code { try vault.storage(for: test).setEntry(identity, named: "entry") } == .vaultLocked)
+        #expect(try code { try vault.setValue(passcode, named: "value") } == .vaultDestroyed)
+        try vault.unlock(passcode)
+        try vault.setValue(passcode, named: "value")
+    }
+
+    @Test func thereIsOneVault() throws {
+        let vault = try vault()
+        #expect(try code { try vault.unlock(passcode) } == .notFound && !directory.contents().contains("state"))
+        try vault.destroy()
+        #expect(!directory.contents().contains("state"))
+        try vault.create(passcode: passcode)
+        for vault in [vault, try self.vault()] {
+            #expect(try code { try vault.create(passcode: passcode) } == .operationNotAllowed)
+        }
+        for _ in 0..<2 { try vault.destroy() }
+        try vault.create(passcode: passcode)
+    }
+
+    @Test(arguments: ["", ".", "..", ".a", "a/b", "a b", "ü", "a\0", String(repeating: "x", count: 129)])
+    func anIDThatIsNoNameIsRefused(id: String) throws {
+        #expect(try code { _ = try vault(id) } == .configurationInvalid)
+    }
+
+    @Test(arguments: ["com.example.App-1_2", "a", "-", "_.", String(repeating: "x", count: 128)])
+    func anIDIsAName(id: String) throws { try vault(id).create(passcode: passcode) }
+
+    @Test(arguments: [
+        "", "1\n", "1\n-1\n", "2\n1\n", "1\nx\n", "1\n1\n1\n", "garbage", String(repeating: "1\n", count: 40),
+    ])
+    func aDamagedCounterLetsNoOneTry(content: String) throws {
+        try vault().create(passcode: passcode)
+        let file = directory["state/applications/app/attempts"]
+        try Data(content.utf8).write(to: URL(filePath: file))
+        try #require(chmod(file, 0o600) == 0)
+        let error = try error { try vault().unlock(passcode) }
+        #expect(error.code == .storeReadFailed && error.message.contains(file), "\(error)")
+        #expect(try String(contentsOfFile: file, encoding: .utf8) == content)
+        #expect(try code { _ = try vault().attemptsLeft() } == .storeReadFailed)
+    }
+
+    @Test func aKeyOfANewerVersionStays() throws {
+        try vault().create(passcode: passcode)
+        let file = directory["state/applications/app/vault/key"]
+        var bytes = try Data(contentsOf: URL(filePath: file))
+        bytes[8] = 2
+        try bytes.write(to: URL(filePath: file))
+        try #require(chmod(file, 0o600) == 0)
+        for body in [
+            { _ = try self.vault().state() }, { try self.vault().unlock(self.passcode) },
+            { try self.vault().create(passcode: self.passcode) },
+        ] {
+            let error = try error(body)
+            #expect(error.code == .storeReadFailed && error.message.contains("update certprov"), "\(error)")
+        }
+        #expect(try Data(contentsOf: URL(filePath: file)) == bytes)
+    }
+
+    // MARK: - Faults
+
+    private static let calls: [FaultyDisk.Call] = [
+        .create, .write, .changeMode, .synchronize, .rename, .link, .makeDirectory, .removeDirectory,
+    ]
+
+    /// Each call that changes the disk fails once, wherever it is made.
+    @Test(arguments: calls) func aCreationThatFailsLeavesWhatWasThere(call: FaultyDisk.Call) throws {
+        var position = 1
+        while true {
+            let vault = try vault("app\(position)")
+            let (storage, identity) = (vault.storage(for: test), try Samples.stored("app"))
+            try storage.setEntry(identity, named: "entry")
+            disk.fail(call, at: position, with: EIO)
+            let failure: CertificateProviderError?
+            do throws(CertificateProviderError) {
+                try vault.create(passcode: passcode, values: ["id": passcode])
+                failure = nil
+            } catch { failure = error }
+            let count = disk.counts[call] ?? 0
+            disk.repair()
+            if failure == nil {
+                #expect(try vault.value(named: "id") == passcode)
+                // Each call has failed once.
+                if count < position { break }
+            }
+            #expect(
+                failure.map { $0.code == .storeWriteFailed } ?? true, "at \(position): \(String(describing: failure))")
+            // Either there is no vault, and everything is as before, or it is whole.
+            let later = try self.vault("app\(position)")
+            if try later.state() == .none {
+                #expect(try later.storage(for: test).entry(named: "entry") == identity, "at \(position)")
+                try later.create(passcode: passcode, values: ["id": passcode])
+            } else {
+                try later.unlock(passcode)
+            }
+            #expect(try later.storage(for: test).entry(named: "entry") == identity, "at \(position)")
+            #expect(try later.value(named: "id") == passcode)
+            #expect(!directory.contents().contains { $0.hasPrefix("state/applications/app\(position)/store") })
+            position += 1
+        }
+        #expect(position > 1)
+    }
+
+    /// An attempt that cannot be written down is not made.
+    @Test(arguments: [FaultyDisk.Call.create, .write, .changeMode, .synchronize, .rename])
+    func anAttemptThatDoesNotCountIsNotMade(call: FaultyDisk.Call) throws {
+        let vault = try vault()
+        try vault.create(passcode: passcode)
+        vault.lock()
+        // The first creation is that of the lock.
+        disk.fail(call, at: call == .create ? 2 : 1, with: ENOSPC)
+        #expect(try code { try vault.unlock(passcode) } == .storeWriteFailed)
+        disk.repair()
+        #expect(try vault.state() == .locked)
+        try vault.unlock(passcode)
+        #expect(try vault.attemptsLeft() == 10)
+    }
+
+    @Test(arguments: [FaultyDisk.Call.unlink, .removeDirectory, .synchronize])
+    func aDestructionThatFailsIsDoneAgain(call: FaultyDisk.Call) throws {
+        for position in 1..<12 {
+            let vault = try vault("app\(position)")
+            try vault.create(passcode: passcode)
+            try vault.storage(for: test).setEntry(try Samples.stored("app"), named: "entry")
+            disk.fail(call, at: position, with: EIO)
+            do throws(CertificateProviderError) { try vault.destroy() } catch {
+                #expect(error.code == .deleteFailed, "\(error)")
+            }
+            disk.repair()
+            // Whatever is left needs a key that is gone, unless nothing was removed.
+            let isThere = try self.vault("app\(position)").state() != .none
+            #expect(!isThere || position == 1 || call == .unlink, "at \(position)")
+            try self.vault("app\(position)").destroy()
+            let left = directory.contents().filter { $0.hasPrefix("state/applications/app\(position)/") }
+            #expect(left == ["state/applications/app\(position)/.lock"], "at \(position): \(left)")
+        }
+    }
+}
