@@ -16,6 +16,8 @@ final class HostServices: Sendable {
     private let onUpdate: @Sendable () -> Void
     private struct State {
         var leases: [String: RecordLease] = [:]
+        /// Whether the plugin's process has ended, and what it has asked for is not to be done any more.
+        var isClosed = false
         var lines = 0
         var second = ContinuousClock.now
         /// The sources of PINs that this side has named in requests about the plugin's key store.
@@ -62,7 +64,7 @@ final class HostServices: Sendable {
 
     /// Releases what the plugin holds.
     func close() {
-        state.withLock { $0.leases = [:] }
+        state.withLock { ($0.leases, $0.isClosed) = ([:], true) }
         keyStores.forget()
     }
 
@@ -112,8 +114,15 @@ final class HostServices: Sendable {
                         .protocolError,
                         "A name in the store has 1 to 128 bytes, contains no '/', and does not begin with a dot."))
             }
-            peer.perform(request, on: executor) { [self] () throws(CertificateProviderError) in try work(self, fields) }
+            peer.perform(request, on: executor) { [self] () throws(CertificateProviderError) in
+                guard !state.withLock(\.isClosed) else { throw closed }
+                return try work(self, fields)
+            }
         }
+    }
+
+    private var closed: CertificateProviderError {
+        CertificateProviderError(.unavailable, "The plugin '\(id)' has ended.", provider: id)
     }
 
     private func secret(_ fields: SecretRequest, _ request: IncomingRequest, _ peer: Peer) {
@@ -192,7 +201,12 @@ final class HostServices: Sendable {
             guard !isTaken, let lease = try services.environment.storage.leaseRecord(named: fields.name) else {
                 return .lease(LeaseAnswer(taken: false))
             }
-            services.state.withLock { $0.leases[fields.name] = lease }
+            // A late one would never be released.
+            let isClosed = services.state.withLock { state in
+                if !state.isClosed { state.leases[fields.name] = lease }
+                return state.isClosed
+            }
+            guard !isClosed else { throw services.closed }
             return .lease(LeaseAnswer(taken: true, unsettled: lease.isUnsettled))
         },
         "lease.look": { services, fields throws(CertificateProviderError) in

@@ -3,12 +3,14 @@ package import CertificateProviding
 /// A request of the other side. It is answered once; later answers are ignored.
 package struct IncomingRequest: Sendable {
     package let id: UInt64
+    /// Differs between all requests of the channel; the other side may use an id again.
+    let number: UInt64
     package let name: String
     package let message: Message
     private let channel: MessageChannel
 
-    init(id: UInt64, name: String, message: Message, channel: MessageChannel) {
-        (self.id, self.name, self.message, self.channel) = (id, name, message, channel)
+    init(id: UInt64, number: UInt64, name: String, message: Message, channel: MessageChannel) {
+        (self.id, self.number, self.name, self.message, self.channel) = (id, number, name, message, channel)
     }
 
     package func answer(_ result: some Encodable) {
@@ -16,7 +18,7 @@ package struct IncomingRequest: Sendable {
             return fail(
                 WireError(code: CertificateProviderError.Code.internal.rawValue, message: "The answer is too long."))
         }
-        channel.respond(id, line)
+        channel.respond(id, number: number, line)
     }
 
     package func answer(_ result: Result<some Encodable, CertificateProviderError>) {
@@ -37,7 +39,7 @@ package struct IncomingRequest: Sendable {
         var error = error
         // A code is short; a message may quote what came from elsewhere.
         error.message = String(error.message.prefix(8192))
-        channel.respond(id, Message.failure(id, error))
+        channel.respond(id, number: number, Message.failure(id, error))
     }
 }
 

@@ -28,10 +28,11 @@ package final class MessageChannel: Sendable {
 
     private struct State {
         var requests = OutgoingRequests()
-        /// Requests of the other side that are not answered.
-        var incoming: Set<UInt64> = []
+        /// Requests of the other side that are not answered, by their ids, which it may use again: the numbers tell them apart.
+        var incoming: [UInt64: UInt64] = [:]
+        var received: UInt64 = 0
         /// Those that were cancelled, and when this side answers them, whether or not the work has ended.
-        var cancelled: [UInt64: ContinuousClock.Instant] = [:]
+        var cancelled: [UInt64: (number: UInt64, at: ContinuousClock.Instant)] = [:]
         var outgoing: [UInt8] = []
         var timers: [(at: ContinuousClock.Instant, job: @Sendable () -> Void)] = []
         /// When the thread looks at the clock again by itself.
@@ -66,12 +67,13 @@ package final class MessageChannel: Sendable {
         event = certprov_event()
         guard event >= 0, ([input, output] + others).allSatisfy({ certprov_set_nonblocking($0) == 0 }) else {
             let reason = String(cString: strerror(errno))
-            for descriptor in [input, output, event] + others where descriptor >= 0 { close(descriptor) }
+            // `deinit` closes the other one.
+            for descriptor in [input, output] + others where descriptor >= 0 { close(descriptor) }
             throw CertificateProviderError(.unavailable, "\(peer) cannot be reached: \(reason).")
         }
     }
 
-    deinit { close(event) }
+    deinit { if event >= 0 { close(event) } }
 
     /// Reads on a thread of its own, until the end. Call it once.
     package func start(_ handler: any MessageHandler) {
@@ -87,7 +89,7 @@ package final class MessageChannel: Sendable {
     /// Runs a job on the channel's thread, if that has not ended by then.
     package func after(_ delay: Duration, _ job: @escaping @Sendable () -> Void) {
         let time = clock.now + delay
-        state.withLock { $0.timers.append((time, job)) }
+        state.withLock { if $0.failure == nil { $0.timers.append((time, job)) } }
         wake()
     }
 
@@ -199,23 +201,30 @@ extension MessageChannel {
     }
 
     /// Answers a request of the other side, unless that is done. Returns at once.
-    func respond(_ id: UInt64, _ line: [UInt8]?) {
+    func respond(_ id: UInt64, number: UInt64, _ line: [UInt8]?) {
         let now = clock.now
         let wakes = state.withLock { state in
-            state.cancelled[id] = nil
-            guard state.incoming.remove(id) != nil, let line else { return false }
+            guard state.incoming[id] == number else { return false }
+            (state.incoming[id], state.cancelled[id]) = (nil, nil)
             let counts = state.incoming.isEmpty && state.requests.rest(false, at: now)
-            let needsHelp = write(line, &state)
+            let needsHelp = line.map { write($0, &state) } ?? false
             return counts && wakesTooLate(for: state.requests.nextDeadline, state) || needsHelp
         }
         if wakes { wake() }
     }
 
     /// Answers a request of the other side with `userCancelled` if it is not answered within `time`. Returns at once.
-    package func endCancelled(_ id: UInt64, after time: Duration) {
+    ///
+    /// - Returns: Its number; `nil` if the request is answered.
+    package func endCancelled(_ id: UInt64, after time: Duration) -> UInt64? {
         let deadline = clock.now + time
-        state.withLock { if $0.incoming.contains(id) && $0.cancelled[id] == nil { $0.cancelled[id] = deadline } }
+        let number = state.withLock { state in
+            let number = state.incoming[id]
+            if let number, state.cancelled[id] == nil { state.cancelled[id] = (number, deadline) }
+            return number
+        }
         wake()
+        return number
     }
 
     /// Whether the thread looks at the clock only after a deadline.
@@ -311,14 +320,14 @@ extension MessageChannel {
         let now = clock.now
         var late: [(id: UInt64, request: OutgoingRequests.Request)] = []
         var ignored: [String] = []
-        var unanswered: [UInt64] = []
+        var unanswered: [(id: UInt64, number: UInt64)] = []
         var jobs: [@Sendable () -> Void] = []
         let (failure, wantsToWrite, timeout) = state.withLock { state -> (CertificateProviderError?, Bool, Int32) in
             (late, ignored) = state.requests.expire(at: now, grace: Self.grace)
-            unanswered = state.cancelled.filter { $0.value <= now }.map(\.key)
+            unanswered = state.cancelled.filter { $0.value.at <= now }.map { ($0.key, $0.value.number) }
             jobs = state.timers.filter { $0.at <= now }.map(\.job)
             state.timers.removeAll { $0.at <= now }
-            let next = ([state.requests.nextDeadline, state.cancelled.values.min()] + state.timers.map(\.at))
+            let next = ([state.requests.nextDeadline, state.cancelled.values.map(\.at).min()] + state.timers.map(\.at))
                 .compactMap(\.self).min()
             // Requests come one after the other mostly: a look at the clock in a second costs less than being woken by the next
             // one.
@@ -332,9 +341,9 @@ extension MessageChannel {
             request.complete(.failure(request.isCancelled ? Self.cancelled(request.name) : timedOut(request)))
         }
         for name in ignored { handler.cancellationWasIgnored(name) }
-        for id in unanswered {
-            let code = CertificateProviderError.Code.userCancelled.rawValue
-            respond(id, Message.failure(id, WireError(code: code, message: "The request was cancelled.")))
+        for (id, number) in unanswered {
+            let error = CertificateProviderError(.userCancelled, "The request was cancelled.")
+            respond(id, number: number, Message.failure(id, WireError(error)))
         }
         for job in jobs { job() }
         let isDone = jobs.isEmpty && late.isEmpty && ignored.isEmpty && unanswered.isEmpty
@@ -373,17 +382,19 @@ extension MessageChannel {
         case .notice(let name): handler.receive(notice: name, message)
         case .request(let id, let name):
             let now = clock.now
-            let isNew = state.withLock { state in
-                guard state.incoming.count < Self.maximumIncoming else { return false }
+            let number = state.withLock { state -> UInt64? in
+                guard state.incoming.count < Self.maximumIncoming, state.incoming[id] == nil else { return nil }
                 _ = state.requests.rest(true, at: now)
-                return state.incoming.insert(id).inserted
+                state.received += 1
+                state.incoming[id] = state.received
+                return state.received
             }
-            guard isNew else {
+            guard let number else {
                 throw CertificateProviderError(
                     .protocolError,
                     "A request has the id of one that is not answered yet, or more than \(Self.maximumIncoming) wait.")
             }
-            handler.receive(IncomingRequest(id: id, name: name, message: message, channel: self))
+            handler.receive(IncomingRequest(id: id, number: number, name: name, message: message, channel: self))
         case .result(let id):
             try complete(id, .success(message))
             return true

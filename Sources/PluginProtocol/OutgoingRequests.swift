@@ -14,6 +14,8 @@ struct OutgoingRequests {
         let counts: Bool
         let complete: @Sendable (Result<Message, CertificateProviderError>) -> Void
         fileprivate(set) var deadline: Instant?
+        /// How long the other side may be silent, or take in all, as the request stands now.
+        fileprivate(set) var allowedTime = Duration.zero
         /// Questions to the user that the request waits for.
         fileprivate(set) var questions = 0
         /// The caller does not want the answer any more, and waits for the end of the work.
@@ -25,22 +27,23 @@ struct OutgoingRequests {
             complete: @escaping @Sendable (Result<Message, CertificateProviderError>) -> Void
         ) {
             (self.name, self.limit, self.counts, self.complete) = (name, limit, counts, complete)
-            if case .total(let total) = limit { deadline = now + total }
+            switch limit {
+            case .total(let total): allow(total, at: now)
+            // Until it is sent: those before it may each ask the user.
+            case .silence: allow(MessageChannel.interactive * 2, at: now)
+            case .unlimited: break
+            }
         }
 
-        /// How long the other side may be silent, or take in all, as the request stands now.
-        var allowedTime: Duration {
-            switch limit {
-            case .total(let limit): limit
-            case .silence(let limit): questions > 0 ? MessageChannel.interactive : limit
-            case .unlimited: .zero
-            }
+        private mutating func allow(_ time: Duration, at now: Instant) {
+            (allowedTime, deadline) = (time, now + time)
         }
 
         /// Begins the time of silence anew.
         fileprivate mutating func restart(at now: Instant, isResting: Bool) {
-            guard case .silence = limit, isSent, !isCancelled else { return }
-            deadline = isResting && questions == 0 ? nil : now + allowedTime
+            guard case .silence(let limit) = limit, isSent, !isCancelled else { return }
+            // This side may work for the other one for as long as a user may take: it may ask one itself.
+            allow(questions > 0 || isResting ? max(limit, MessageChannel.interactive) : limit, at: now)
         }
     }
 

@@ -11,7 +11,9 @@ package final class Peer: MessageHandler {
     private struct State {
         /// The requests of this side that are open.
         var open: [UInt64: Open] = [:]
+        /// The tasks that work for requests of the other side, by the numbers of these.
         var tasks: [UInt64: Task<Void, Never>] = [:]
+        /// Those that have ended before they were known.
         var ended: Set<UInt64> = []
     }
     private struct Open {
@@ -94,14 +96,13 @@ package final class Peer: MessageHandler {
                     return .failure(error)
                 }
             }
-            // The answer is last: after it, the other side may use the id again.
             self.state.withLock { state in
-                if state.tasks.removeValue(forKey: request.id) == nil { state.ended.insert(request.id) }
+                if state.tasks.removeValue(forKey: request.number) == nil { state.ended.insert(request.number) }
             }
             request.answer(result)
         }
         state.withLock { state in
-            if state.ended.remove(request.id) == nil { state.tasks[request.id] = task }
+            if state.ended.remove(request.number) == nil { state.tasks[request.number] = task }
         }
     }
 
@@ -126,7 +127,7 @@ package final class Peer: MessageHandler {
             answer(request) { (prompt: Prompt) in
                 let (context, isTooMany) = state.withLock { state in
                     state.open[prompt.for]?.questions += 1
-                    state.open[prompt.for]?.prompts.insert(request.id)
+                    state.open[prompt.for]?.prompts.insert(request.number)
                     let open = state.open[prompt.for]
                     return (open?.context, (open?.questions ?? 0) > Self.maximumQuestions)
                 }
@@ -139,10 +140,13 @@ package final class Peer: MessageHandler {
                 perform(request) { () async throws(CertificateProviderError) in
                     defer {
                         self.channel.note(prompt.for, questions: -1)
-                        _ = self.state.withLock { $0.open[prompt.for]?.prompts.remove(request.id) }
+                        _ = self.state.withLock { $0.open[prompt.for]?.prompts.remove(request.number) }
                     }
                     return try await context.interaction.answer(prompt)
                 }
+                // The request may have ended before its question was known.
+                let late = state.withLock { $0.open[prompt.for] == nil ? $0.tasks[request.number] : nil }
+                late?.cancel()
             }
         case "remember":
             answer(request) { (remember: Remember) in
@@ -175,9 +179,9 @@ package final class Peer: MessageHandler {
             switch name {
             case "cancel":
                 let id = try message.params(as: MessageChannel.Cancel.self).request
-                state.withLock { $0.tasks[id] }?.cancel()
                 // Work that cannot be interrupted goes on; its answer is not wanted.
-                channel.endCancelled(id, after: Self.cancellationTime)
+                guard let number = channel.endCancelled(id, after: Self.cancellationTime) else { return }
+                state.withLock { $0.tasks[number] }?.cancel()
             case "progress":
                 let progress: Progress = try message.params()
                 channel.note(progress.for)

@@ -1,0 +1,89 @@
+import CertificateProviding
+import Dispatch
+import Foundation
+import Glibc
+import Testing
+
+@testable import PluginProtocol
+
+/// One side of a connection; the test is the other one.
+@Suite(.timeLimit(.minutes(5))) struct MessageChannelTests {
+    /// Answers a request with its name, when the test says so.
+    private final class Services: PeerServices {
+        let first = DispatchSemaphore(value: 0)
+        let second = DispatchSemaphore(value: 0)
+        private let executor = BlockingExecutor.threads()
+
+        func receive(_ request: IncomingRequest, from peer: Peer) {
+            peer.perform(request, on: executor) { [self] () throws(CertificateProviderError) in
+                (request.name == "first" ? first : second).wait()
+                return [request.name]
+            }
+        }
+        func receive(notice name: String, _ message: Message, from peer: Peer) {}
+        func ended(_ error: CertificateProviderError) {}
+    }
+
+    private struct Connection {
+        let services = Services()
+        let peer: Peer
+        private let input: Int32
+        private let output: Int32
+
+        init() throws {
+            var (there, back): ([Int32], [Int32]) = ([0, 0], [0, 0])
+            try #require(pipe(&there) == 0 && pipe(&back) == 0)
+            peer = Peer(try MessageChannel(input: there[0], output: back[1], peer: "The plugin 'test'"), services)
+            (output, input) = (there[1], back[0])
+            peer.start()
+        }
+
+        func send(_ line: String) throws {
+            let bytes = Array((line + "\n").utf8)
+            try #require(write(output, bytes, bytes.count) == bytes.count)
+        }
+
+        /// - Returns: The next line; `nil` if none comes in that time.
+        func line(atMost milliseconds: Int32 = 60_000) -> String? {
+            var line: [UInt8] = []
+            while line.last != 0x0a {
+                var waiting = pollfd(fd: input, events: Int16(POLLIN), revents: 0)
+                guard poll(&waiting, 1, milliseconds) > 0 else { return nil }
+                var byte: UInt8 = 0
+                guard read(input, &byte, 1) == 1 else { return nil }
+                line.append(byte)
+            }
+            return String(decoding: line, as: UTF8.self)
+        }
+
+        func end() {
+            close(output)
+            while line() != nil {}
+            close(input)
+        }
+    }
+
+    /// The other side may use an id again once it has an answer. Work that goes on after a cancellation ends later.
+    @Test func aLateAnswerIsNotThatOfAnotherRequestWithItsID() throws {
+        let connection = try Connection()
+        defer { connection.end() }
+        try connection.send(#"{"id":1,"request":"first","params":{}}"#)
+        try connection.send(#"{"notice":"cancel","params":{"request":1}}"#)
+        let cancelled = try #require(connection.line())
+        #expect(cancelled.contains("userCancelled"), "\(cancelled)")
+        try connection.send(#"{"id":1,"request":"second","params":{}}"#)
+        connection.services.first.signal()
+        #expect(connection.line(atMost: 300) == nil)
+        connection.services.second.signal()
+        #expect(connection.line()?.contains(#""result":["second"]"#) == true)
+    }
+
+    @Test func anOpenRequestKeepsItsID() throws {
+        let connection = try Connection()
+        defer { connection.end() }
+        try connection.send(#"{"id":1,"request":"first","params":{}}"#)
+        try connection.send(#"{"id":1,"request":"second","params":{}}"#)
+        #expect(connection.line() == nil, "The connection ends.")
+        for gate in [connection.services.first, connection.services.second] { gate.signal() }
+    }
+}
