@@ -17,7 +17,14 @@ public final class IdentityStore: Sendable {
     let files: FileSystem
     let lockTimeout: Duration
     private let keySource: any SealingKeySource
-    private let openedKey = Mutex<SealingKey?>(nil)
+    /// Called with the lock held, before anything is changed.
+    let requireCurrent: @Sendable () throws(CertificateProviderError) -> Void
+    private struct Opened {
+        var key: SealingKey?
+        /// How often it was forgotten: one that was read before that is not remembered.
+        var generation = 0
+    }
+    private let opened = Mutex(Opened())
 
     /// Creates a store in `path`. The directory is created at the first write. A relative path is resolved against the
     /// current directory now.
@@ -28,11 +35,13 @@ public final class IdentityStore: Sendable {
 
     init(
         path: String, keySource: (any SealingKeySource)?, files: FileSystem,
-        lockTimeout: Duration = StoreLock.timeout
+        lockTimeout: Duration = StoreLock.timeout,
+        requireCurrent: @escaping @Sendable () throws(CertificateProviderError) -> Void = {}
     ) {
         self.path = path.hasPrefix("/") ? path : "\(FileManager.default.currentDirectoryPath)/\(path)"
         self.files = files
         self.lockTimeout = lockTimeout
+        self.requireCurrent = requireCurrent
         self.keySource = keySource ?? KeyFile(path: self.path, files: files)
     }
 
@@ -57,8 +66,9 @@ public final class IdentityStore: Sendable {
 
     /// Returns the key that decrypts entries; `nil` if there is none.
     func keyForOpening() throws(CertificateProviderError) -> SealingKey? {
-        if let key = openedKey.withLock({ $0 }) { return key }
-        return try keySource.existingKey().map(remember)
+        let (key, generation) = opened.withLock { ($0.key, $0.generation) }
+        if let key { return key }
+        return try keySource.existingKey().map { remember($0, generation) }
     }
 
     /// Returns the key that encrypts entries; `nil` if there is none. Call it with the lock held.
@@ -66,19 +76,23 @@ public final class IdentityStore: Sendable {
     /// Asks the source each time: if the directory was removed, a cached key would encrypt an entry that no other
     /// process, nor this one after a restart, could decrypt.
     func existingKeyForSealing() throws(CertificateProviderError) -> SealingKey? {
-        try keySource.existingKey().map(remember)
+        let generation = opened.withLock(\.generation)
+        return try keySource.existingKey().map { remember($0, generation) }
     }
 
     /// Creates the key that encrypts entries. Call it with the lock held, and only if no entry is sealed with a lost
     /// key.
-    func newKeyForSealing() throws(CertificateProviderError) -> SealingKey { remember(try keySource.keyForSealing()) }
+    func newKeyForSealing() throws(CertificateProviderError) -> SealingKey {
+        let generation = opened.withLock(\.generation)
+        return remember(try keySource.keyForSealing(), generation)
+    }
 
     /// Drops the cached key: another process may have created one, or an administrator may have restored one.
-    func forgetKey() { openedKey.withLock { $0 = nil } }
+    func forgetKey() { opened.withLock { $0 = Opened(key: nil, generation: $0.generation + 1) } }
 
-    private func remember(_ material: SecretBytes) -> SealingKey {
+    private func remember(_ material: SecretBytes, _ generation: Int) -> SealingKey {
         let key = SealingKey(material)
-        openedKey.withLock { $0 = key }
+        opened.withLock { if $0.generation == generation { $0.key = key } }
         return key
     }
 }

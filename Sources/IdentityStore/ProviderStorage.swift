@@ -90,6 +90,7 @@ extension ProviderStorage {
             throw writeFailure(error.reason)
         }
         defer { withExtendedLifetime(lock) {} }
+        try store.requireCurrent()
         // A writer may have died while it made the key.
         root.removeAbandonedFiles(store.files)
         try body(root)

@@ -30,7 +30,8 @@ extension CertificateProviderError.Code {
         .malformedData, .unsupportedAlgorithm, .keyMismatch, .fileNotFound, .notFound, .unavailable, .tokenNotPresent,
         .internal, .storeWriteFailed, .deleteFailed, .storeReadFailed, .pending, .timedOut, .operationNotAllowed,
         .protocolError, .serverNotTrusted, .wrongPassword, .pinIncorrect, .pinFinalTry, .pinLocked, .rejected,
-        .interactionRequired, .userCancelled, .vaultLocked, .configurationMissing, .configurationInvalid,
+        .interactionRequired, .userCancelled, .vaultLocked, .vaultDestroyed, .configurationMissing,
+        .configurationInvalid,
         .unsupportedParameter, .noCertificateProvider,
     ]
 }

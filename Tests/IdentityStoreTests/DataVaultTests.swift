@@ -125,6 +125,94 @@ import Testing
         return copies
     }
 
+    /// Passcodes that were wrong under another policy do not destroy: one attempt is left at least.
+    @Test(arguments: [0, -1, 20]) func aLimitThatIsLoweredLeavesAnAttempt(former: Int) throws {
+        let vault = try vault { $0.maximumAttempts = former }
+        try vault.create(passcode: passcode)
+        vault.lock()
+        for _ in 0..<12 { #expect(try code { try vault.unlock(wrong) } == .wrongPassword) }
+        try self.vault().unlock(passcode)
+        for _ in 0..<12 { #expect(try code { try vault.unlock(wrong) } == .wrongPassword) }
+        #expect(try code { try self.vault().unlock(wrong) } == .vaultDestroyed)
+    }
+
+    /// With the right passcode, a disk that fails afterwards does not matter.
+    @Test func aSuccessIsOneWhateverFailsAfterwards() throws {
+        let vault = try vault()
+        try vault.create(passcode: passcode)
+        for position in 1..<6 {
+            vault.lock()
+            disk.fail(.synchronize, at: position, with: EIO)
+            var failure: CertificateProviderError?
+            do throws(CertificateProviderError) { try vault.unlock(passcode) } catch { failure = error }
+            disk.repair()
+            // The first two are those of the counter before the attempt.
+            #expect((failure != nil) == (position <= 2), "at \(position): \(String(describing: failure))")
+            try vault.unlock(passcode)
+            #expect(try vault.attemptsLeft() == 10)
+        }
+    }
+
+    @Test func nothingIsStoredUnprotectedAfterAnotherProcessHasDestroyedTheVault() throws {
+        let (vault, identity) = (try vault(), try Samples.stored("app"))
+        try vault.create(passcode: passcode)
+        let storage = vault.storage(for: test)
+        try storage.setEntry(identity, named: "entry")
+        try self.vault().destroy()
+        #expect(try code { try storage.setEntry(identity, named: "entry") } == .vaultDestroyed)
+        #expect(try code { _ = try storage.entry(named: "entry") } == .vaultDestroyed)
+        #expect(!directory.contents().contains { $0.hasSuffix("/store") })
+        // Told that, it may begin anew.
+        vault.lock()
+        try storage.setEntry(identity, named: "entry")
+    }
+
+    /// The key may be restored.
+    @Test func aLostKeyOfTheStoreIsNotMadeWorse() throws {
+        let identity = try Samples.stored("app")
+        try vault().storage(for: test).setEntry(identity, named: "entry")
+        let (file, aside) = (directory["state/applications/app/store/store.key"], directory["aside"])
+        try #require(rename(file, aside) == 0)
+        let error = try error { try vault().create(passcode: passcode) }
+        #expect(error.code == .storeReadFailed && error.message.contains("Restore the key"), "\(error)")
+        try #require(rename(aside, file) == 0)
+        let later = try vault()
+        try later.create(passcode: passcode)
+        #expect(try later.storage(for: test).entry(named: "entry") == identity)
+    }
+
+    /// An identity that is stored while the vault is made is in the vault, or was refused.
+    @Test(.enabled(if: TestLength.hasSeconds, "it takes seconds")) func nothingIsLostWhileTheVaultIsMade() async throws
+    {
+        for round in 0..<TestLength.rounds(5, soak: 200) {
+            let id = "app\(round)"
+            let identity = try Samples.stored("app")
+            let stored = try await withThrowingTaskGroup(of: String?.self) { tasks in
+                for number in 0..<8 {
+                    let storage = try vault(id).storage(for: test)
+                    tasks.addTask {
+                        do throws(CertificateProviderError) {
+                            try storage.setEntry(identity, named: "entry\(number)")
+                            return "entry\(number)"
+                        } catch {
+                            #expect([.operationNotAllowed, .vaultLocked].contains(error.code), "\(error)")
+                            return nil
+                        }
+                    }
+                }
+                let (vault, passcode) = (try vault(id), passcode)
+                tasks.addTask {
+                    try vault.create(passcode: passcode)
+                    return nil
+                }
+                return try await tasks.reduce(into: [String]()) { names, name in if let name { names.append(name) } }
+            }
+            let later = try vault(id)
+            try later.unlock(passcode)
+            for name in stored { #expect(try later.storage(for: test).entry(named: name) == identity, "\(name)") }
+        }
+    }
+
     @Test func theLimitMayBeOff() throws {
         let vault = try vault { $0.maximumAttempts = 0 }
         try vault.create(passcode: passcode)
@@ -186,6 +274,8 @@ import Testing
         try late.unlock(passcode)
         try late.changePasscode(from: passcode, to: SecretBytes(utf8: "battery staple"))
         #expect(try !late.isPasscodeExpired())
+        // The clock was wrong when it was set.
+        #expect(try vault(now: set - 2 * 86400) { $0.validDays = 30 }.isPasscodeExpired())
     }
 
     @Test func aVaultMayHaveNoPasscodeWhereThePolicyPermitsIt() throws {
@@ -239,6 +329,11 @@ import Testing
         #expect(try code { try vault.unlock(passcode) } == .notFound && !directory.contents().contains("state"))
         try vault.destroy()
         #expect(!directory.contents().contains("state"))
+        // An application that is not registered keeps what it has.
+        let (storage, identity) = (vault.storage(for: test), try Samples.stored("app"))
+        try storage.setEntry(identity, named: "entry")
+        try vault.destroy()
+        #expect(try storage.entry(named: "entry") == identity)
         try vault.create(passcode: passcode)
         for vault in [vault, try self.vault()] {
             #expect(try code { try vault.create(passcode: passcode) } == .operationNotAllowed)
@@ -256,7 +351,8 @@ import Testing
     func anIDIsAName(id: String) throws { try vault(id).create(passcode: passcode) }
 
     @Test(arguments: [
-        "", "1\n", "1\n-1\n", "2\n1\n", "1\nx\n", "1\n1\n1\n", "garbage", String(repeating: "1\n", count: 40),
+        "", "1\n", "1\n-1\n5\n", "2\n1\n5\n", "1\nx\n5\n", "1\n1\n5\n1\n", "1\n9223372036854775807\n0\n", "garbage",
+        String(repeating: "1\n", count: 40),
     ])
     func aDamagedCounterLetsNoOneTry(content: String) throws {
         try vault().create(passcode: passcode)
@@ -328,6 +424,29 @@ import Testing
             position += 1
         }
         #expect(position > 1)
+    }
+
+    /// A damaged key opens nothing any more, and does not stand in the way.
+    @Test func aVaultWithADamagedKeyIsDestroyed() throws {
+        try vault().create(passcode: passcode)
+        let file = directory["state/applications/app/vault/key"]
+        try Data("garbage".utf8).write(to: URL(filePath: file))
+        try #require(chmod(file, 0o600) == 0)
+        #expect(try code { try vault().unlock(passcode) } == .storeReadFailed)
+        try vault().destroy()
+        try vault().create(passcode: passcode)
+    }
+
+    /// With the right passcode a process comes back, even if what else is to be done then fails.
+    @Test func anUnlockSucceedsAlthoughTheRestFails() throws {
+        let stronger = ScryptParameters(logarithmOfCost: 4, blockSize: 2, parallelism: 1)
+        let vault = try vault(parameters: stronger)
+        try self.vault().create(passcode: passcode, values: ["value": passcode])
+        // The first one is the counter's.
+        disk.fail(.rename, at: 2, with: ENOSPC)
+        try vault.unlock(passcode)
+        #expect(disk.counts[.rename] == 2)
+        #expect(try vault.value(named: "value") == passcode)
     }
 
     /// An attempt that cannot be written down is not made.

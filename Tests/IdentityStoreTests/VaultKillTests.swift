@@ -33,7 +33,8 @@ import Testing
 
     private var attempts: Int? {
         let file = try? String(contentsOfFile: directory["state/applications/app/attempts"], encoding: .utf8)
-        return file?.split(separator: "\n").last.flatMap { Int($0) }
+        guard let file else { return 0 }
+        return file.split(separator: "\n").dropFirst().first.flatMap { Int($0) }
     }
 
     /// The passcode is the right one: a kill between the counter and the check counts all the same.

@@ -82,7 +82,15 @@ public final class DataVault: Sendable {
         let path = "\(stateDirectory)/applications/\(applicationID)"
         (self.applicationID, self.path, self.policy, self.files) = (applicationID, path, policy, files)
         (self.parameters, self.now) = (parameters, now)
-        plain = IdentityStore(path: path + "/store", keySource: keySource, files: files)
+        plain = IdentityStore(path: path + "/store", keySource: keySource, files: files) {
+            () throws(CertificateProviderError) in
+            // A writer may have waited for the creation of the vault.
+            guard try Self.storedKey(in: path) == nil else {
+                throw CertificateProviderError(
+                    .operationNotAllowed,
+                    "The application '\(applicationID)' has been registered by another process; try again.")
+            }
+        }
         key = VaultKey { () throws(CertificateProviderError) in try Self.storedKey(in: path)?.identifier }
         sealed = IdentityStore(path: path + "/vault", keySource: key, files: files)
     }
@@ -124,7 +132,9 @@ public final class DataVault: Sendable {
         guard policy.validDays > 0, let stored = try Self.storedKey(in: path), !stored.hasNoPasscode else {
             return false
         }
-        return stored.passcodeSetAt.addingTimeInterval(Double(policy.validDays) * 86400) < now()
+        // One from the future was set while the clock was wrong.
+        let age = now().timeIntervalSince(stored.passcodeSetAt)
+        return age > Double(policy.validDays) * 86400 || age < -86400
     }
 
     /// How many wrong passcodes may follow, the last of which destroys the vault; `nil` for any number.
@@ -133,10 +143,10 @@ public final class DataVault: Sendable {
     public func attemptsLeft() throws(CertificateProviderError) -> Int? {
         guard policy.maximumAttempts > 0 else { return nil }
         do throws(SafeDirectory.Refusal) {
-            let count = try SafeDirectory.open(path).map { directory throws(SafeDirectory.Refusal) in
+            let attempts = try SafeDirectory.open(path).map { directory throws(SafeDirectory.Refusal) in
                 try Self.attempts(in: directory)
             }
-            return max(0, policy.maximumAttempts - (count ?? 0))
+            return max(0, policy.maximumAttempts - (attempts?.count ?? 0))
         } catch { throw unreadable(error) }
     }
 
@@ -146,9 +156,12 @@ public final class DataVault: Sendable {
     public func storage(for provider: ProviderID) -> any IdentityStorage {
         VaultStorage { [self] () throws(CertificateProviderError) in
             switch try state() {
-            case .none: plain.storage(for: provider)
+            case .none:
+                // Where another process has destroyed the vault, an identity would be left without a passcode.
+                if key.isUnlocked { _ = try key.existingKey() }
+                return plain.storage(for: provider)
             case .locked: throw Self.isLocked
-            case .unlocked: sealed.storage(for: provider)
+            case .unlocked: return sealed.storage(for: provider)
             }
         }
     }
@@ -177,20 +190,22 @@ public final class DataVault: Sendable {
             }
             // What an interrupted creation or destruction has left.
             try remove("vault", from: directory)
-            let (new, identifier) = (
-                SecretBytes(copying: SystemRandomNumberGenerator.bytes(VaultKeyFile.keySize)),
-                SystemRandomNumberGenerator.bytes(16)
-            )
+            var random = SystemRandomNumberGenerator.bytes(VaultKeyFile.keySize)
+            let (new, identifier) = (SecretBytes(copying: random), SystemRandomNumberGenerator.bytes(16))
+            random.wipe()
             let content = try sealedKey(new, identifier, passcode)
+            let lock = try lockPlainStore()
+            defer { withExtendedLifetime(lock) {} }
             key.set(new, identifier: identifier, isNew: true)
             sealed.forgetKey()
             do throws(CertificateProviderError) {
                 for (name, value) in values { try setValue(value, named: name) }
+                try requireReadable()
                 try takeIn()
-                try setAttempts(0, in: directory)
+                try removeAttempts(from: directory)
                 try write(content, in: directory)
             } catch {
-                lock()
+                self.lock()
                 throw error
             }
             key.set(new, identifier: identifier)
@@ -210,15 +225,26 @@ public final class DataVault: Sendable {
             let (opened, stored) = try attempt(passcode, in: directory)
             key.set(opened, identifier: stored.identifier)
             sealed.forgetKey()
-            // Parameters that have become weak.
-            if stored.parameters.work < parameters.work {
-                try write(
-                    try sealedKey(opened, stored.identifier, passcode, setAt: stored.passcodeSetAt), in: directory)
-            }
-            // What an interrupted creation has left, or a process that did not know of the vault.
-            try takeIn()
-            try removePlainStore(from: directory)
+            // The vault is open, whatever fails from here on: the next unlock does it again.
+            try? upgrade(stored, opened, passcode, in: directory)
+            try? takeInLeftovers(in: directory)
         }
+    }
+
+    /// Raises parameters that have become weak: the passcode is known only now.
+    private func upgrade(
+        _ stored: VaultKeyFile, _ key: SecretBytes, _ passcode: SecretBytes?, in directory: SafeDirectory
+    ) throws(CertificateProviderError) {
+        guard stored.parameters.work < parameters.work else { return }
+        try write(try sealedKey(key, stored.identifier, passcode, setAt: stored.passcodeSetAt), in: directory)
+    }
+
+    /// Takes in what an interrupted creation has left, or a process that did not know of the vault.
+    private func takeInLeftovers(in directory: SafeDirectory) throws(CertificateProviderError) {
+        let lock = try lockPlainStore()
+        defer { withExtendedLifetime(lock) {} }
+        try takeIn()
+        try removePlainStore(from: directory)
     }
 
     /// Locks the vault for this process, and forgets its key.
@@ -240,6 +266,7 @@ public final class DataVault: Sendable {
             try write(try sealedKey(opened, stored.identifier, new), in: directory)
             key.set(opened, identifier: stored.identifier)
             sealed.forgetKey()
+            try? takeInLeftovers(in: directory)
         }
     }
 
@@ -250,7 +277,8 @@ public final class DataVault: Sendable {
         do throws(CertificateProviderError) {
             try exclusively { (directory) throws(CertificateProviderError) in try destroy(directory) }
         } catch {
-            guard error.code == .notFound else { throw error }
+            guard error.code != .notFound else { return }
+            throw error.code == .storeWriteFailed ? CertificateProviderError(.deleteFailed, error.message) : error
         }
     }
 
@@ -278,19 +306,25 @@ public final class DataVault: Sendable {
             guard let opened = try open(stored, with: nil) else { throw Self.damaged(path) }
             return (opened, stored)
         }
-        let (count, limit): (Int, Int)
-        do throws(SafeDirectory.Refusal) {
-            (count, limit) = (try Self.attempts(in: directory), policy.maximumAttempts)
-        } catch { throw unreadable(error) }
-        // Otherwise the process that made the last attempt was killed.
-        if limit == 0 || count < limit {
-            try setAttempts(count + 1, in: directory)
-            if let opened = try open(stored, with: passcode) {
-                try setAttempts(0, in: directory)
-                return (opened, stored)
+        let (before, limit) = (try attempts(in: directory), max(0, policy.maximumAttempts))
+        // The process that made the last one was killed. Where the limit was higher then, one attempt is left.
+        let isUsedUp = limit > 0 && before.count >= limit && before.limit > 0 && before.count >= before.limit
+        let count = limit > 0 ? min(before.count, limit - 1) : before.count
+        if !isUsedUp {
+            try setAttempts(Attempts(count: count + 1, limit: limit), in: directory)
+            do throws(CertificateProviderError) {
+                if let opened = try open(stored, with: passcode) {
+                    // If it fails, the passcode is right all the same, and the next success removes it.
+                    try? removeAttempts(from: directory)
+                    return (opened, stored)
+                }
+            } catch {
+                // Nothing was found out about the passcode.
+                try? setAttempts(before, in: directory)
+                throw error
             }
         }
-        guard limit == 0 || count + 1 < limit else {
+        guard limit == 0 || count + 1 < limit, !isUsedUp else {
             try destroy(directory)
             throw CertificateProviderError(
                 .vaultDestroyed,
@@ -313,13 +347,24 @@ public final class DataVault: Sendable {
 
     private func destroy(_ directory: SafeDirectory) throws(CertificateProviderError) {
         lock()
+        // Without a vault the store is that of an application that is not registered; with one, what its creation has left.
+        // A damaged key is one.
+        let hasVault: Bool
+        do throws(CertificateProviderError) { hasVault = try Self.storedKey(in: path) != nil } catch { hasVault = true }
+        // The store first: with the vault's key it would come to life again.
+        let stores = (hasVault ? [("store", KeyFile.name)] : []) + [("vault", Self.keyFile)]
         do throws(SafeDirectory.Refusal) {
-            for store in ["vault", "store"] {
+            for (store, key) in stores {
                 guard let inner = try directory.directory(store) else { continue }
-                try inner.remove(store == "vault" ? Self.keyFile : KeyFile.name, files)
+                // Writers wait, and find their directory gone.
+                let lock = try StoreLock(in: inner, timeout: Self.lockTimeout, files)
+                defer { withExtendedLifetime(lock) {} }
+                // A killed writer may have left a copy of the key.
+                inner.removeAbandonedFiles(files)
+                try inner.remove(key, files)
                 try inner.flush(files)
+                try directory.removeTree(store, files)
             }
-            for name in ["vault", "store"] { try directory.removeTree(name, files) }
             try directory.remove(Self.attemptsFile, files)
             try directory.flush(files)
         } catch {
@@ -354,7 +399,7 @@ public final class DataVault: Sendable {
 
     private static func storedKey(in path: String) throws(CertificateProviderError) -> VaultKeyFile? {
         do {
-            guard let bytes = try SafeDirectory.open(path + "/vault")?.read(keyFile, atMost: VaultKeyFile.size) else {
+            guard let bytes = try SafeDirectory.open(path + "/vault")?.read(keyFile, atMost: 4096) else {
                 return nil
             }
             return try VaultKeyFile(bytes)
@@ -396,27 +441,56 @@ public final class DataVault: Sendable {
         } catch { throw unwritable(error) }
     }
 
-    /// The number of attempts since the last right passcode: a version and the number, in decimal digits, a line each.
-    private static func attempts(in directory: SafeDirectory) throws(SafeDirectory.Refusal) -> Int {
-        guard let bytes = try directory.read(attemptsFile, atMost: 32) else { return 0 }
-        let lines = String(decoding: bytes, as: UTF8.self).split(separator: "\n", omittingEmptySubsequences: false)
-        guard lines.count == 3, lines[0] == "1", lines[2].isEmpty, let count = Int(lines[1]), count >= 0 else {
-            throw SafeDirectory.Refusal(
-                reason:
-                    "\(directory.path)/\(attemptsFile) is damaged, or of a newer certprov; write '1' and the number of wrong "
-                    + "attempts into it, a line each")
-        }
-        return count
+    /// The number of attempts since the last right passcode, and the limit at that time: in decimal digits, a line each, behind
+    /// one with the format version.
+    private struct Attempts {
+        var count = 0
+        var limit = 0
     }
 
-    private func setAttempts(_ count: Int, in directory: SafeDirectory) throws(CertificateProviderError) {
+    private func attempts(in directory: SafeDirectory) throws(CertificateProviderError) -> Attempts {
+        do throws(SafeDirectory.Refusal) { return try Self.attempts(in: directory) } catch { throw unreadable(error) }
+    }
+
+    private static func attempts(in directory: SafeDirectory) throws(SafeDirectory.Refusal) -> Attempts {
+        guard let bytes = try directory.read(attemptsFile, atMost: 64) else { return Attempts() }
+        let lines = String(decoding: bytes, as: UTF8.self).split(separator: "\n", omittingEmptySubsequences: false)
+        let numbers = lines.dropFirst().dropLast().compactMap { Int($0) }.filter { 0...1_000_000_000 ~= $0 }
+        guard lines.count == 4, lines[0] == "1", lines[3].isEmpty, numbers.count == 2 else {
+            throw SafeDirectory.Refusal(
+                reason:
+                    "\(directory.path)/\(attemptsFile) is damaged, or of a newer certprov; write '1', the number of wrong "
+                    + "attempts and their limit into it, a line each")
+        }
+        return Attempts(count: numbers[0], limit: numbers[1])
+    }
+
+    private func setAttempts(_ attempts: Attempts, in directory: SafeDirectory) throws(CertificateProviderError) {
+        let text = "1\n\(attempts.count)\n\(attempts.limit)\n"
         do throws(SafeDirectory.Refusal) {
-            try directory.write(Array("1\n\(count)\n".utf8), to: Self.attemptsFile, replacing: true, files)
+            try directory.write(Array(text.utf8), to: Self.attemptsFile, replacing: true, files)
+        } catch { throw unwritable(error) }
+    }
+
+    /// Needs no room on the disk.
+    private func removeAttempts(from directory: SafeDirectory) throws(CertificateProviderError) {
+        do throws(SafeDirectory.Refusal) {
+            try directory.remove(Self.attemptsFile, files)
+            try directory.flush(files)
         } catch { throw unwritable(error) }
     }
 
     private func remove(_ name: String, from directory: SafeDirectory) throws(CertificateProviderError) {
         do throws(SafeDirectory.Refusal) { try directory.removeTree(name, files) } catch { throw unwritable(error) }
+    }
+
+    /// Keeps writers of the store without a passcode waiting; `nil` if it does not exist.
+    private func lockPlainStore() throws(CertificateProviderError) -> StoreLock? {
+        do throws(SafeDirectory.Refusal) {
+            return try SafeDirectory.open(plain.path).map { directory throws(SafeDirectory.Refusal) in
+                try StoreLock(in: directory, timeout: Self.lockTimeout, files)
+            }
+        } catch { throw unwritable(error) }
     }
 
     private func removePlainStore(from directory: SafeDirectory) throws(CertificateProviderError) {
@@ -427,6 +501,21 @@ public final class DataVault: Sendable {
             try directory.removeTree("store", files)
             try directory.flush(files)
         } catch { throw unwritable(error) }
+    }
+
+    /// Throws if the application has stored something whose key is lost: it may be restored.
+    private func requireReadable() throws(CertificateProviderError) {
+        plain.forgetKey()
+        guard try plain.keyForOpening() == nil else { return }
+        for parent in [ProviderStorage.parent, ProviderStorage.records] {
+            for provider in try names(in: "\(plain.path)/\(parent)")
+            where try !names(in: "\(plain.path)/\(parent)/\(provider)").isEmpty {
+                throw CertificateProviderError(
+                    .storeReadFailed,
+                    "The vault is not created: the key of \(plain.path) is missing, and identities there are sealed with it. "
+                        + "Restore the key, or remove \(plain.path).")
+            }
+        }
     }
 
     /// Copies what the application has stored without the vault. What the vault has already stays.
@@ -441,10 +530,9 @@ public final class DataVault: Sendable {
                     ProviderStorage(store: plain, provider: id), ProviderStorage(store: sealed, provider: id)
                 )
                 for name in try names(in: "\(plain.path)/\(parent)/\(provider)") {
-                    guard let content = try from.content(named: name, in: parent),
-                        try to.content(named: name, in: parent) == nil
-                    else { continue }
+                    guard let content = try from.content(named: name, in: parent) else { continue }
                     try to.changing(name) { root throws(CertificateProviderError) in
+                        guard try to.content(named: name, in: parent) == nil else { return }
                         try to.write(content, name, in: parent, root)
                     }
                 }

@@ -17,10 +17,8 @@ public struct PasscodePolicy: Equatable, Sendable {
     public var minimumUniqueCharacters = 0
     /// The number of days for which a passcode is valid; 0 for always.
     public var validDays = 0
-    /// How often a wrong passcode may be given in a row. The last one destroys the vault. 0 for any number.
+    /// How often a wrong passcode may be given in a row. The last one destroys the vault. 0 or less for any number.
     public var maximumAttempts = 10
-    /// The idle time, in seconds, after which an unlocked vault is locked; 0 for never.
-    public var lockTimeout = 300
     /// Whether a vault may be made without a passcode, so that it is never locked.
     public var allowsDefault = false
 
