@@ -217,6 +217,12 @@ public final class PluginHost: ProviderSource {
         return try description(plugin, try PluginOptions(configured, of: plugin))
     }
 
+    /// As ``describe(_:_:)``, but asks the plugin: its answer may depend on more than the file, such as a library of it.
+    package func describeAnew(_ id: ProviderID) throws(CertificateProviderError) -> PluginDescription? {
+        guard let plugin = try usable(id) else { return nil }
+        return try ask(plugin, PluginOptions(), try PluginProgram(plugin, expected: nil))
+    }
+
     /// Starts an installed plugin, and sends it nothing.
     package func session(
         _ id: ProviderID, variables: [String]
@@ -245,11 +251,21 @@ public final class PluginHost: ProviderSource {
         if let cached = cache[program.digest], cached.id == plugin.id.rawValue {
             return try PluginDescription(cached, plugin, builtInSchemes: builtInSchemes)
         }
+        return try ask(plugin, options, program)
+    }
+
+    private func ask(
+        _ plugin: InstalledPlugin, _ options: PluginOptions, _ program: PluginProgram
+    ) throws(CertificateProviderError) -> PluginDescription {
         let instance = PluginInstance(plugin.id, plan(plugin, options, nil, cache.limit(for: plugin.id))) {
             [self] _ in noServices(for: plugin)
         }
         let hello = try instance.describe()
         let description = try PluginDescription(hello, plugin, builtInSchemes: builtInSchemes)
+        // One with a mistake is asked again: it may be mended without a change of the file.
+        for parameters in [description.provider?.parameters ?? []] + description.keyStores.map(\.parameters) {
+            for parameter in parameters { _ = try DeclaredParameter(parameter, of: plugin) }
+        }
         cache[program.digest] = hello
         return description
     }

@@ -18,11 +18,11 @@ struct ListedPlugin: Sendable {
         return "\(path.withVisibleControls)\(version), protocol \(description?.protocolVersion ?? 0)"
     }
 
-    /// Asks a plugin for its description, unless it is cached.
+    /// Asks a plugin for its description.
     init(_ plugin: InstalledPlugin, of host: PluginHost) {
         (id, path) = (plugin.id, plugin.path)
         do throws(CertificateProviderError) {
-            description = try host.describe(id)
+            description = try host.describeAnew(id)
             provider = try host.provider(id, ProviderParameters())
             for scheme in description?.schemes ?? [] {
                 guard let store = try host.keyStore(scheme, ProviderParameters()), store.storageID == id else {

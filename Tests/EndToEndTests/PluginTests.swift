@@ -75,6 +75,37 @@ import Testing
         #expect(plugins[1]["error"].isNull, "\(plugins)")
     }
 
+    /// An answer may depend on more than the file that is installed: `providers` and `check` ask again, and what they hear
+    /// counts from then on. One with a mistake is not remembered at all.
+    @Test func aPluginIsMendedWithoutAChangeOfItsFile() throws {
+        func declare(_ name: String) throws {
+            try sandbox.write(
+                #"{"name":"\#(name)","type":"path","required":true,"summary":"A directory."}"#, to: "parameters")
+        }
+        try install(
+            "late",
+            #"""
+            #!/bin/sh
+            while read line; do case $line in *'"hello"'*)
+            echo '{"id":1,"result":{"version":1,"id":"late","provider":{"displayName":"L","summary":"L.","parameters":['\
+            "$(cat \#(sandbox.path)/parameters)"']}}}' ;; esac; done
+
+            """#)
+        let file = try sandbox.write(
+            "PluginDirectory = \(sandbox.path)/plugins\nCertificateProvider = late\n", to: "late.properties")
+        try declare("Dir")
+        #expect(try sandbox.certprov("fetch", "--config", file).stderr.contains("declares a parameter 'Dir'"))
+        for name in ["dir", "place"] {
+            try declare(name)
+            let document = try sandbox.certprov("providers", "--json", "--config", configuration).document(
+                "ProviderList")
+            let late = try #require(document["items"].array.first { $0["id"].string == "late" })
+            #expect(late["parameters"].array.first?["name"].string == name)
+            let error = try sandbox.certprov("fetch", "--config", file).stderr
+            #expect(error.contains("'\(name)'"), "\(error)")
+        }
+    }
+
     @Test func providersShowsPluginsAndWhyOneIsNotUsed() throws {
         try install("open", "#!/bin/sh\n", mode: "777")
         let document = try sandbox.certprov("providers", "--json", "--config", configuration).document("ProviderList")
