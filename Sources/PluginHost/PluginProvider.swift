@@ -128,6 +128,10 @@ final class PluginProvider: CertificateProvider {
         _ wire: WireIdentity, _ key: any IdentityKey
     ) throws(CertificateProviderError) -> Identity {
         let chain = try wire.chain.certificates()
+        // Not "notFound", after which the next provider would be asked.
+        guard !chain.isEmpty else {
+            throw CertificateProviderError(.malformedData, "The chain of its identity has no certificate.")
+        }
         for (certificate, issuer) in zip(chain, chain.dropFirst()) where certificate.issuerDER != issuer.subjectDER {
             throw CertificateProviderError(
                 .malformedData,

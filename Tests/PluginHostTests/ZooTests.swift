@@ -97,6 +97,7 @@ import Testing
             Case(behaviour: "an answer twice", codes: [.protocolError], text: "the id of no request"),
             Case(behaviour: "a key that does not fit the leaf", codes: [.keyMismatch]),
             Case(behaviour: "a signature that does not verify", codes: [.keyMismatch]),
+            Case(behaviour: "an empty chain", codes: [.malformedData], text: "no certificate"),
             Case(behaviour: "a chain out of order", codes: [.malformedData], text: "not in order"),
             Case(behaviour: "prompts for ever", codes: [.protocolError], text: "questions"),
             Case(behaviour: "asks for another's secret", codes: [.operationNotAllowed]),

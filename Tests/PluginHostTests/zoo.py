@@ -64,6 +64,8 @@ def identity():
     if BEHAVIOUR == "another certificate at each call" and next(ids) % 2:
         names[0] = "other.der"
     chain = [base64.b64encode(file(name).read_bytes()).decode() for name in names]
+    if BEHAVIOUR == "an empty chain":
+        chain = []
     if BEHAVIOUR == "a key that does not fit the leaf":
         chain[0] = base64.b64encode(file("stranger.der").read_bytes()).decode()
     return {"identity": {"chain": chain, "key": key(), "source": "the zoo"}}
