@@ -39,7 +39,6 @@ public final class DataVault: Sendable {
     private let now: @Sendable () -> Date
 
     private static let keyFile = "key"
-    private static let attemptsFile = "attempts"
     /// How long to wait for other processes that derive a key: each takes less than a second.
     private static let lockTimeout = Duration.seconds(60)
 
@@ -144,7 +143,7 @@ public final class DataVault: Sendable {
         guard policy.maximumAttempts > 0 else { return nil }
         do throws(SafeDirectory.Refusal) {
             let attempts = try SafeDirectory.open(path).map { directory throws(SafeDirectory.Refusal) in
-                try Self.attempts(in: directory)
+                try VaultAttempts.read(from: directory)
             }
             return max(0, policy.maximumAttempts - (attempts?.count ?? 0))
         } catch { throw unreadable(error) }
@@ -311,7 +310,7 @@ public final class DataVault: Sendable {
         let isUsedUp = limit > 0 && before.count >= limit && before.limit > 0 && before.count >= before.limit
         let count = limit > 0 ? min(before.count, limit - 1) : before.count
         if !isUsedUp {
-            try setAttempts(Attempts(count: count + 1, limit: limit), in: directory)
+            try setAttempts(VaultAttempts(count: count + 1, limit: limit), in: directory)
             do throws(CertificateProviderError) {
                 if let opened = try open(stored, with: passcode) {
                     // If it fails, the passcode is right all the same, and the next success removes it.
@@ -365,7 +364,7 @@ public final class DataVault: Sendable {
                 try inner.flush(files)
                 try directory.removeTree(store, files)
             }
-            try directory.remove(Self.attemptsFile, files)
+            try directory.remove(VaultAttempts.file, files)
             try directory.flush(files)
         } catch {
             throw CertificateProviderError(
@@ -441,43 +440,20 @@ public final class DataVault: Sendable {
         } catch { throw unwritable(error) }
     }
 
-    /// The number of attempts since the last right passcode, and the limit at that time: in decimal digits, a line each, behind
-    /// one with the format version.
-    private struct Attempts {
-        var count = 0
-        var limit = 0
+    private func attempts(in directory: SafeDirectory) throws(CertificateProviderError) -> VaultAttempts {
+        do throws(SafeDirectory.Refusal) { return try .read(from: directory) } catch { throw unreadable(error) }
     }
 
-    private func attempts(in directory: SafeDirectory) throws(CertificateProviderError) -> Attempts {
-        do throws(SafeDirectory.Refusal) { return try Self.attempts(in: directory) } catch { throw unreadable(error) }
+    private func setAttempts(
+        _ attempts: VaultAttempts, in directory: SafeDirectory
+    ) throws(CertificateProviderError) {
+        do throws(SafeDirectory.Refusal) { try attempts.write(to: directory, files) } catch { throw unwritable(error) }
     }
 
-    private static func attempts(in directory: SafeDirectory) throws(SafeDirectory.Refusal) -> Attempts {
-        guard let bytes = try directory.read(attemptsFile, atMost: 64) else { return Attempts() }
-        let lines = String(decoding: bytes, as: UTF8.self).split(separator: "\n", omittingEmptySubsequences: false)
-        let numbers = lines.dropFirst().dropLast().compactMap { Int($0) }.filter { 0...1_000_000_000 ~= $0 }
-        guard lines.count == 4, lines[0] == "1", lines[3].isEmpty, numbers.count == 2 else {
-            throw SafeDirectory.Refusal(
-                reason:
-                    "\(directory.path)/\(attemptsFile) is damaged, or of a newer certprov; write '1', the number of wrong "
-                    + "attempts and their limit into it, a line each")
-        }
-        return Attempts(count: numbers[0], limit: numbers[1])
-    }
-
-    private func setAttempts(_ attempts: Attempts, in directory: SafeDirectory) throws(CertificateProviderError) {
-        let text = "1\n\(attempts.count)\n\(attempts.limit)\n"
-        do throws(SafeDirectory.Refusal) {
-            try directory.write(Array(text.utf8), to: Self.attemptsFile, replacing: true, files)
-        } catch { throw unwritable(error) }
-    }
-
-    /// Needs no room on the disk.
     private func removeAttempts(from directory: SafeDirectory) throws(CertificateProviderError) {
-        do throws(SafeDirectory.Refusal) {
-            try directory.remove(Self.attemptsFile, files)
-            try directory.flush(files)
-        } catch { throw unwritable(error) }
+        do throws(SafeDirectory.Refusal) { try VaultAttempts.remove(from: directory, files) } catch {
+            throw unwritable(error)
+        }
     }
 
     private func remove(_ name: String, from directory: SafeDirectory) throws(CertificateProviderError) {
