@@ -58,7 +58,7 @@ enum Questions {
         pthread_sigmask(SIG_UNBLOCK, &signals, nil)
     }
 
-    /// Whether a question is no longer to be answered.
+    /// Tells a question that its answer is not wanted any more.
     final class Cancellation: Sendable {
         /// Readable after the cancellation. -1 if the process has no descriptors left: then it is not noticed.
         let descriptor = certprov_event()
