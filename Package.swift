@@ -66,14 +66,19 @@ let package = Package(
         .target(
             name: "IdentityStore",
             dependencies: [
-                "CertificateProviding",
+                "CLinux", "CertificateProviding", "OpenSSLSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "SystemPackage", package: "swift-system"),
             ]
         ),
-        .target(name: "Logon", dependencies: ["CertificateProviding"]),
+        .target(
+            name: "Logon",
+            dependencies: [
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "ProviderTransport",
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+            ]
+        ),
         // For services that reload their file.
         .target(
             name: "LogonSwiftConfiguration",
@@ -209,7 +214,7 @@ let package = Package(
             name: "CertprovKit",
             dependencies: [
                 "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "PKCS12FileProvider",
-                "PluginHost", "RemoteMDMProvider", "Renewal",
+                "PluginHost", "ProviderTransport", "RemoteMDMProvider", "Renewal",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -247,7 +252,11 @@ let package = Package(
         .target(
             name: "TestSupport",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "ProviderTransport",
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "ProviderTransport",
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
@@ -344,17 +353,24 @@ let package = Package(
             dependencies: [
                 "CertificateProviderTesting", "CertificateProviding", "CertificateTLS", "CertprovKit", "IdentityStore",
                 "Logon", "OAuth", "PKCS11TokenProvider",
-                "PKCS12FileProvider", "PluginHost", "PluginKit", "RemoteMDMProvider", "Renewal", "TestSupport",
+                "PKCS12FileProvider", "PluginHost", "PluginKit", "RemoteMDMProvider", "ProviderTransport", "Renewal",
+                "TestSupport",
                 "certprov", "certprov-plugin-launcher",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+                .product(name: "UnixSignals", package: "swift-service-lifecycle"),
             ]
         ),
         .testTarget(
             name: "LogonTests",
             dependencies: [
-                "Logon", "LogonSwiftConfiguration", "TestSupport",
+                "CertificateTLS", "IdentityStore", "Logon", "LogonSwiftConfiguration", "ProviderTransport",
+                "TestSupport",
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "Configuration", package: "swift-configuration"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "SystemPackage", package: "swift-system"),
@@ -364,6 +380,13 @@ let package = Package(
         .executableTarget(
             name: "RenewalSimulation", dependencies: ["CertificateProviding", "Renewal"],
             path: "Tests/RenewalSimulation"),
+        // What `make registrations` runs, against the platform server of the examples.
+        .executableTarget(
+            name: "RegistrationSimulation",
+            dependencies: [
+                "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon", "ProviderTransport", "TestSupport",
+                .product(name: "Logging", package: "swift-log"),
+            ], path: "Tests/RegistrationSimulation"),
         .testTarget(
             name: "RenewalTests",
             dependencies: [
@@ -378,8 +401,10 @@ let package = Package(
         .testTarget(
             name: "CertprovKitTests",
             dependencies: [
-                "CertprovKit", "TestSupport",
+                "CertprovKit", "ProviderTransport", "TestSupport",
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ]
@@ -422,8 +447,8 @@ let package = Package(
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "PluggedCommand", "RemoteMDMProvider", "SigningService",
-                "TestPlugin", "TestSupport", "certprov",
+                "CertificateProviding", "IdentityStore", "PKCS11TokenProvider", "PluggedCommand", "RemoteMDMProvider",
+                "SigningService", "TestPlugin", "TestSupport", "certprov",
             ]),
     ],
     swiftLanguageModes: [.v6]

@@ -31,7 +31,9 @@ public final class TokenKeyStore: KeyStore {
 
     public var makes: [KeyType: KeyUse] {
         Dictionary(
-            uniqueKeysWithValues: KeyType.allCases.map { ($0, $0.isRSA ? [.signing, .pkcs1Decryption] : .signing) })
+            uniqueKeysWithValues: KeyType.allCases.map {
+                ($0, $0.isRSA ? [.signing, .pkcs1Decryption, .oaepDecryption] : .signing)
+            })
     }
 
     public func holds(keyURI: String) -> Bool {
@@ -58,9 +60,13 @@ public final class TokenKeyStore: KeyStore {
                 try token.keys.generate(type, label: label, for: use)
             }
             do throws(CertificateProviderError) {
-                if use.contains(.pkcs1Decryption), made.key.decrypter == nil {
+                for wanted in [KeyUse.pkcs1Decryption, .oaepDecryption] where use.contains(wanted) {
+                    let schemes = wanted.decryptionSchemes
+                    guard Set(schemes).isDisjoint(with: made.key.decryptionSchemes) else { continue }
                     throw CertificateProviderError(
-                        .unsupportedAlgorithm, "The token '\(token.displayName)' makes no key that can decrypt.")
+                        .unsupportedAlgorithm,
+                        "The token '\(token.displayName)' makes no key that decrypts by "
+                            + "\(schemes.map(\.description).joined(separator: " or ")); use another key store.")
                 }
                 try await remember(made.key)
                 try await provider.environment.executor.run { () throws(CertificateProviderError) in
@@ -247,7 +253,8 @@ public final class TokenKeyStore: KeyStore {
         if let found = try await tokenKey(for: reference, interaction) { return found }
         throw CertificateProviderError(
             .notFound,
-            "No token that \(provider.settings.names.uri) matches has the private key (\(key.publicKey.displayName)).")
+            "No token that \(provider.settings.names.uri) matches has the private key (\(key.publicKey.displayName)); insert the "
+                + "token that has it, or fetch a new identity.")
     }
 
     /// The one token that the URI names, with its user logged in.

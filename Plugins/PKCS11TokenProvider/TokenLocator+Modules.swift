@@ -231,18 +231,26 @@ extension TokenLocator {
             uris = looks.flatMap(\.others).map { PKCS11URI.text(of: $0.token) }.filter { seen.insert($0).inserted }
             uninitialised = looks.flatMap(\.uninitialised)
         }
+
+        /// The tokens, for a message; `nil` without any.
+        var list: String? {
+            let all =
+                uris.map { "'\($0)'" }
+                + uninitialised.map {
+                    $0.isEmpty ? "an uninitialised one" : "an uninitialised one in the reader '\($0)'"
+                }
+            guard !all.isEmpty else { return nil }
+            let named = all.prefix(TokenReader.maximumRemarks)
+            return named.joined(separator: ", ")
+                + (all.count > named.count ? ", and \(all.count - named.count) more" : "")
+        }
     }
 
     /// The remark of a listing if the URI matches no token.
     var remarkOnNoToken: String {
-        let unmatched = state.withLock(\.unmatched)
-        let all =
-            unmatched.uris.map { "'\($0)'" }
-            + unmatched.uninitialised.map { "an uninitialised one in the reader '\($0)'" }
-        let named = all.prefix(TokenReader.maximumRemarks)
-        let rest = all.count > named.count ? ", and \(all.count - named.count) more" : ""
+        let present = state.withLock(\.unmatched).list
         return "No token matches '\(DisplayText.visible(settings.uri.text))'. "
-            + (all.isEmpty ? "No other token is present." : "Present: \(named.joined(separator: ", "))\(rest).")
+            + (present.map { "Present: \($0)." } ?? "No other token is present.")
     }
 
     /// Whether a token may be missing since no service for smart card readers runs.
@@ -276,15 +284,15 @@ extension TokenLocator {
                     + "running (\(missing)); start pcscd."
             ).naming(others)
         }
+        let unmatched = state.withLock(\.unmatched)
         // Some modules always have such a one.
-        let readers = state.withLock(\.unmatched.uninitialised).prefix(TokenReader.maximumRemarks)
-        let rest =
-            readers.isEmpty
-            ? "insert it."
-            : "insert it, or initialise the one in the reader "
-                + "\(readers.map { "'\($0)'" }.joined(separator: " or ")) with its own tool."
+        let steps =
+            ["insert it"] + (unmatched.uninitialised.isEmpty ? [] : ["initialise it with its own tool"])
+            + (unmatched.list == nil ? [] : ["correct \(settings.names.uri)"])
+        let present = unmatched.list.map { " Present: \($0)." } ?? ""
         return CertificateProviderError(
-            .tokenNotPresent, "No token matches '\(DisplayText.visible(settings.uri.text))'; \(rest)"
+            .tokenNotPresent,
+            "No token matches '\(DisplayText.visible(settings.uri.text))'; \(steps.joined(separator: ", or ")).\(present)"
         ).naming(others)
     }
 }

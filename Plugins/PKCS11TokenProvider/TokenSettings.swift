@@ -25,7 +25,7 @@ struct TokenSettings: Sendable {
 
         /// Those of a key store that another provider's parameter names.
         static func of(_ parameter: String) -> Names {
-            Names(uri: "'\(parameter)'", pinSource: "the pin-source of '\(parameter)'")
+            Names(uri: "'\(parameter)'", pinSource: "'\(parameter)-pin-source'")
         }
     }
 
@@ -150,7 +150,7 @@ extension TokenSettings {
 }
 
 extension PKCS11TokenProvider {
-    /// The provider's entry for a ``ProviderRegistry``.
+    /// The provider's entry for a ``/CertificateProviding/ProviderRegistry``.
     public static var descriptor: ProviderDescriptor {
         ProviderDescriptor(
             id: id, displayName: "PKCS#11 token", summary: "An identity whose private key stays in a PKCS#11 token.",

@@ -37,7 +37,8 @@ extension MacData {
         do throws(OpenSSLError) { return try body() } catch {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
-                "The file's integrity is protected with \(OpenSSLLibrary.name(ofOID: "\(algorithm)")), which is not supported.",
+                "The file's integrity is protected with \(OpenSSLLibrary.name(ofOID: "\(algorithm)")), which is not supported; export "
+                    + "the file again with HMAC and SHA-256.",
                 underlying: error)
         }
     }
@@ -63,7 +64,7 @@ private struct PBMAC1Parameters {
         guard try derivation.algorithm() == .pbkdf2 else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
-                "PBMAC1 with the key derivation \(OpenSSLLibrary.name(ofOID: "\(try derivation.algorithm())")) is not supported; PBKDF2 is."
+                "PBMAC1 with the key derivation \(OpenSSLLibrary.name(ofOID: "\(try derivation.algorithm())")) is not supported; export the file again with PBKDF2."
             )
         }
         let (salt, iterations, keySize, prf) = try derivation.algorithmParameters { nodes in
@@ -76,7 +77,8 @@ private struct PBMAC1Parameters {
         guard Self.keySizes.contains(keySize) else {
             throw CertificateProviderError(
                 .malformedData,
-                "The PBMAC1 key has \(keySize) bytes; \(Self.keySizes.lowerBound) to \(Self.keySizes.upperBound) are permitted."
+                "The PBMAC1 key has \(keySize) bytes; export the file again with a key of \(Self.keySizes.lowerBound) to "
+                    + "\(Self.keySizes.upperBound) bytes."
             )
         }
         self.salt = salt
@@ -90,7 +92,7 @@ private struct PBMAC1Parameters {
         guard let digest = digests[algorithm] else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
-                "PBMAC1 with \(OpenSSLLibrary.name(ofOID: "\(algorithm)")) is not supported; HMAC with SHA-1 or SHA-2 is."
+                "PBMAC1 with \(OpenSSLLibrary.name(ofOID: "\(algorithm)")) is not supported; export the file again with HMAC and SHA-256."
             )
         }
         return digest

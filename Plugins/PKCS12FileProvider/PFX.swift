@@ -24,8 +24,9 @@ struct PFX {
                     throw CertificateProviderError(
                         .unsupportedAlgorithm,
                         type == .pkcs7SignedData
-                            ? "The file is protected by a signature (public-key integrity mode), which is not supported."
-                            : "The file's content has the unknown type \(type).")
+                            ? "The file is protected by a signature (public-key integrity mode), which is not supported; export it "
+                                + "again with a password."
+                            : "The file's content has the unknown type \(type); export it again.")
                 }
                 return try nodes.explicitOctetString("authSafe content")
             }

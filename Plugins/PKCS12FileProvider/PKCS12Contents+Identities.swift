@@ -62,9 +62,9 @@ extension PKCS12Contents {
         return CertificateProviderError(
             .notFound,
             certificates.isEmpty
-                ? "The file holds a private key\(name) but no certificate for it."
+                ? "The file holds a private key\(name) but no certificate for it; export both together."
                 : "The private key\(name) has no certificate: none of the \(certificates.count) certificates in the "
-                    + "file matches it."
+                    + "file matches it. Export both together."
         )
     }
 

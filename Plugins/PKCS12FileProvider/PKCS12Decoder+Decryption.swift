@@ -63,7 +63,8 @@ extension PKCS12Decoder {
         if let failure, failure.isUnsupportedAlgorithm {
             return CertificateProviderError(
                 .unsupportedAlgorithm,
-                "\(what) is encrypted with \(OpenSSLLibrary.name(ofOID: "\(algorithm)")) in a form that is not supported.",
+                "\(what) is encrypted with \(OpenSSLLibrary.name(ofOID: "\(algorithm)")) in a form that is not supported; export the "
+                    + "file again with AES.",
                 underlying: failure)
         }
         if isPasswordVerified {
@@ -75,7 +76,8 @@ extension PKCS12Decoder {
         }
         return CertificateProviderError(
             .malformedData,
-            "\(what) cannot be decrypted: it is damaged, or the password is wrong (the file has no MAC to tell which).",
+            "\(what) cannot be decrypted: it is damaged, or the password is wrong (the file has no MAC to tell which). Check "
+                + "'password-source'.",
             underlying: failure)
     }
 }

@@ -40,7 +40,8 @@ struct PKCS12Decoder {
             throw error
         } catch {
             throw CertificateProviderError(
-                .malformedData, "The file is damaged, or is not a PKCS#12 file: \(Self.describe(error)).",
+                .malformedData,
+                "The file is damaged, or is not a PKCS#12 file (\(Self.describe(error))); export it again.",
                 underlying: error)
         }
     }
@@ -57,7 +58,7 @@ struct PKCS12Decoder {
             .wrongPassword,
             password == nil
                 ? "The file needs a password, and none is configured; set 'password-source'."
-                : "The password is wrong, or the file is damaged (its MAC does not verify).")
+                : "The password is wrong, or the file is damaged (its MAC does not verify). Check 'password-source'.")
     }
 
     /// Decodes one `ContentInfo` of the authenticated safe: plain, or encrypted with a password. Skips one that is
@@ -165,7 +166,8 @@ struct PKCS12Decoder {
     }
 
     private static func describe(_ error: any Error) -> String {
-        (error as? ASN1Error).map { String(describing: $0.code) } ?? "\(type(of: error))"
+        guard let code = (error as? ASN1Error)?.code else { return "\(type(of: error))" }
+        return code == .truncatedASN1Field ? "it is cut off" : "its ASN.1 is not valid: \(code)"
     }
 }
 

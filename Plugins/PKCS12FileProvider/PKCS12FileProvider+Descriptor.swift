@@ -15,7 +15,7 @@ extension PKCS12FileProvider {
             summary: "Which identity to use: its friendly name, or the SHA-256 fingerprint of its certificate in hex.")
     }
 
-    /// The provider's entry for a ``ProviderRegistry``.
+    /// The provider's entry for a ``/CertificateProviding/ProviderRegistry``.
     public static let descriptor = ProviderDescriptor(
         id: id, displayName: "PKCS#12 file",
         summary: "Reads the identity from a PKCS#12 file and stores a sealed copy in the identity store.",

@@ -41,7 +41,9 @@ struct PKCS12Source {
         }
         guard !names.isEmpty || !failures.isEmpty else {
             throw CertificateProviderError(
-                .notFound, "The directory \(DisplayText.visible(path)) holds no .p12 or .pfx file.")
+                .notFound,
+                "The directory \(DisplayText.visible(path)) holds no .p12 or .pfx file; put one there, or set 'path' to another "
+                    + "place.")
         }
         return (names.sorted().map { prefix + $0 }, failures.sorted { $0.message < $1.message })
     }
@@ -69,7 +71,9 @@ struct PKCS12Source {
         let code: CertificateProviderError.Code
         var advice = ""
         switch failure {
-        case .systemCall(.noSuchFileOrDirectory), .systemCall(.notDirectory): code = .fileNotFound
+        case .systemCall(.noSuchFileOrDirectory), .systemCall(.notDirectory):
+            code = .fileNotFound
+            advice = " Copy the file there, or correct 'path'."
         case .systemCall(.permissionDenied):
             code = .configurationInvalid
             advice = " Give uid \(geteuid()) the right to read it."

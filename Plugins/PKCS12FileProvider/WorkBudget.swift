@@ -23,7 +23,8 @@ struct WorkBudget {
     mutating func spend(_ iterations: Int) throws(CertificateProviderError) {
         guard iterations > 0 else {
             throw CertificateProviderError(
-                .malformedData, "The file specifies \(iterations) iterations of key derivation; at least 1 is required."
+                .malformedData,
+                "The file specifies \(iterations) iterations of key derivation; export it again with at least 1."
             )
         }
         guard iterations <= remaining else {
@@ -39,7 +40,8 @@ struct WorkBudget {
     mutating func spendOnKey() throws(CertificateProviderError) {
         keys += 1
         guard keys <= Self.maximumKeys else {
-            throw CertificateProviderError(.malformedData, "The file has more than \(Self.maximumKeys) private keys.")
+            throw CertificateProviderError(
+                .malformedData, "The file has more than \(Self.maximumKeys) private keys; split it into several files.")
         }
     }
 
@@ -48,7 +50,8 @@ struct WorkBudget {
         certificates += 1
         guard certificates <= Self.maximumCertificates else {
             throw CertificateProviderError(
-                .malformedData, "The file has more than \(Self.maximumCertificates) certificates.")
+                .malformedData,
+                "The file has more than \(Self.maximumCertificates) certificates; export it again with fewer.")
         }
     }
 

@@ -17,22 +17,27 @@ enum CertificateBag {
             encoded = try OpenSSLLibrary().certificates(inSignedData: bytes).filter { seen.insert($0).inserted }
         } catch {
             throw CertificateProviderError(
-                .protocolError, "The server's answer is damaged: expected a certs-only SignedData (RFC 5652).",
+                .protocolError,
+                "The server's answer is damaged: expected a certs-only SignedData (RFC 5652). Check 'url', or ask the server's "
+                    + "administrator.",
                 underlying: error)
         }
         guard !encoded.isEmpty else {
-            throw CertificateProviderError(.protocolError, "The server's answer holds no certificate.")
+            throw CertificateProviderError(
+                .protocolError, "The server's answer holds no certificate; ask its administrator.")
         }
         guard encoded.count <= maximumCount else {
             throw CertificateProviderError(
                 .protocolError,
-                "The server's answer holds \(encoded.count) certificates; at most \(maximumCount) are accepted."
+                "The server's answer holds \(encoded.count) certificates; at most \(maximumCount) are accepted. Ask its "
+                    + "administrator."
             )
         }
         return try encoded.map { der throws(CertificateProviderError) in
             do { return try X509Certificate(derRepresentation: der) } catch {
                 throw CertificateProviderError(
-                    .protocolError, "The server's answer holds a damaged certificate.", underlying: error)
+                    .protocolError, "The server's answer holds a damaged certificate; ask its administrator.",
+                    underlying: error)
             }
         }
     }
@@ -52,7 +57,9 @@ enum Base64Body {
         let digits = body.filter { ![0x20, 0x09, 0x0a, 0x0d, 0x00].contains($0) }
         guard !digits.isEmpty, let bytes = Data(base64Encoded: Data(digits)) else {
             throw CertificateProviderError(
-                .protocolError, "The server's answer is not base64, which EST requires (RFC 8951).")
+                .protocolError,
+                "The server's answer is not base64, which EST requires (RFC 8951); check 'url', or ask its administrator."
+            )
         }
         return Array(bytes)
     }

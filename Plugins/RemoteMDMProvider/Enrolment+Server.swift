@@ -10,6 +10,7 @@ extension Enrolment {
     /// Returns how the server is reached and authenticated.
     func trust() async throws(CertificateProviderError) -> AuthorityTrust {
         let proxies = try await settings.proxy.choice(environment, interaction)
+        secretsInHand.proxies = proxies
         let access = try ServerAccess(settings, environment, transport, through: proxies)
         return try await blocking { () throws(CertificateProviderError) in
             try AuthorityTrust(settings, environment, interaction, access)
@@ -139,25 +140,45 @@ extension Enrolment {
         of user: String, at authority: String, isRenewal: Bool
     ) async throws(CertificateProviderError) -> SecretBytes? {
         try await secret(
-            from: settings.passwordSource ?? .prompt, "Password of \(user) at \(authority)", isRenewal: isRenewal)
+            from: settings.passwordSource ?? .prompt, "Password of \(user) at \(authority)", isRenewal: isRenewal,
+            .init(kind: .password, user: user, authority: authority))
     }
 
     /// Returns a secret for the server: password, token or challenge.
     ///
-    /// - Returns: `nil` for a renewal whose secret is missing: the current certificate authenticates it, and the
-    ///   secret for the first enrolment may be gone. A secret that exists is sent, since some servers want both.
+    /// - Parameter account: What a server locks after a few wrong secrets; `nil` for a token or a challenge.
+    /// - Returns: `nil` for a renewal whose secret is missing, or was rejected before: the current certificate authenticates
+    ///   it, and the secret for the first enrolment may be gone. Another one is sent, since some servers want both.
     private func secret(
-        from source: SecretSource, _ prompt: String, isRenewal: Bool
+        from source: SecretSource, _ prompt: String, isRenewal: Bool, _ account: SecretsInHand.Account? = nil
     ) async throws(CertificateProviderError) -> SecretBytes? {
         do throws(CertificateProviderError) {
-            return try await secretsInHand.secret(prompt) { () async throws(CertificateProviderError) in
-                try await environment.secret(from: source, prompt: prompt, interaction: interaction)
+            return try await secretsInHand.secret(prompt, account) { () async throws(CertificateProviderError) in
+                let secret = try await environment.secret(from: source, prompt: prompt, interaction: interaction)
+                if let account, source != .prompt, try await environment.isRejected(secret, for: account.name) {
+                    throw account.rejectedBefore
+                }
+                return secret
             }
         } catch {
             guard isRenewal, error.isMissingSecret else { throw error }
+            if error.underlying is RejectedBefore { secretsInHand.withheld = error }
             environment.logger.warning(
                 "renewing with the current certificate only", metadata: ["reason": "\(error.message)"])
             return nil
+        }
+    }
+
+    /// Notes the passwords that the server has rejected or accepted in this run, so that a rejected one is not sent again by itself.
+    func noteOutcome(_ error: CertificateProviderError?) async {
+        // A request that is pending was accepted from this client.
+        let rejection = error?.code == .pending ? nil : error
+        let accounts = rejection.map(secretsInHand.accounts(rejectedBy:)) ?? secretsInHand.accounts
+        for (account, secret) in accounts {
+            await environment.note(secret, for: account.name, isRejected: rejection != nil)
+        }
+        if let proxies = secretsInHand.proxies {
+            await settings.proxy.noteOutcome(rejection, through: proxies, environment)
         }
     }
 
@@ -172,7 +193,9 @@ extension Enrolment {
         var clientSecret: SecretBytes?
         if let source = oauth.secretSource {
             let prompt = "Secret of the OAuth client \(oauth.clientID) at \(oauth.authority)"
-            clientSecret = try await secret(from: source, prompt, isRenewal: isRenewal)
+            clientSecret = try await secret(
+                from: source, prompt, isRenewal: isRenewal,
+                .init(kind: .clientSecret, user: oauth.clientID, authority: oauth.authority))
             if clientSecret == nil { return nil }
         }
         let client = try OAuthClient(oauth.clientID, secret: clientSecret, authentication: oauth.authentication)
@@ -188,8 +211,9 @@ extension Enrolment {
 }
 
 extension CertificateProviderError {
-    /// Whether a secret does not exist, or needs a user to enter it. An unsafe secret is not missing.
+    /// Whether a secret does not exist, needs a user to enter it, or was rejected before. An unsafe secret is not missing.
     fileprivate var isMissingSecret: Bool {
         [.fileNotFound, .interactionRequired].contains(code) || nativeCode == Int(ENOENT)
+            || underlying is RejectedBefore
     }
 }

@@ -29,7 +29,20 @@ struct Enrolment {
     }
 
     func run() async throws(CertificateProviderError) -> Identity {
-        let identity = try await environment.withLease(of: settings.recordName, runAlone)
+        let identity = try await environment.withLease(of: settings.recordName) {
+            () async throws(CertificateProviderError) in
+            do throws(CertificateProviderError) {
+                let identity = try await runAlone()
+                await noteOutcome(nil)
+                return identity
+            } catch {
+                await noteOutcome(error)
+                guard error.code == .rejected, let withheld = secretsInHand.withheld else { throw error }
+                var refusal = error
+                refusal.message += " \(withheld.message)"
+                throw refusal
+            }
+        }
         guard let identity else { throw settings.busy }
         return identity
     }

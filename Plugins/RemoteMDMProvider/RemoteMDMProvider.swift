@@ -11,11 +11,11 @@ public import ProviderTransport
 public final class RemoteMDMProvider: CertificateProvider {
     /// The provider's identifier, `mdm`.
     public static let id = ProviderID("mdm")
-    /// The entry of the provider for a ``ProviderRegistry``.
+    /// The entry of the provider for a ``/CertificateProviding/ProviderRegistry``.
     public static let descriptor = descriptor(transport: Transport())
 
-    /// Returns the entry of the provider for a ``ProviderRegistry``, with the transport for its connections: a service's
-    /// own event loops, or a test's network.
+    /// Returns the entry of the provider for a ``/CertificateProviding/ProviderRegistry``, with the transport for its connections: a
+    /// service's own event loops, or a test's network.
     public static func descriptor(transport: Transport) -> ProviderDescriptor {
         ProviderDescriptor(
             id: id, displayName: "Device management",

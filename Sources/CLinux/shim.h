@@ -1,10 +1,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/keyctl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -44,3 +46,33 @@ static inline ssize_t certprov_write(int descriptor, const void *bytes, size_t c
     errno = code;
     return written;
 }
+
+// glibc has no functions for keyrings(7). Each returns -1 and sets errno where it fails.
+static inline long certprov_keyring_id(int special) { return syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, special, 0); }
+static inline int certprov_session_keyring(void) { return KEY_SPEC_SESSION_KEYRING; }
+static inline int certprov_user_session_keyring(void) { return KEY_SPEC_USER_SESSION_KEYRING; }
+static inline long certprov_key_add(const char *name, const void *bytes, size_t count)
+{
+    return syscall(SYS_add_key, "user", name, bytes, count, KEY_SPEC_PROCESS_KEYRING);
+}
+static inline long certprov_key_link_to_session(long key)
+{
+    return syscall(SYS_keyctl, KEYCTL_LINK, key, KEY_SPEC_SESSION_KEYRING);
+}
+static inline long certprov_key_find(const char *name)
+{
+    return syscall(SYS_keyctl, KEYCTL_SEARCH, KEY_SPEC_SESSION_KEYRING, "user", name, 0);
+}
+static inline long certprov_key_read(long key, void *bytes, size_t count)
+{
+    return syscall(SYS_keyctl, KEYCTL_READ, key, bytes, count);
+}
+static inline long certprov_key_set_timeout(long key, unsigned seconds)
+{
+    return syscall(SYS_keyctl, KEYCTL_SET_TIMEOUT, key, seconds);
+}
+static inline long certprov_key_describe(long key, char *text, size_t count)
+{
+    return syscall(SYS_keyctl, KEYCTL_DESCRIBE, key, text, count);
+}
+static inline long certprov_key_invalidate(long key) { return syscall(SYS_keyctl, KEYCTL_INVALIDATE, key); }

@@ -5,6 +5,8 @@ public struct KeyStoreConformance: Sendable {
     private let types: [KeyType]
     private let make: @Sendable () throws -> any KeyStore
     private let interaction: any UserInteraction
+    /// The keys that were written down.
+    private let made = BlockingMutex<[KeyReference]>([])
 
     /// Creates the suite.
     ///
@@ -34,7 +36,7 @@ public struct KeyStoreConformance: Sendable {
             let makes = store.makes
             offered = types.filter { makes[$0] != nil }
             try require(!offered.isEmpty, "The store makes none of the types \(types).")
-            decrypting = offered.first { makes[$0]?.contains(.pkcs1Decryption) == true }
+            decrypting = offered.first { makes[$0]?.decryptionSchemes.isEmpty == false }
             try require(!store.holds(keyURI: "no-such-scheme:x"), "The store holds a URI of another scheme.")
             await store.shutdown()
         }
@@ -51,6 +53,7 @@ public struct KeyStoreConformance: Sendable {
             do {
                 _ = try await store.make(type, label: Self.label, use: .signing, interaction) {
                     key throws(CertificateProviderError) in
+                    note(key, in: store)
                     refused.withLock { $0 = store.reference(to: key) }
                     throw CertificateProviderError(
                         .storeWriteFailed, "The conformance suite refuses to write the key down.")
@@ -81,13 +84,26 @@ public struct KeyStoreConformance: Sendable {
             for key in keys { try await store.destroy(store.reference(to: key), interaction) }
             await store.shutdown()
         }
+        if !report.isPassed { await destroyRest() }
         return report
+    }
+
+    /// Destroys the keys of checks that have failed in between, as far as the store permits it.
+    private func destroyRest() async {
+        guard let store = try? make() else { return }
+        for key in made.withLock(\.self) { try? await store.destroy(key, interaction) }
+        await store.shutdown()
     }
 
     private static let label = "certprov conformance"
 
     private func key(_ type: KeyType, in store: any KeyStore) async throws -> any IdentityKey {
-        try await store.make(type, label: Self.label, use: .signing, interaction) { _ in }
+        try await store.make(type, label: Self.label, use: .signing, interaction) { note($0, in: store) }
+    }
+
+    private func note(_ key: any IdentityKey, in store: any KeyStore) {
+        let reference = store.reference(to: key)
+        made.withLock { $0.append(reference) }
     }
 
     private func check(_ type: KeyType, _ report: inout ConformanceReport) async {
@@ -98,6 +114,7 @@ public struct KeyStoreConformance: Sendable {
             let store = try make()
             let written = BlockingMutex<KeyReference?>(nil)
             let key = try await store.make(type, label: Self.label, use: .signing, interaction) { key in
+                note(key, in: store)
                 written.withLock { $0 = store.reference(to: key) }
             }
             let reference = try require(written.withLock(\.self), "remember is not called.")
@@ -147,23 +164,24 @@ public struct KeyStoreConformance: Sendable {
 
 extension KeyStoreConformance {
     private func checkDecryption(_ type: KeyType, _ report: inout ConformanceReport) async {
-        await report.check("decryption", "A key that is made for decryption decrypts, also after a restart.") {
+        await report.check(
+            "decryption",
+            "A key that is made for decryption decrypts by each scheme that it offers and by no other, also after a restart."
+        ) {
             let store = try make()
-            let use = try require(store.makes[type], "The store no longer makes keys of type \(type).")
-            let key = try await store.make(type, label: Self.label, use: use, interaction) { _ in }
-            let reference = store.reference(to: key)
-            let later = try make()
-            let found = try require(try later.storedKey(for: reference), "The key is not found after a restart.")
-            for key in [key, found] {
-                let decrypter = try require(key.decrypter, "The key does not decrypt.")
-                let secret = Array("certprov conformance".utf8)
-                let plaintext = try await decrypter.decrypt(try ThrowAway.encrypt(secret, for: key.publicKey))
-                try require(
-                    plaintext == SecretBytes(copying: secret), "The key decrypts to something else than was encrypted.")
+            let makes = try require(store.makes[type], "The store no longer makes keys of type \(type).")
+            // Each by itself: a key for one of them must not be usable for the other.
+            for use in [KeyUse.pkcs1Decryption, .oaepDecryption] where makes.contains(use) {
+                let use = makes.intersection(.signing).union(use)
+                let key = try await store.make(type, label: Self.label, use: use, interaction) { note($0, in: store) }
+                let reference = store.reference(to: key)
+                let later = try make()
+                let found = try require(try later.storedKey(for: reference), "The key is not found after a restart.")
+                for key in [key, found] { try await key.decryptsOnly(use.decryptionSchemes) }
+                try await later.destroy(reference, interaction)
+                await later.shutdown()
             }
-            try await later.destroy(reference, interaction)
             await store.shutdown()
-            await later.shutdown()
         }
     }
 }

@@ -1,6 +1,5 @@
 import CertificateProviding
 import Crypto
-import CryptoExtras
 import FoundationEssentials
 import SwiftASN1
 import X509
@@ -17,12 +16,6 @@ package enum ThrowAway {
             try issue(subject, try Certificate.PublicKey(derEncoded: leaf), name, key, hours: 1, isAuthority: false),
             try issue(name, key.publicKey, name, key, hours: 1, isAuthority: true),
         ]
-    }
-
-    /// Encrypts for an RSA key (RSAES-PKCS1-v1_5, RFC 8017, section 7.2).
-    static func encrypt(_ plaintext: [UInt8], for key: PublicKeyInfo) throws -> [UInt8] {
-        let key = try _RSA.Encryption.PublicKey(derRepresentation: key.derRepresentation)
-        return Array(try key.encrypt(plaintext, padding: ._WEAK_AND_INSECURE_PKCS_V1_5))
     }
 
     /// A self-signed certificate for client and server on `localhost` and its P-256 key in PKCS#8, both in PEM, valid for ten

@@ -48,7 +48,8 @@ public struct CertificateProviderError: Error, Sendable {
 
 extension CertificateProviderError: CustomStringConvertible {
     public var description: String {
-        let origin = provider.map { "\($0): " } ?? ""
+        // Messages about plugins begin with their names.
+        let origin = provider.map { message.hasPrefix("The plugin '\($0)'") ? "" : "\($0): " } ?? ""
         return "\(origin)\(message) [\(code)]"
     }
 }

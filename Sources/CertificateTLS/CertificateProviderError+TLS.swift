@@ -25,12 +25,15 @@ extension CertificateProviderError {
                 self = Self(demandedCertificate: alert, by: peer, underlying: error)
                 // handshake_failure is about a certificate only when one was demanded, which is not known here.
             } else if alert.refusesCertificate && alert != .handshakeFailure {
-                self = Self(.rejected, "\(peer) refused the certificate with the alert \(alert).", underlying: error)
+                self = Self(
+                    .rejected,
+                    "\(peer) refused the certificate with the alert \(alert); ask its administrator whether its issuer is trusted "
+                        + "there.", underlying: error)
             } else if alert == .protocolVersion {
                 self = problem(
                     "supports none of the TLS versions that this host offers (alert \(alert)). \(Self.versionAdvice)")
             } else {
-                self = problem("ended the TLS handshake with the alert \(alert)")
+                self = problem("ended the TLS handshake with the alert \(alert); see its log")
             }
             nativeCode = Int(alert.rawValue)
         } else if error as? NIOSSLExtraError == .failedToValidateHostname {
@@ -42,7 +45,7 @@ extension CertificateProviderError {
                 its validity period, or it is not permitted for this use
                 """, .serverNotTrusted)
         } else if BoringSSLReason.reasons(in: error).contains(.peerDidNotReturnACertificate) {
-            self = problem("presented no certificate, and one is required")
+            self = problem("presented no certificate, and one is required; configure one there")
         } else if BoringSSLReason.reasons(in: error).contains(.noCommonSignatureAlgorithms) {
             // Found out here, with our own key, and not by the peer.
             self = Self(

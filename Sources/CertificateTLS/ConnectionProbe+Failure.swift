@@ -14,7 +14,9 @@ extension ConnectionProbe {
         switch error {
         case ChannelError.connectTimeout:
             return CertificateProviderError(
-                .timedOut, "\(peer) did not complete a TLS handshake within \(deadline).", underlying: error)
+                .timedOut,
+                "\(peer) did not complete a TLS handshake within \(deadline); check the port, or allow more time.",
+                underlying: error)
         case is SignatureOutstanding:
             return CertificateProviderError(
                 .timedOut,
@@ -82,7 +84,7 @@ extension ConnectionProbe {
         }
         guard certificateRequested && alert.refusesCertificate else {
             return CertificateProviderError(
-                .protocolError, "\(peer) ended the TLS handshake with the alert \(alert).",
+                .protocolError, "\(peer) ended the TLS handshake with the alert \(alert); see its log.",
                 nativeCode: Int(alert.rawValue), underlying: underlying)
         }
         let message =
@@ -99,7 +101,7 @@ extension ConnectionProbe {
                 its administrator whether the issuer '\(identity.certificate.issuer)' is trusted there.
                 """
             } else {
-                "\(peer) requires a client certificate (alert \(alert)), and none was presented."
+                "\(peer) requires a client certificate (alert \(alert)), and none was presented; configure one."
             }
         return CertificateProviderError(
             .rejected, message, provider: credentials?.identity.provenance.provider, nativeCode: Int(alert.rawValue),
@@ -116,6 +118,9 @@ extension ConnectionProbe {
         }
         if case ChannelError.connectTimeout = last { return failure(last, certificateRequested: false) }
         let reason = (last as? IOError).map { String(cString: strerror($0.errnoCode)) } ?? "\(last)"
-        return CertificateProviderError(.unavailable, "Cannot connect to \(peer): \(reason).", underlying: error)
+        return CertificateProviderError(
+            .unavailable,
+            "Cannot connect to \(peer): \(reason). Check the name and the port, and that the server is up.",
+            underlying: error)
     }
 }

@@ -22,7 +22,7 @@ public struct ConnectionProbe: Sendable {
     /// The protocols offered through ALPN, most preferred first.
     public var applicationProtocols: [String] = []
     /// The timeout of the whole probe, from name resolution to the end of listening. The time in which the client's key
-    /// signs is not counted, if the key has a limit of its own (``CertificateProviding/IdentityKey/signatureTimeout``).
+    /// signs is not counted, if the key has a limit of its own (``/CertificateProviding/IdentityKey/signatureTimeout``).
     public var deadline: Duration = .seconds(10)
     /// The minimum time to listen after a TLS 1.3 handshake for an alert, data or the end of the connection. On a slow
     /// network, three times the server's response time.

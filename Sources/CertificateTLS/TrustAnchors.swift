@@ -90,12 +90,13 @@ public struct TrustAnchors: Sendable, Hashable {
             certificates = try NIOSSLCertificate.fromPEMBytes(Array(bytes.utf8))
         } catch {
             throw CertificateProviderError(
-                .malformedData, "The trust anchor file \(path.shellQuoted) holds a damaged certificate.",
+                .malformedData, "The trust anchor file \(path.shellQuoted) holds a damaged certificate; replace it.",
                 underlying: error)
         }
         guard !certificates.isEmpty else {
             throw CertificateProviderError(
-                .configurationInvalid, "The trust anchor file \(path.shellQuoted) holds no certificate.")
+                .configurationInvalid,
+                "The trust anchor file \(path.shellQuoted) holds no certificate; add that of the CA.")
         }
         // What cannot be read here cannot be a root that BoringSSL uses, but may stand beside one.
         let readable = certificates.lazy.compactMap { try? X509Certificate(derRepresentation: $0.toDERBytes()) }

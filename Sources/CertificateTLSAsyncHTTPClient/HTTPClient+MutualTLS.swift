@@ -7,7 +7,7 @@ extension HTTPClient.Configuration {
     /// Creates a configuration for mutual TLS: presents `credentials` to servers that ask, and trusts `trustAnchors`
     /// only.
     ///
-    /// With ``RotatingTLSCredentials``, one client keeps its connection pool when the identity changes. New connections
+    /// With ``/CertificateTLS/RotatingTLSCredentials``, one client keeps its connection pool when the identity changes. New connections
     /// present the new identity; pooled ones keep theirs until they were idle for `connectionPool.idleTimeout` or used
     /// `maximumUsesPerConnection` times.
     ///

@@ -8,6 +8,7 @@ public import Logging
 @_exported public import Logon
 import PKCS12FileProvider
 import PluginHost
+package import ProviderTransport
 import RemoteMDMProvider
 @_exported public import Renewal
 public import ServiceLifecycle
@@ -25,19 +26,52 @@ import Synchronization
 ///         presenting: credentials, trusting: logon.trustAnchors)
 ///     // … and logon.renewal among the services of the program.
 ///
+/// ``reload()`` reads the property file again, and ``reloading(every:)`` does so when the file changes. The credentials stay the same
+/// object.
+///
 /// It has all built-in providers and key stores, those that the service adds, the plugins of this host, and its identity store. Make
-/// ``LogonManager``, ``RotatingTLSCredentials`` and ``RenewingIdentity`` by hand to choose among them.
+/// ``/Logon/LogonManager``, ``/CertificateTLS/RotatingTLSCredentials`` and ``/Renewal/RenewingIdentity`` by hand to choose among
+/// them.
 public final class CertprovLogon: Sendable {
-    /// The manager behind this object.
-    public let manager: LogonManager
+    /// The manager of the configuration in force. After a ``reload()`` it is another one, so ask for it at each use: an earlier one
+    /// goes on with the configuration that it was made with.
+    public var manager: LogonManager { current.manager }
+    private let current: CurrentManager
+    private let path: String
+    private let registry: ProviderRegistry
+    private let environment: @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
+    private let executor = BlockingExecutor.threads()
     private let logger: Logger
     private let now: @Sendable () -> Date
-    private let starting = Mutex<Task<Result<Started, CertificateProviderError>, Never>?>(nil)
+    private let sleep: @Sendable (Duration) async throws -> Void
+    /// How the file was when it was read for ``manager``.
+    private let stamp: Mutex<FileStamp?>
+
+    private struct State {
+        var starting: Task<Result<Started, CertificateProviderError>, Never>?
+        var started: Started?
+        /// Managers whose providers may still be needed for handshakes.
+        var replaced: [UInt64: LogonManager] = [:]
+        var lastReplaced: UInt64 = 0
+        var isEnded = false
+    }
+    private let state = Mutex(State())
 
     private struct Started: Sendable {
         let credentials: RotatingTLSCredentials
         let renewal: RenewingIdentity
     }
+
+    /// Apart from the rest, for the renewal: it is held by what this object holds.
+    private final class CurrentManager: Sendable {
+        private let state: Mutex<LogonManager>
+        init(_ manager: LogonManager) { state = Mutex(manager) }
+        var manager: LogonManager { state.withLock(\.self) }
+        func replace(by manager: LogonManager) { state.withLock { $0 = manager } }
+    }
+
+    /// How long a provider that was replaced stays open, for handshakes that already have its key.
+    package static let gracePeriod = Duration.seconds(60)
 
     /// Reads the property file. Blocks on the file system; neither a server nor a token is contacted.
     ///
@@ -54,28 +88,44 @@ public final class CertprovLogon: Sendable {
         let secrets = SecretReader()
         try self.init(
             configuredBy: path, adding: providers, keyStores: keyStores, logger: logger, secrets: secrets,
-            store: try IdentityStore.standard(secrets: secrets))
+            store: try IdentityStore.standard(secrets: secrets)
+        ) { id, policy throws(CertificateProviderError) in
+            try DataVault.standard(applicationID: id, policy: policy, secrets: secrets)
+        }
     }
 
     package init(
         configuredBy path: String, adding providers: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
         logger: Logger, secrets: SecretReader, store: IdentityStore,
-        now: @escaping @Sendable () -> Date = { Date() }
+        now: @escaping @Sendable () -> Date = { Date() },
+        sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
+        transport: Transport = Transport(),
+        vaults: (_ applicationID: String, PasscodePolicy) throws(CertificateProviderError) -> DataVault
     ) throws(CertificateProviderError) {
         let (providers, keyStores) = (Self.providers + providers, Self.keyStores + keyStores)
         let plugins = PluginHost(builtIn: providers, builtInKeyStores: keyStores, logger: logger) {
             store.storage(for: Self.pluginStorage)
         }
         let registry = try ProviderRegistry(providers, keyStores: keyStores, source: plugins)
+        let stamp = FileStamp(of: path)
         let configuration = try LogonConfiguration.load(path: path, registry: registry)
         for warning in configuration.warnings { logger.warning("\(warning)") }
-        let executor = BlockingExecutor.threads()
-        self.logger = logger
-        self.now = now
-        manager = try LogonManager(configuration: configuration, registry: registry) { id in
-            ProviderEnvironment(
-                storage: store.storage(for: id), secrets: secrets, logger: logger, now: now, executor: executor)
+        // What belongs to an application is in its vault, once it is registered.
+        let vault = try configuration.registration.applicationID.map { id throws(CertificateProviderError) in
+            try vaults(id, configuration.registration.passcodePolicy)
         }
+        let executor = executor
+        environment = { id in
+            ProviderEnvironment(
+                storage: vault?.storage(for: id) ?? store.storage(for: id), secrets: secrets, logger: logger, now: now,
+                executor: executor)
+        }
+        current = CurrentManager(
+            try LogonManager(
+                configuration: configuration, registry: registry, vault: vault, transport: transport, secrets: secrets,
+                executor: executor, now: now, environment: environment))
+        (self.path, self.registry, self.logger, self.now, self.sleep) = (path, registry, logger, now, sleep)
+        self.stamp = Mutex(stamp)
     }
 
     /// Where the descriptions of plugins are cached, for the command too. No plugin may have a name that ends so.
@@ -126,42 +176,224 @@ public final class CertprovLogon: Sendable {
 
     private struct Renewal: Service {
         let logon: CertprovLogon
-        func run() async throws { await (try await logon.start()).renewal.run() }
+        func run() async throws {
+            await (try await logon.start()).renewal.run()
+        }
     }
 
     /// One start for all callers, since a manager does one thing at a time.
     private func start() async throws(CertificateProviderError) -> Started {
-        let task = starting.withLock { starting in
-            if let starting { return starting }
+        let task = state.withLock { state in
+            if let starting = state.starting { return starting }
             let new = Task { await Result { () async throws(CertificateProviderError) in try await begin() } }
-            starting = new
+            state.starting = new
             return new
         }
         let result = await task.value
         // The next call tries again.
-        if case .failure = result { starting.withLock { $0 = $0 == task ? nil : $0 } }
+        if case .failure = result { state.withLock { $0.starting = $0.starting == task ? nil : $0.starting } }
         return try result.get()
     }
 
     private func begin() async throws(CertificateProviderError) -> Started {
-        let first = try await firstCredentials()
-        let credentials = RotatingTLSCredentials(first)
-        return Started(
-            credentials: credentials,
-            renewal: RenewingIdentity(
-                first.identity, of: manager, environment: RenewalEnvironment(logger: logger),
-                install: credentials.update(to:)))
+        while true {
+            let manager = manager
+            let first = try await firstCredentials(of: manager)
+            let credentials = RotatingTLSCredentials(first)
+            var environment = RenewalEnvironment(logger: logger)
+            environment.now = now
+            let started = Started(
+                credentials: credentials,
+                renewal: RenewingIdentity(
+                    first.identity, managedBy: { [current] in current.manager }, environment: environment,
+                    install: credentials.update(to:)
+                ) { [weak self, current] in
+                    guard let self else { return await current.manager.shutdown() }
+                    await end()
+                })
+            let isDone = state.withLock { state in
+                // The file may have been read again meanwhile.
+                guard current.manager === manager else { return false }
+                state.started = started
+                return true
+            }
+            if isDone { return started }
+        }
     }
 
-    private func firstCredentials() async throws(CertificateProviderError) -> TLSCredentials {
-        let stored = try await manager.storedIdentity()
-        if let stored, stored.certificate.status(at: now()) != .expired {
-            do throws(CertificateProviderError) { return try TLSCredentials(stored) } catch {
-                logger.warning(
-                    "the stored identity is not used", metadata: ["code": "\(error.code)", "reason": "\(error)"])
+    private func firstCredentials(
+        of manager: LogonManager
+    ) async throws(CertificateProviderError) -> TLSCredentials {
+        if let stored = try await manager.storedIdentity(), let credentials = usable(stored) { return credentials }
+        return try TLSCredentials(try await manager.obtainIdentity(NoUserInteraction()))
+    }
+
+    private func usable(_ stored: Identity) -> TLSCredentials? {
+        guard stored.certificate.status(at: now()) != .expired else { return nil }
+        do throws(CertificateProviderError) { return try TLSCredentials(stored) } catch {
+            logger.warning(
+                "the stored identity is not used", metadata: ["code": "\(error.code)", "reason": "\(error)"])
+            return nil
+        }
+    }
+
+    private func end() async {
+        let replaced = state.withLock { state in
+            defer { state.replaced = [:] }
+            state.isEnded = true
+            return Array(state.replaced.values)
+        }
+        for manager in replaced + [manager] { await manager.shutdown() }
+    }
+}
+
+// MARK: - Reloading
+
+extension CertprovLogon {
+    /// Reads the property file again, such as at SIGHUP.
+    ///
+    /// If anything is wrong, nothing changes: the old configuration stays in force. Otherwise the new one holds for every later
+    /// operation of ``manager``, and operations in progress end with the old one. Providers with the same parameters are not
+    /// made again. If other providers count now, or the parameters of one have changed, the ``credentials()`` first get the stored
+    /// identity of the new configuration, or a new one if none is stored. A provider that was replaced is shut down a minute
+    /// later, when its last operation has ended.
+    ///
+    /// `ApplicationId` and the passcode policy (`Passcode.min-length` to `Passcode.unique`, `expires-days`, `max-attempts`,
+    /// `default-allowed`) cannot change. While the application is registered, neither can `UserCreationPolicy`, the provider
+    /// that registered, `Host`, `Port`, `HTTPS`, `URLSuffix` and `FarmID`.
+    ///
+    /// May be called from any thread; prompts for nothing. Suspends for as long as a new identity takes.
+    ///
+    /// - Returns: Whether any setting has changed.
+    /// - Throws: `configurationMissing`; `configurationInvalid`, with file and line, also for a setting that cannot change;
+    ///   `operationNotAllowed` while another operation of the manager is in progress; `vaultLocked` if the vault has to be
+    ///   asked what may change; errors of a provider that is made, or asked for an identity.
+    @discardableResult
+    public func reload() async throws(CertificateProviderError) -> Bool { try await reload(expecting: nil) }
+
+    /// A service that looks at the property file at an interval, and reloads it when it has changed (``reload()``).
+    ///
+    /// A file is read when two looks in a row see the same new modification time, size and inode, since an editor may write
+    /// it in parts. After an error the configuration in force stays, and the next looks try again, at growing intervals. The
+    /// error is logged once, until it is another one.
+    ///
+    /// - Parameter interval: The time between two looks.
+    public func reloading(every interval: Duration = .seconds(30)) -> some Service {
+        Reloading(logon: self, interval: interval)
+    }
+
+    private struct Reloading: Service {
+        let logon: CertprovLogon
+        let interval: Duration
+
+        func run() async throws {
+            var watch = FileWatch()
+            while !Task.isShuttingDownGracefully, !Task.isCancelled {
+                await cancelWhenGracefulShutdown { [sleep = logon.sleep, interval] in try? await sleep(interval) }
+                if Task.isShuttingDownGracefully || Task.isCancelled { return }
+                await logon.look(&watch)
             }
         }
-        return try TLSCredentials(try await manager.obtainIdentity(NoUserInteraction()))
+    }
+
+    /// One look at the file.
+    private func look(_ watch: inout FileWatch) async {
+        let seen = FileStamp(of: path)
+        guard watch.isDue(seen, inForce: stamp.withLock(\.self)) else { return }
+        do throws(CertificateProviderError) {
+            if try await reload(expecting: .some(seen)) { logger.notice("the property file was reloaded") }
+            watch.succeeded()
+        } catch {
+            guard watch.failed(error) else { return }
+            logger.error(
+                "the property file was not reloaded, the configuration in force stays",
+                metadata: ["code": "\(error.code)", "reason": "\(error)"])
+        }
+    }
+
+    /// - Parameter expected: How the file was when it was looked at; `nil` to read it however it is.
+    private func reload(expecting expected: FileStamp??) async throws(CertificateProviderError) -> Bool {
+        let old = manager
+        let read = BlockingMutex<FileStamp?>(nil)
+        let new = try await old.replacement(registry: registry, executor: executor, environment: environment) {
+            [path, registry, read] () throws(CertificateProviderError) in
+            let before = FileStamp(of: path)
+            let configuration = try LogonConfiguration.load(path: path, registry: registry)
+            guard before == FileStamp(of: path), expected == nil || expected == .some(before) else {
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "\(path.withVisibleControls): The file is being changed; reload it when that is done.")
+            }
+            read.withLock { $0 = before }
+            return configuration
+        } install: { new throws(CertificateProviderError) in
+            guard manager === old else { throw Self.isReloading }
+            try await install(new, insteadOf: old)
+        }
+        stamp.withLock { $0 = read.withLock(\.self) }
+        guard let new else { return false }
+        for warning in new.configuration.warnings { logger.warning("\(warning)") }
+        keepForHandshakes(old)
+        return true
+    }
+
+    private static let isReloading = CertificateProviderError(
+        .operationNotAllowed, "The property file has just been reloaded; reload it again.")
+
+    /// Takes the identity of the new manager, and then the manager.
+    private func install(
+        _ new: LogonManager, insteadOf old: LogonManager
+    ) async throws(CertificateProviderError) {
+        while true {
+            let started = state.withLock(\.started)
+            guard let started, !new.hasSameProviders(as: old) else {
+                // The first credentials may have been made meanwhile.
+                if try swap(to: new, if: { $0.started == nil || started != nil }) { return }
+                continue
+            }
+            let identity = try await new.firstIdentity(NoUserInteraction()) { usable($0) != nil }
+            let isSameProvider = new.hasSameProvider(of: identity, as: old)
+            if isSameProvider, identity.certificate == started.renewal.current.certificate {
+                _ = try swap(to: new)
+            } else {
+                try await started.renewal.adopt(identity, isOfSameProvider: isSameProvider) {
+                    [self] identity throws(CertificateProviderError) in
+                    try await started.credentials.update(to: identity)
+                    _ = try swap(to: new)
+                }
+            }
+            return
+        }
+    }
+
+    private func swap(to new: LogonManager, if condition: (State) -> Bool = { _ in true })
+        throws(CertificateProviderError) -> Bool
+    {
+        let (isEnded, isDone) = state.withLock { state in
+            guard !state.isEnded, condition(state) else { return (state.isEnded, false) }
+            current.replace(by: new)
+            return (false, true)
+        }
+        if isEnded {
+            throw CertificateProviderError(
+                .operationNotAllowed, "The program ends, so that the property file is not reloaded; start it again.")
+        }
+        return isDone
+    }
+
+    private func keepForHandshakes(_ old: LogonManager) {
+        // What leaves the dictionary ends outside of the lock, and shuts providers down.
+        let (number, oldest) = state.withLock { state -> (UInt64, LogonManager?) in
+            state.lastReplaced += 1
+            state.replaced[state.lastReplaced] = old
+            // A file that changes all the time must not fill the memory.
+            return (state.lastReplaced, state.replaced.removeValue(forKey: state.lastReplaced &- 16))
+        }
+        _ = oldest
+        Task { [weak self, sleep] in
+            try? await sleep(Self.gracePeriod)
+            _ = self?.state.withLock { $0.replaced.removeValue(forKey: number) }
+        }
     }
 }
 

@@ -10,36 +10,37 @@ extension ProviderStorage {
     }
 
     func describe(_ error: any Error, _ name: String, in parent: String) -> CertificateProviderError {
-        switch error {
+        let isRecord = parent == Self.records
+        let file = "\(store.path)/\(parent)/\(provider)/\(name)"
+        let remedy = isRecord ? "remove the file; its information is lost" : "delete the identity and fetch it again"
+        func failure(_ reason: String) -> CertificateProviderError {
+            readFailure(reason, of: isRecord ? "The record \(file)" : "The stored identity")
+        }
+        return switch error {
         // What the source of the key says. Only a content that is no identity calls for another one.
         case let error as CertificateProviderError where error.code != .malformedData:
-            error.attributed(to: provider)
+            owner.map(error.attributed) ?? error
         case SealedEnvelope.Failure.otherKey:
-            readFailure("it was sealed with another key; restore that key, or \(remedy(name, in: parent))")
+            failure("it was sealed with another key; restore that key, or \(remedy)")
         case SealedEnvelope.Failure.newerVersion(let version):
-            readFailure("it was written by a newer certprov (format \(version)); update certprov")
+            failure("it was written by a newer certprov (format \(version)); update certprov")
         case SealedEnvelope.Failure.notSealed, SealedEnvelope.Failure.damaged:
-            readFailure("the file \(file(name, in: parent)) is damaged; \(remedy(name, in: parent))")
+            failure(isRecord ? "it is damaged; \(remedy)" : "the file \(file) is damaged; \(remedy)")
         default:
-            readFailure("its content cannot be read; \(remedy(name, in: parent))")
+            failure("its content cannot be read; \(remedy)")
         }
     }
 
-    private func file(_ name: String, in parent: String) -> String { "\(store.path)/\(parent)/\(provider)/\(name)" }
+    /// The provider; `nil` for what belongs to none, as ids do that end with `_`.
+    private var owner: ProviderID? { provider.rawValue.hasSuffix("_") ? nil : provider }
 
-    private func remedy(_ name: String, in parent: String) -> String {
-        parent == Self.records
-            ? "remove \(file(name, in: parent)); its information is lost" : "delete the identity and fetch it again"
-    }
-
-    func readFailure(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(
-            .storeReadFailed, "The stored identity cannot be read: \(reason).", provider: provider)
+    func readFailure(_ reason: String, of subject: String = "The stored identity") -> CertificateProviderError {
+        CertificateProviderError(.storeReadFailed, "\(subject) cannot be read: \(reason).", provider: owner)
     }
 
     func writeFailure(_ reason: String) -> CertificateProviderError {
         CertificateProviderError(
             .storeWriteFailed, "Nothing was stored, and the previous content is unchanged: \(reason).",
-            provider: provider)
+            provider: owner)
     }
 }

@@ -47,7 +47,9 @@ public final class SealedKeyStore: KeyStore {
 
     public var makes: [KeyType: KeyUse] {
         Dictionary(
-            uniqueKeysWithValues: KeyType.allCases.map { ($0, $0.isRSA ? [.signing, .pkcs1Decryption] : .signing) })
+            uniqueKeysWithValues: KeyType.allCases.map {
+                ($0, $0.isRSA ? [.signing, .pkcs1Decryption, .oaepDecryption] : .signing)
+            })
     }
 
     public func holds(keyURI: String) -> Bool { SealedKeys.isKeyURI(keyURI) }
@@ -154,11 +156,12 @@ extension SealedKeyStore: KeyImporting {
 /// The keys of ``SealedKeyStore``, as they rest in a record:
 ///
 ///     offset  size
-///     0       1     format version, 2
+///     0       1     format version, 3
 ///     1       …     for each key four fields, each after its size in 4 octets, big-endian:
 ///                   SubjectPublicKeyInfo, DER; label, UTF-8; PKCS#8, DER; use, the sum of KeyUse in 1 octet
 ///
-/// Format 1 has no use: its keys have every one that fits them.
+/// Format 1 has no use: its keys sign, and those of RSA decrypt by RSAES-PKCS1-v1_5. Format 2 has the form of format 3,
+/// and does not know RSAES-OAEP.
 ///
 /// A service may have thousands: the record stays one piece of memory, and only the key that is asked for is decoded.
 private struct SealedKeys {
@@ -180,7 +183,7 @@ private struct SealedKeys {
     }
 
     private static let record = "keys"
-    private static let format: UInt8 = 2
+    private static let format: UInt8 = 3
     /// Empty without a record.
     private let bytes: SecretBytes
     private let places: [Place]

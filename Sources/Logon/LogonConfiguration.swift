@@ -70,8 +70,14 @@ public struct LogonConfiguration: Sendable {
     /// A directory in which plugins are searched before the usual ones: `PluginDirectory`; `nil` for the usual ones only.
     public var pluginDirectory: String?
 
+    /// The settings of a registration.
+    public var registration: RegistrationSettings
+
     /// The parameters of key stores, by the scheme of their URIs: `KeyStore.<scheme>.<name>`.
     public var keyStores: [String: ProviderParameters]
+
+    /// Where the file has its keys.
+    var positions: [String: SourcePosition] = [:]
 
     /// Warnings about keys without effect, such as unknown ones. Each begins with `FILE:LINE:`.
     public var warnings: [String]
@@ -85,6 +91,7 @@ public struct LogonConfiguration: Sendable {
         self.usesHTTPS = true
         self.sharesCredentials = true
         self.providers = providers
+        self.registration = RegistrationSettings()
         self.keyStores = keyStores
         self.warnings = []
     }
@@ -105,6 +112,14 @@ public struct LogonConfiguration: Sendable {
         configuration.path = path
         return configuration
     }
+
+    /// Returns the setting `PluginDirectory` of a file, whatever else the file says. Blocks as ``load(path:registry:)`` does, and
+    /// starts no plugin.
+    ///
+    /// - Throws: Errors of the file, and `configurationInvalid` for this setting.
+    public static func pluginDirectory(path: String) throws(CertificateProviderError) -> String? {
+        try SettingsReader(ConfigurationFile(path: path).settings(), registry: ProviderRegistry()).pluginDirectory()
+    }
 }
 
 extension LogonConfiguration: Equatable {
@@ -117,6 +132,48 @@ extension LogonConfiguration: Equatable {
             && left.usesHTTPS == right.usesHTTPS && left.sharesCredentials == right.sharesCredentials
             && left.providers == right.providers
             && left.trustAnchors == right.trustAnchors && left.pluginDirectory == right.pluginDirectory
+            && left.registration == right.registration
             && left.keyStores.mapValues(\.texts) == right.keyStores.mapValues(\.texts)
+    }
+}
+
+extension LogonConfiguration {
+    /// Whether providers with the same parameters are the same in both: they have the same key stores and plugins.
+    func makesTheSame(as other: Self) -> Bool {
+        pluginDirectory == other.pluginDirectory && keyStores.mapValues(\.texts) == other.keyStores.mapValues(\.texts)
+    }
+
+    /// Whether the platform server is the same in both, and authenticated in the same way.
+    func hasSameServer(as other: Self) -> Bool {
+        host == other.host && port == other.port && usesHTTPS == other.usesHTTPS && urlSuffix == other.urlSuffix
+            && farmID == other.farmID && trustAnchors == other.trustAnchors && registration == other.registration
+    }
+
+    /// Returns an error about a key: with its line, or only the file where the key is missing.
+    func invalid(
+        _ key: String, _ text: String, code: CertificateProviderError.Code = .configurationInvalid
+    ) -> CertificateProviderError {
+        let place = positions[key]?.description ?? path?.withVisibleControls
+        return CertificateProviderError(code, (place.map { "\($0): " } ?? "") + text)
+    }
+}
+
+extension LogonConfiguration {
+    /// A sentence that names the keys that the destruction of a vault leaves; empty if there are none.
+    package var remainingKeys: String {
+        let stores = keyStoresInUse
+        return stores.isEmpty
+            ? "" : " Keys in \(stores.joined(separator: " and ")) stay there; destroy them there."
+    }
+
+    /// The URIs of key stores outside this host that the configuration names.
+    private var keyStoresInUse: [String] {
+        let texts = providers.flatMap { provider in
+            provider.parameters.names.filter { !$0.hasSuffix("-source") }.compactMap { provider.parameters.string($0) }
+        }
+        return texts.filter { text in
+            let scheme = KeyStoreLocation(uri: text, pinSource: nil)?.scheme
+            return scheme == "pkcs11" || scheme.map { keyStores[$0] != nil } == true
+        }.map { String($0.prefix { $0 != "?" }).withVisibleControls }.sorted()
     }
 }

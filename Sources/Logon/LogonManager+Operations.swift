@@ -1,5 +1,4 @@
 public import CertificateProviding
-import Synchronization
 
 extension LogonManager {
     /// Returns the first stored identity; `nil` if no provider has one.
@@ -10,9 +9,11 @@ extension LogonManager {
     /// - Throws: The first error of a provider that cannot tell whether it has one.
     public func storedIdentity() async throws(CertificateProviderError) -> Identity? {
         try requireProviders()
-        var log = DecisionLog(uptime: uptime)
-        defer { state.withLock { $0.decisions = log.decisions } }
-        return try await stored(&log)
+        return try await unlocked { () throws(CertificateProviderError) in
+            var log = sequence.log()
+            defer { operations.keep(log) }
+            return try await stored(&log)
+        }
     }
 
     /// Returns the first stored identity, and obtains one if there is none.
@@ -40,12 +41,16 @@ extension LogonManager {
     /// If a deletion fails, the operation ends without asking for a new identity. The most preferred provider is the
     /// last to delete its identity, so that it is still stored then. If no new identity is obtained, none is stored.
     ///
-    /// - Throws: Errors of the deletion; as ``obtainIdentity(_:)``.
+    /// With a vault, the application must be registered: only the provider that registered is asked, and the connection stays.
+    ///
+    /// - Throws: Errors of the deletion; as ``obtainIdentity(_:)``. With a vault also `vaultLocked`, `operationNotAllowed` if the
+    ///   application is not registered, and `noCertificateProvider` for a registration with a password.
     public func updateCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity
     {
-        try await exclusively { log throws(CertificateProviderError) in
+        if registration != nil { return try await updateRegisteredCertificate(interaction) }
+        return try await exclusively { log throws(CertificateProviderError) in
             for (index, provider) in self.providers.enumerated().reversed() {
-                if let error = await self.delete(provider, &log) {
+                if let error = await self.sequence.delete(provider, &log) {
                     log.appendNotAsked(
                         self.providers[..<index].reversed(), .delete, because: "'\(provider.id)' failed to delete")
                     throw error
@@ -61,8 +66,8 @@ extension LogonManager {
     public func deleteStoredCertificates() async throws(CertificateProviderError) {
         try await exclusively { log throws(CertificateProviderError) in
             var first: CertificateProviderError?
-            for provider in self.providers {
-                let error = await self.delete(provider, &log)
+            for provider in try await self.candidates() {
+                let error = await self.sequence.delete(provider, &log)
                 first = first ?? error
             }
             if let first { throw first }
@@ -75,7 +80,7 @@ extension LogonManager {
     /// - Throws: The first error of a provider.
     public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
         var sentences: [String] = []
-        for provider in providers {
+        for provider in try await candidates() {
             do throws(CertificateProviderError) {
                 sentences += try await provider.deletions?.announcedDeletions() ?? []
             } catch {
@@ -92,9 +97,9 @@ extension LogonManager {
     /// - Throws: `noCertificateProvider`, `operationNotAllowed`. Errors of providers are in the decisions.
     public func explain() async throws(CertificateProviderError) -> Explanation {
         try requireProviders()
-        try begin()
-        defer { state.withLock { $0.isBusy = false } }
-        var log = DecisionLog(uptime: uptime)
+        try operations.begin()
+        defer { operations.end() }
+        var log = sequence.log()
         do throws(CertificateProviderError) {
             guard try await stored(&log) == nil else {
                 let chosen = log.decisions.first { $0.outcome == .identity }?.provider
@@ -103,7 +108,7 @@ extension LogonManager {
         } catch {
             return Explanation(chosen: nil, decisions: log.decisions)
         }
-        let chosen = await forecast(&log)
+        let chosen = await sequence.forecast(of: try await candidates(), &log)
         return Explanation(chosen: chosen, decisions: log.decisions)
     }
 }

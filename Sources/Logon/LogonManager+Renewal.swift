@@ -4,7 +4,8 @@ public import FoundationEssentials
 extension LogonManager {
     /// Returns when to renew an identity of this manager, by the parameter `renew-at` of its provider.
     public func renewalSchedule(for identity: Identity) -> RenewalSchedule {
-        RenewalSchedule(for: identity.certificate, policy: renewalPolicies[identity.provenance.provider] ?? .init())
+        RenewalSchedule(
+            for: identity.certificate, policy: sequence[identity.provenance.provider]?.renewalPolicy ?? .init())
     }
 
     /// Returns the stored identity, renewed if it is due. The stored one stays until the new one is available.
@@ -27,16 +28,13 @@ extension LogonManager {
                 let id = log.decisions.first(where: { $0.outcome == .identity })?.provider,
                 let provider = self.providers.first(where: { $0.id == id })
             else { return current }
-            let start = self.uptime()
-            do throws(CertificateProviderError) {
+            return try await self.sequence.obtain(
+                from: provider, because: "the stored identity was due for renewal", &log
+            ) {
+                () throws(CertificateProviderError) in
                 let identity = try await provider.getCertificate(interaction)
                 try identity.requireSuccession(to: current)
-                log.append(id, .get, .identity, reason: "the stored identity was due for renewal", since: start)
                 return identity
-            } catch {
-                let error = error.attributed(to: id)
-                log.append(id, .get, .stopped, error: error, since: start)
-                throw error
             }
         }
     }
@@ -59,22 +57,18 @@ extension LogonManager {
             guard let provider = self.providers.first(where: { $0.id == id }) else {
                 return try await self.obtain(interaction, &log)
             }
-            let start = self.uptime()
-            do throws(CertificateProviderError) {
+            return try await self.sequence.obtain(from: provider, because: "the provider has announced an update", &log)
+            {
+                () throws(CertificateProviderError) in
                 let identity = try await provider.getCertificate(interaction)
                 try identity.requireSuccession(to: current)
-                log.append(id, .get, .identity, reason: "the provider has announced an update", since: start)
                 return identity
-            } catch {
-                let error = error.attributed(to: id)
-                log.append(id, .get, .stopped, error: error, since: start)
-                throw error
             }
         }
     }
 
     /// Asks the provider of an identity that is now in use to destroy the replaced one
-    /// (``/CertificateProviding/ReplacedIdentityDiscarding``). ``RenewingIdentity`` does this by itself.
+    /// (``/CertificateProviding/ReplacedIdentityDiscarding``). `RenewingIdentity` does this by itself.
     ///
     /// - Throws: Errors of the provider. The identity in use is not affected.
     public func discardReplaced(

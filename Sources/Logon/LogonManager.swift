@@ -1,5 +1,7 @@
 public import CertificateProviding
-import Synchronization
+public import FoundationEssentials
+public import IdentityStore
+public import ProviderTransport
 
 /// Chooses a provider and gets the identity from it.
 ///
@@ -21,69 +23,71 @@ public final class LogonManager: Sendable {
     public let providers: [any CertificateProvider]
     /// The key stores, as the providers get them.
     public let keyStores: KeyStores
-
-    struct State {
-        var isBusy = false
-        var decisions: [Decision] = []
-    }
-    let state = Mutex(State())
-    let executors: [ProviderID: BlockingExecutor]
-    let renewalPolicies: [ProviderID: RenewalPolicy]
-    let uptime: @Sendable () -> Duration
+    let sequence: ProviderSequence
+    let operations: Operations
+    /// `nil` for a host that registers no application.
+    let registration: Registration?
 
     /// Creates the configured providers and sets their parameters.
     ///
     /// - Parameters:
     ///   - registry: The installed providers.
     ///   - clock: Measures the duration of decisions.
+    ///   - vault: That of the application, for its registration; `nil` for none. The environments of the providers must have
+    ///     its parts as their storage (``/IdentityStore/DataVault/storage(for:)``).
+    ///   - transport: The network of requests to the platform server.
+    ///   - secrets: Reads the passcode and the password, where the configuration names their sources.
+    ///   - executor: Runs what blocks for the vault.
+    ///   - now: Returns the current time.
     ///   - environment: Returns the environment of the provider with this id.
     /// - Throws: `configurationInvalid` for a provider that is not installed or is configured twice, errors of
     ///   `environment`, and errors of a provider about its parameters.
-    public init(
+    public convenience init(
         configuration: LogonConfiguration, registry: ProviderRegistry,
-        clock: some Clock<Duration> = ContinuousClock(),
+        clock: some Clock<Duration> = ContinuousClock(), vault: DataVault? = nil, transport: Transport = Transport(),
+        secrets: SecretReader = SecretReader(), executor: BlockingExecutor = .threads(),
+        now: @escaping @Sendable () -> Date = { Date() },
         environment: @escaping @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
     ) throws(CertificateProviderError) {
-        var providers: [any CertificateProvider] = []
-        var executors: [ProviderID: BlockingExecutor] = [:]
-        var renewalPolicies: [ProviderID: RenewalPolicy] = [:]
-        let registry = configuration.pluginDirectory.map(registry.looking) ?? registry
-        let keyStores = try registry.keyStores(configuration.keyStores, in: environment)
-        for configured in configuration.providers where configuration.userCreationPolicy == .certificate {
-            let id = configured.id
-            guard executors[id] == nil else {
-                throw CertificateProviderError(
-                    .configurationInvalid, "The provider '\(id)' is configured twice.", provider: id)
-            }
-            do throws(CertificateProviderError) {
-                renewalPolicies[id] = RenewalPolicy(point: try configured.parameters.renewalPoint(provider: id))
-                let (provider, executor) = try registry.provider(
-                    id, configured.parameters, keyStores, in: environment)
-                providers.append(provider)
-                executors[id] = executor
-            } catch {
-                throw error.attributed(to: id)
-            }
-        }
-        self.configuration = configuration
-        self.keyStores = keyStores
-        self.providers = providers
-        self.executors = executors
-        self.renewalPolicies = renewalPolicies
         let start = clock.now
-        self.uptime = { start.duration(to: clock.now) }
+        try self.init(
+            configuration, registry, replacing: nil, Operations(),
+            vault.map { Registrar($0, transport, secrets, executor, now: now) },
+            uptime: { start.duration(to: clock.now) }, environment)
+    }
+
+    /// - Parameter old: Its providers are used again, where their parameters are the same.
+    init(
+        _ configuration: LogonConfiguration, _ registry: ProviderRegistry, replacing old: LogonManager?,
+        _ operations: Operations, _ registrar: Registrar?, uptime: @escaping @Sendable () -> Duration,
+        _ environment: @escaping ProviderRegistry.Surroundings
+    ) throws(CertificateProviderError) {
+        let registry = configuration.pluginDirectory.map(registry.looking) ?? registry
+        keyStores = try registry.keyStores(configuration.keyStores, in: environment)
+        sequence = try ProviderSequence(configuration, registry, keyStores, in: environment, uptime: uptime) {
+            old?.made(for: $0, of: configuration)
+        }
+        providers = sequence.all
+        if let registrar {
+            let key = try VaultKey(configuration, registrar, registry, in: environment)
+            registration = Registration(configuration, registrar, sequence, operations, key)
+        } else {
+            registration = nil
+        }
+        (self.configuration, self.operations) = (configuration, operations)
     }
 
     /// The steps of the last operation. ``explain()`` does not count as one.
-    public var decisions: [Decision] { state.withLock { $0.decisions } }
+    public var decisions: [Decision] { operations.decisions }
 
     /// Closes the providers' open resources, such as the sessions of a token. Call it before the program ends: some
     /// devices support few sessions and do not release unclosed ones. Takes a few seconds at most. Afterwards every use
     /// of a token throws `operationNotAllowed`.
     public func shutdown() async {
-        await withTaskGroup(of: Void.self) { tasks in
-            for provider in providers { tasks.addTask { await provider.shutdown() } }
-        }
+        registration?.registrar.forgetConnections()
+        async let isClosed: Void? = registration?.registrar.closeKeyStore()
+        await sequence.shutdown()
+        await isClosed
     }
 }
 
@@ -103,29 +107,48 @@ extension LogonManager {
                     + "set it to certificate.")
     }
 
-    func begin() throws(CertificateProviderError) {
-        let isFree = state.withLock { state in
-            defer { state.isBusy = true }
-            return !state.isBusy
-        }
-        guard isFree else {
-            throw CertificateProviderError(
-                .operationNotAllowed, "Another operation is in progress; wait until it has finished.")
-        }
+    /// Returns the providers that count: while the application is registered, the one that registered, and no other.
+    ///
+    /// - Throws: `noCertificateProvider`, `vaultLocked`, `storeReadFailed`.
+    package func activeProviders() async throws(CertificateProviderError) -> [any CertificateProvider] {
+        try requireProviders()
+        return try await unlocked { () throws(CertificateProviderError) in try await candidates() }
     }
 
+    /// As ``activeProviders()``, for a vault that is unlocked.
+    func candidates() async throws(CertificateProviderError) -> [any CertificateProvider] {
+        try await registration?.candidates() ?? providers
+    }
+
+    /// Runs an operation with the vault unlocked, if there is one and that needs no user.
+    func unlocked<T>(
+        _ operation: () async throws(CertificateProviderError) -> T
+    ) async throws(CertificateProviderError) -> T {
+        guard let registration else { return try await operation() }
+        return try await registration.vault.unlocked(operation)
+    }
+
+    /// Runs an operation that asks the providers, and no other at the same time.
     func exclusively<T>(
         _ operation: (inout DecisionLog) async throws(CertificateProviderError) -> T
     ) async throws(CertificateProviderError) -> T {
         try requireProviders()
-        try begin()
-        var log = DecisionLog(uptime: uptime)
+        try operations.begin()
+        var log = sequence.log()
         defer {
-            state.withLock { state in
-                state.isBusy = false
-                state.decisions = log.decisions
-            }
+            operations.keep(log)
+            operations.end()
         }
-        return try await operation(&log)
+        return try await unlocked { () throws(CertificateProviderError) in try await operation(&log) }
+    }
+
+    func stored(_ log: inout DecisionLog) async throws(CertificateProviderError) -> Identity? {
+        try await sequence.stored(of: try await candidates(), &log)
+    }
+
+    func obtain(
+        _ interaction: any UserInteraction, _ log: inout DecisionLog
+    ) async throws(CertificateProviderError) -> Identity {
+        try await sequence.obtain(from: try await candidates(), interaction, &log)
     }
 }

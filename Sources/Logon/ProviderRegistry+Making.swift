@@ -15,7 +15,9 @@ extension ProviderRegistry {
         guard let descriptor = try provider(id, parameters) else {
             let installed = providerIDs.map(\.rawValue).joined(separator: ", ")
             throw CertificateProviderError(
-                .configurationInvalid, "The provider '\(id)' is not installed; installed: \(installed).", provider: id)
+                .configurationInvalid,
+                "The provider '\(id)' is not installed; installed: \(installed)"
+                    + (whereabouts.map { "; \($0)." } ?? "."), provider: id)
         }
         do throws(CertificateProviderError) {
             var surroundings = try environment(id)

@@ -2,7 +2,7 @@ import CertificateProviding
 
 /// Converts the settings of a file into a ``LogonConfiguration``, and checks keys and values.
 struct SettingsReader {
-    private enum Key: String, CaseIterable {
+    enum Key: String, CaseIterable {
         case host = "Host"
         case port = "Port"
         case securityConfiguration = "SecurityConfiguration"
@@ -35,9 +35,16 @@ struct SettingsReader {
         return try reader.read()
     }
 
+    func pluginDirectory() throws(CertificateProviderError) -> String? {
+        try text(.pluginDirectory, "must be an absolute path") { $0.hasPrefix("/") }
+    }
+
     private mutating func read() throws(CertificateProviderError) -> LogonConfiguration {
         var configuration = LogonConfiguration()
-        configuration.pluginDirectory = try text(.pluginDirectory, "must be an absolute path") { $0.hasPrefix("/") }
+        for setting in settings.all where setting.isKeyCertain {
+            configuration.positions[setting.key] = setting.position
+        }
+        configuration.pluginDirectory = try pluginDirectory()
         if let directory = configuration.pluginDirectory { registry = registry.looking(in: directory) }
         configuration.host = try text(.host, "must be a host name, without blanks and slashes") {
             !$0.isEmpty && !$0.contains { $0.isWhitespace || $0 == "/" }
@@ -52,10 +59,13 @@ struct SettingsReader {
         configuration.sharesCredentials = try flag(.shareCredentials) ?? configuration.sharesCredentials
 
         configuration.trustAnchors = try optionalText(.trustAnchors)
+        try readRegistration(into: &configuration)
 
         // Read whatever the policy is, so that a mistake shows now and not when the policy changes.
         var providers = try listedProviders()
-        for setting in settings.all where Key(rawValue: setting.key) == nil {
+        for setting in settings.all
+        where Key(rawValue: setting.key) == nil && RegistrationSettings.Key(rawValue: setting.key) == nil {
+            try refuseRegistrationKey(setting)
             if let (scheme, name) = try keyStoreParameter(setting) {
                 configuration.keyStores[scheme, default: ProviderParameters()][name] = .init(
                     try single(setting), origin: setting.position.description)
@@ -77,6 +87,35 @@ struct SettingsReader {
         }
         configuration.providers = configuration.userCreationPolicy == .certificate ? providers : []
         return configuration
+    }
+}
+
+// MARK: - Registration
+
+extension SettingsReader {
+    private func readRegistration(into configuration: inout LogonConfiguration) throws(CertificateProviderError) {
+        for key in RegistrationSettings.Key.allCases {
+            guard let setting = settings[key.rawValue] else { continue }
+            guard configuration.registration.take(try single(setting), for: key) else {
+                throw invalid(setting, key.expectation)
+            }
+        }
+        // Those of servers that are gone, and of phones, where applications share them.
+        for key in [Key.domain, .shareCredentials] {
+            guard let setting = settings[key.rawValue] else { continue }
+            configuration.warnings.append(
+                "\(setting.position): The key '\(key.rawValue)' is accepted and has no effect.")
+        }
+    }
+
+    /// Refuses an unknown key in the namespaces of registration.
+    private func refuseRegistrationKey(_ setting: Setting) throws(CertificateProviderError) {
+        let known = RegistrationSettings.Key.allCases.map(\.rawValue)
+        for namespace in ["Registration.", "Passcode.", "Vault."]
+        where setting.key.lowercased().hasPrefix(namespace.lowercased()) {
+            let keys = known.filter { $0.hasPrefix(namespace) }.joined(separator: ", ")
+            throw invalid(setting, "is unknown; there are \(keys)")
+        }
     }
 }
 
@@ -134,8 +173,11 @@ extension SettingsReader {
 extension SettingsReader {
     private var installed: String {
         let ids = registry.providerIDs.map(\.rawValue)
-        return ids.isEmpty ? "no provider is installed" : "installed: \(ids.joined(separator: ", "))"
+        return (ids.isEmpty ? "no provider is installed" : "installed: \(ids.joined(separator: ", "))") + others
     }
+
+    /// Where more are searched: a clause, or nothing.
+    private var others: String { registry.whereabouts.map { "; \($0)" } ?? "" }
 
     /// Returns an installed provider. A plugin is looked up once.
     private mutating func installedProvider(_ id: ProviderID) throws(CertificateProviderError) -> ProviderDescriptor? {
@@ -223,7 +265,7 @@ extension SettingsReader {
                 String(parts[1]), configured(String(parts[1]), in: Self.keyStoreNamespace))
         else {
             let schemes = registry.keyStores.map(\.scheme).joined(separator: ", ")
-            throw invalid(setting, "names a key store that is not installed; installed: \(schemes)")
+            throw invalid(setting, "names a key store that is not installed; installed: \(schemes)\(others)")
         }
         let known = store.parameters.map(\.name)
         guard known.contains(String(parts[2])) else {

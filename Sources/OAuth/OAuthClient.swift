@@ -36,7 +36,8 @@ public struct OAuthClient: Sendable {
         }
         guard secret?.isEmpty != true else {
             throw CertificateProviderError(
-                .configurationInvalid, "The secret of the OAuth client '\(id.withVisibleControls)' is empty.")
+                .configurationInvalid,
+                "The secret of the OAuth client '\(id.withVisibleControls)' is empty; correct its source.")
         }
         self.id = id
         self.secret = secret

@@ -20,7 +20,7 @@ public struct TokenEndpoint: Sendable {
     ///
     /// - Parameters:
     ///   - url: `https://…`, with a path and optionally a query. Plain HTTP is refused, since secrets are sent there.
-    ///   - trust: How to authenticate the server. Use ``TrustAnchors/system`` for a public identity provider, and a
+    ///   - trust: How to authenticate the server. Use ``/CertificateTLS/TrustAnchors/system`` for a public identity provider, and a
     ///     trust anchor or a pin for a server of your own.
     ///   - timeout: How long one token may take, including the connection and a refused refresh token.
     ///   - date: The wall clock for the validity of the server's certificate.

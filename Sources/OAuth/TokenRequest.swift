@@ -81,7 +81,8 @@ struct TokenRequest: Sendable {
             code,
             "The token endpoint at \(endpoint.server.authority) answers with the status "
                 + "\(response.status)\(place(response)); \(advice).",
-            nativeCode: response.status, retryAfter: response.retryAfter(now: endpoint.date()))
+            nativeCode: response.status, retryAfter: response.retryAfter(now: endpoint.date()),
+            underlying: response.status == 401 ? RejectedPassword() : nil)
     }
 
     private func place(_ response: HTTPResponse) -> String {

@@ -19,7 +19,8 @@ struct TokenResponse: Sendable {
     init(_ members: TokenMembers, from server: String) throws(CertificateProviderError) {
         func refuse(_ reason: String) -> CertificateProviderError {
             CertificateProviderError(
-                .protocolError, "The answer of the token endpoint at \(server) cannot be used: \(reason).")
+                .protocolError,
+                "The answer of the token endpoint at \(server) cannot be used: \(reason). Ask its administrator.")
         }
         guard let token = members.accessToken, !token.isEmpty else { throw refuse("it has no 'access_token'") }
         guard token.utf8.count <= Self.maximumToken else { throw refuse("its token is too long") }

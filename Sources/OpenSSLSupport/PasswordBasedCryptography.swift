@@ -94,6 +94,30 @@ extension OpenSSLLibrary {
         }
     }
 
+    /// Derives a key with scrypt (RFC 7914, section 6). Blocks while the key is derived, and uses 128 · `cost` · `blockSize` bytes.
+    ///
+    /// - Parameters:
+    ///   - password: Treats the absent password as empty.
+    ///   - cost: N, a power of two that is greater than one.
+    ///   - blockSize: r.
+    ///   - parallelism: p.
+    package func scrypt(
+        password: PKCS12Password, salt: [UInt8], cost: Int, blockSize: Int, parallelism: Int, keySize: Int
+    ) throws(OpenSSLError) -> SecretBytes {
+        try SecretBytes(count: keySize) { buffer throws(OpenSSLError) in
+            OpenSSLError.clear()
+            // What OpenSSL counts: the table of N blocks, and the p blocks that it works on.
+            let memory = 128 * blockSize * (cost + parallelism + 2)
+            let result = password.withUnsafeBytes { password, length in
+                EVP_PBE_scrypt_ex(
+                    password, Int(length), salt, salt.count, UInt64(clamping: cost), UInt64(clamping: blockSize),
+                    UInt64(clamping: parallelism), UInt64(clamping: memory),
+                    buffer.bindMemory(to: UInt8.self).baseAddress, keySize, context, nil)
+            }
+            guard result == 1 else { throw OpenSSLError("EVP_PBE_scrypt_ex") }
+        }
+    }
+
     /// Returns the HMAC (RFC 2104) of `message` over `digest`.
     package func hmac(_ message: [UInt8], key: SecretBytes, digest: String) throws(OpenSSLError) -> [UInt8] {
         OpenSSLError.clear()

@@ -209,7 +209,7 @@ extension [DeclaredParameter] {
 struct PluginOptions: Sendable {
     static let timeoutParameter = Parameter.seconds(
         "timeout", default: 20, in: 1...300,
-        summary: "How long the plugin may be silent while the user is not asked, in seconds.")
+        summary: "Seconds that the plugin may be silent; the time that the user takes does not count.")
     static let environmentParameter = Parameter.string(
         "environment", defaultValue: "none",
         summary: "Names of environment variables that the plugin gets, separated by commas.")

@@ -8,14 +8,16 @@ public struct PluginDirectories: Sendable {
     /// Absolute paths. Those that do not exist are left out when they are read.
     public var paths: [String]
 
-    /// The one program that there is, whatever its owner and mode.
+    /// A program that goes before those of its id in the directories, whatever its owner and mode.
     private var program: String?
 
     /// Creates a list of absolute paths.
     public init(_ paths: [String]) { self.paths = paths }
 
     /// For a program that the user names, as in a shell. Its owner and mode are not checked.
-    package init(onlyProgram path: String) { (paths, program) = ([], path) }
+    package init(program path: String, beside directories: PluginDirectories) {
+        (paths, program) = (directories.paths, path)
+    }
 
     /// The directories of this host and user: `/usr/lib/certprov/plugins`, `/etc/certprov/plugins`, and for a user other than
     /// root `$XDG_DATA_HOME/certprov/plugins`, by default `~/.local/share/certprov/plugins`.
@@ -59,6 +61,38 @@ extension PluginDirectories {
     /// The greatest number of plugins that are looked at.
     private static let maximum = 256
 
+    /// Where plugins are looked for: a clause.
+    var whereabouts: String {
+        let shown = paths.map { path in
+            path.withVisibleControls
+                + (access(path, F_OK) == 0 ? "" : errno == EACCES ? " (not readable)" : " (missing)")
+        }
+        return "plugins are the files \(Self.prefix)ID in \(shown.joined(separator: ", "))"
+    }
+
+    /// The names of a directory that begin as those of plugins. The launcher of plugins is not one.
+    private static func names(in directory: String) -> [String] {
+        ((try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []).sorted().filter {
+            $0.hasPrefix(prefix) && $0 != PluginLauncher.name
+        }
+    }
+
+    /// Files whose names cannot be those of plugins, with the reason.
+    var misnamed: [(path: String, reason: String)] {
+        paths.flatMap { directory in
+            let names = Self.names(in: directory).filter {
+                ProviderID(rawValue: String($0.dropFirst(Self.prefix.count))) == nil
+            }
+            return names.prefix(Self.maximum).map { name in
+                (
+                    "\(directory)/\(name)",
+                    "an id has lower-case letters, digits, '-' and '_' only; rename \(directory)/\(name)"
+                        .withVisibleControls
+                )
+            }
+        }
+    }
+
     /// Returns the plugins, in alphabetical order. Reads the directories, and starts nothing.
     ///
     /// - Parameter builtIn: Names that plugins must not have.
@@ -70,15 +104,13 @@ extension PluginDirectories {
             let refusal =
                 builtIn.contains(id) || id.rawValue.hasSuffix("_")
                 ? Self.refusal(of: id, [program], builtIn: builtIn) : nil
-            return [InstalledPlugin(id: id, path: program, refusal: refusal, isChecked: false)]
+            let others = PluginDirectories(paths).scan(builtIn: builtIn).filter { $0.id != id }
+            return [InstalledPlugin(id: id, path: program, refusal: refusal, isChecked: false)] + others
         }
         var found: [ProviderID: [String]] = [:]
         var refusals: [String: String] = [:]
         for directory in paths {
-            // The launcher of plugins is not one.
-            let names = ((try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []).sorted().filter {
-                $0.hasPrefix(Self.prefix) && $0 != PluginLauncher.name
-            }
+            let names = Self.names(in: directory)
             guard !names.isEmpty else { continue }
             var refusal: String?
             do throws(TrustedPath.Refusal) { _ = try TrustedPath.check(directory, .directory) } catch {

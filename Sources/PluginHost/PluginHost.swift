@@ -18,6 +18,8 @@ public final class PluginHost: ProviderSource {
     private let observer: PluginObserver?
     /// Whether a plugin that is started gets messages that it does not know.
     private let sendsUnknown: @Sendable () -> Bool
+    /// How long a plugin is kept that is not used.
+    private let idleTime: Duration
 
     /// Creates the host. Reads and starts nothing.
     ///
@@ -42,31 +44,42 @@ public final class PluginHost: ProviderSource {
         self.init(
             directories, Set(builtIn.map(\.id) + builtInKeyStores.map(\.storageID)),
             reservedSchemes.union(builtInKeyStores.map(\.scheme)), launcher,
-            logger, DescriptionCache(cache), PluginProcesses(), observer, { Int.random(in: 0..<16) == 0 })
+            logger, DescriptionCache(cache), PluginProcesses(), observer, { Int.random(in: 0..<16) == 0 },
+            idleTime: .seconds(60))
     }
 
     /// Returns a host that sends unknown messages at each start, or at none.
     package func sendingUnknownMessages(_ sends: Bool) -> PluginHost {
         PluginHost(
-            directories, builtIn, builtInSchemes, launcher, logger, cache, processes, observer, { sends })
+            directories, builtIn, builtInSchemes, launcher, logger, cache, processes, observer, { sends },
+            idleTime: idleTime)
+    }
+
+    /// Returns a host that ends plugins which were not used for this time.
+    package func endingPlugins(idleFor idleTime: Duration) -> PluginHost {
+        PluginHost(
+            directories, builtIn, builtInSchemes, launcher, logger, cache, processes, observer, sendsUnknown,
+            idleTime: idleTime)
     }
 
     private init(
         _ directories: PluginDirectories, _ builtIn: Set<ProviderID>, _ builtInSchemes: Set<String>,
         _ launcher: String?,
         _ logger: Logger, _ cache: DescriptionCache, _ processes: PluginProcesses,
-        _ observer: PluginObserver?, _ sendsUnknown: @escaping @Sendable () -> Bool
+        _ observer: PluginObserver?, _ sendsUnknown: @escaping @Sendable () -> Bool,
+        idleTime: Duration
     ) {
         (self.directories, self.builtIn, self.builtInSchemes) = (directories, builtIn, builtInSchemes)
         (self.launcher, self.logger, self.cache) = (launcher, logger, cache)
         (self.processes, self.observer, self.sendsUnknown) = (processes, observer, sendsUnknown)
+        self.idleTime = idleTime
     }
 
     /// Returns a host that looks into `directory` first. It must be an absolute path. Its plugins are ended by either host.
     public func searching(_ directory: String) -> PluginHost {
         PluginHost(
             PluginDirectories([directory] + directories.paths), builtIn, builtInSchemes,
-            launcher, logger, cache, processes, observer, sendsUnknown)
+            launcher, logger, cache, processes, observer, sendsUnknown, idleTime: idleTime)
     }
 
     public func looking(in directory: String) -> any ProviderSource { searching(directory) }
@@ -84,6 +97,11 @@ public final class PluginHost: ProviderSource {
     /// The plugins in the directories, in alphabetical order, with those that are refused. Starts nothing; blocks on the file
     /// system.
     public var installed: [InstalledPlugin] { directories.scan(builtIn: builtIn) }
+
+    public var whereabouts: String { directories.whereabouts }
+
+    /// Files in the directories whose names cannot be those of plugins, with the reason. Blocks on the file system.
+    public var misnamed: [(path: String, reason: String)] { directories.misnamed }
 
     public var providerIDs: [ProviderID] { installed.filter { $0.refusal == nil }.map(\.id) }
 
@@ -186,13 +204,14 @@ public final class PluginHost: ProviderSource {
         _ plugin: InstalledPlugin, _ options: PluginOptions, _ configuration: Configure?, _ limit: StartLimit
     ) -> PluginInstance.Plan {
         PluginInstance.Plan(
+            path: plugin.path,
             program: { () throws(CertificateProviderError) in
                 try PluginProgram(plugin, expected: options.digest)
             },
             launcher: { [self] () throws(CertificateProviderError) in try launcherPath() },
             variables: options.variables, configuration: configuration, timeout: options.timeout,
             processes: processes, observer: observer, sendsUnknown: sendsUnknown, limit: limit,
-            idleTime: .seconds(60))
+            idleTime: idleTime)
     }
 
     /// Returns the plugin with this id; nil if there is none.
@@ -228,7 +247,9 @@ public final class PluginHost: ProviderSource {
         _ id: ProviderID, variables: [String]
     ) throws(CertificateProviderError) -> PluginSession {
         guard let plugin = try usable(id) else {
-            throw CertificateProviderError(.configurationInvalid, "The plugin '\(id)' is not installed.", provider: id)
+            throw CertificateProviderError(
+                .configurationInvalid, "The plugin '\(id)' is not installed; \(whereabouts).",
+                provider: id)
         }
         return try PluginSession(
             try PluginProgram(plugin, expected: nil), launcher: try launcherPath(),
@@ -281,6 +302,8 @@ private final class PluginStoreSource: PeerSource {
     var timeout: Duration { instance.timeout }
     var executor: BlockingExecutor { instance.executor }
     var livePeer: Peer? { isShutDown.withLock(\.self) ? nil : instance.livePeer }
+    func beginUse() { instance.beginUse() }
+    func endUse() { instance.endUse() }
 
     func describing(_ error: CertificateProviderError) -> CertificateProviderError { instance.describing(error) }
 
@@ -292,4 +315,9 @@ private final class PluginStoreSource: PeerSource {
     }
 
     func shutdown() async { isShutDown.withLock { $0 = true } }
+}
+
+extension PluginHost {
+    /// The parameters that each plugin has, unless it declares one of that name.
+    package static var parameters: [ParameterDescriptor] { PluginOptions.descriptors(beside: []) }
 }

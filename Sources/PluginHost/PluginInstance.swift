@@ -8,6 +8,8 @@ import PluginProtocol
 final class PluginInstance: PeerSource {
     /// What an instance is made of.
     struct Plan: Sendable {
+        /// Where its program is, for errors.
+        let path: String
         let program: @Sendable () throws(CertificateProviderError) -> PluginProgram
         let launcher: @Sendable () throws(CertificateProviderError) -> String
         /// The variables that the plugin gets beside the usual ones, by name.
@@ -40,7 +42,9 @@ final class PluginInstance: PeerSource {
         /// How many starts have come to an end, and the error of the last one.
         var attempts = 0
         var failure: CertificateProviderError?
+        /// How many uses have begun, and how many have not ended.
         var uses = 0
+        var users = 0
         var pinSources: Set<String> = []
         /// The streams of the plugin's announcements.
         var followers: [UInt64: AsyncStream<Void>.Continuation] = [:]
@@ -62,16 +66,28 @@ final class PluginInstance: PeerSource {
         if error.code == .unsupportedRequest { error.code = .protocolError }
         let name = "The plugin '\(id)'"
         if !error.message.contains(name) { error.message = "\(name): \(error.message)" }
+        // What it said is not shown: it may be a secret.
+        if !error.message.contains("certprov plugin") {
+            if error.code == .protocolError {
+                error.message += " Check it: certprov plugin verify \(plan.path.shellQuoted)"
+            } else if error.message.contains("did not answer the request") {
+                error.message += " Raise 'timeout', or look at its messages with 'certprov plugin trace'."
+            }
+        }
         error.provider = error.provider ?? id
         return error
     }
 
-    var livePeer: Peer? {
+    var livePeer: Peer? { state.withLock(\.peer) }
+
+    func beginUse() {
         state.withLock { state in
             state.uses += 1
-            return state.peer
+            state.users += 1
         }
     }
+
+    func endUse() { state.withLock { $0.users -= 1 } }
 
     // MARK: - Announcements
 
@@ -147,7 +163,11 @@ final class PluginInstance: PeerSource {
             for source in state.withLock({ $0.pinSources }) { services.permit(pinSource: source) }
             let process = try launch(program, services)
             for list in [processes, plan.processes] { list.add(process) }
-            state.withLock { $0.process = process }
+            let isShutDown = state.withLock { state in
+                state.process = process
+                return state.isShutDown
+            }
+            if isShutDown { process.end(describing(Self.shutDown)) }
             let peer = try process.connect()
             do throws(CertificateProviderError) {
                 let hello = try greet(peer)
@@ -247,7 +267,9 @@ final class PluginInstance: PeerSource {
                     CertificateProviderError(.operationNotAllowed, "The provider is not used any more."))
             }
             let isIdle = state.withLock { state in
-                guard state.uses == uses, state.followers.isEmpty, peer.channel.isIdle else { return false }
+                guard state.uses == uses, state.users == 0, state.followers.isEmpty, peer.channel.isIdle else {
+                    return false
+                }
                 if state.peer === peer { state.peer = nil }
                 return true
             }
@@ -261,9 +283,10 @@ final class PluginInstance: PeerSource {
         let isLost = state.withLock { state in
             guard state.process === process else { return false }
             (state.process, state.peer, state.services) = (nil, nil, nil)
+            // Before another thread sees that there is no process, and starts one.
+            plan.limit.note(error)
             return true
         }
-        if isLost { plan.limit.note(error) }
         // Followers ask, and so start it again.
         if isLost { announce() }
     }
@@ -285,6 +308,9 @@ final class PluginInstance: PeerSource {
             return state.followers.values.map(\.self)
         }
         for follower in followers { follower.finish() }
+        await processes.end(describing(Self.shutDown))
+        // A thread that was about to start a process.
+        do throws(CertificateProviderError) { try await executor.run { [self] in starting.withLock { _ in } } } catch {}
         await processes.end(describing(Self.shutDown))
     }
 

@@ -143,7 +143,8 @@ final class PluginProcess: PeerServices {
         end(
             CertificateProviderError(
                 .unavailable,
-                "The plugin '\(program.id)' was ended: it did not answer the request '\(request)', nor its cancellation.",
+                "The plugin '\(program.id)' was ended: it did not answer the request '\(request)', nor its cancellation. "
+                    + "Look at its messages with 'certprov plugin trace'.",
                 provider: program.id))
     }
 
@@ -173,7 +174,8 @@ final class PluginProcess: PeerServices {
         return CertificateProviderError(
             .unavailable,
             "The plugin '\(program.id)' \(how)."
-                + (tail.isEmpty ? " It wrote nothing to standard error." : " The end of its standard error: \(tail)"),
+                + (tail.isEmpty ? " It wrote nothing to standard error." : " The end of its standard error: \(tail)")
+                + " (\(program.path.withVisibleControls))",
             provider: program.id)
     }
 

@@ -26,26 +26,34 @@ final class PluginProvider: CertificateProvider {
 
     func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
-            let peer = try await instance.readyPeer()
-            let answer: IdentityAnswer = try await peer.request(
-                "obtain", MayAsk(interaction.canAsk), .silence(instance.timeout), RequestContext(interaction))
-            guard let wire = answer.identity else {
-                throw CertificateProviderError(.protocolError, "The answer to 'obtain' has no identity.")
+            return try await instance.withReadyPeer { peer throws(CertificateProviderError) in
+                try await obtain(from: peer, interaction)
             }
-            let identity = try await identity(wire, peer) { store, key throws(CertificateProviderError) in
-                try await store.key(for: key, interaction)
-            }
-            try await identity.verifyPossession()
-            proven.withLock { $0 = identity.certificate.derRepresentation }
-            return identity
         } catch { throw instance.describing(error) }
+    }
+
+    private func obtain(
+        from peer: Peer, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        let answer: IdentityAnswer = try await peer.request(
+            "obtain", MayAsk(interaction.canAsk), .silence(instance.timeout), RequestContext(interaction))
+        guard let wire = answer.identity else {
+            throw CertificateProviderError(.protocolError, "The answer to 'obtain' has no identity.")
+        }
+        let identity = try await identity(wire, peer) { store, key throws(CertificateProviderError) in
+            try await store.key(for: key, interaction)
+        }
+        try await identity.verifyPossession()
+        proven.withLock { $0 = identity.certificate.derRepresentation }
+        return identity
     }
 
     func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
         do throws(CertificateProviderError) {
-            let peer = try instance.peer()
-            guard let wire = try stored(peer) else { return nil }
-            return try storedIdentity(wire, peer)
+            return try instance.withPeer { peer throws(CertificateProviderError) in
+                guard let wire = try stored(peer) else { return nil }
+                return try storedIdentity(wire, peer)
+            }
         } catch { throw instance.describing(error) }
     }
 
@@ -55,7 +63,9 @@ final class PluginProvider: CertificateProvider {
 
     func deleteStoredCertificate() throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
-            let _: Nothing = try instance.peer().call("forget", Nothing(), .total(instance.timeout))
+            let _: Nothing = try instance.withPeer { peer throws(CertificateProviderError) in
+                try peer.call("forget", Nothing(), .total(instance.timeout))
+            }
         } catch { throw instance.describing(error) }
     }
 
@@ -121,7 +131,8 @@ final class PluginProvider: CertificateProvider {
     private static func missing(_ key: KeyReference) -> CertificateProviderError {
         CertificateProviderError(
             .notFound,
-            "The private key \(key.uri.withVisibleControls), which belongs to the identity, is not in its key store.")
+            "The private key \(key.uri.withVisibleControls), which belongs to the identity, is not in its key store; have a new "
+                + "identity made: certprov fetch --force.")
     }
 
     private func identity(
@@ -185,8 +196,9 @@ extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityD
                 }
                 return IdentityList(identities: stored.map { [ListedIdentity($0, isStored: true)] } ?? [])
             }
-            let peer = try await instance.readyPeer()
-            let wire: WireList = try await peer.request("list", Nothing(), .silence(instance.timeout))
+            let wire: WireList = try await instance.withReadyPeer { peer throws(CertificateProviderError) in
+                try await peer.request("list", Nothing(), .silence(instance.timeout))
+            }
             return try list(wire)
         } catch { return IdentityList(failures: [instance.describing(error)]) }
     }
@@ -218,10 +230,10 @@ extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityD
 
     func announcedDeletions() async throws(CertificateProviderError) -> [String] {
         do throws(CertificateProviderError) {
-            let peer = try await instance.readyPeer()
-            return try await peer.request(
-                "announceDeletions", Nothing(), .silence(instance.timeout), as: Sentences.self
-            )
+            return try await instance.withReadyPeer { peer throws(CertificateProviderError) in
+                try await peer.request(
+                    "announceDeletions", Nothing(), .silence(instance.timeout), as: Sentences.self)
+            }
             .sentences.map(\.shortened)
         } catch { throw instance.describing(error) }
     }
@@ -230,12 +242,13 @@ extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityD
         by identity: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
         do throws(CertificateProviderError) {
-            let peer = try await instance.readyPeer()
-            let _: Nothing = try await peer.request(
-                "discardReplaced",
-                DiscardReplaced(
-                    chain: identity.certificateChain.map { Data($0.derRepresentation) }, mayAsk: interaction.canAsk),
-                .silence(instance.timeout), RequestContext(interaction))
+            let _: Nothing = try await instance.withReadyPeer { peer throws(CertificateProviderError) in
+                try await peer.request(
+                    "discardReplaced",
+                    DiscardReplaced(
+                        chain: identity.certificateChain.map { Data($0.derRepresentation) }, mayAsk: interaction.canAsk),
+                    .silence(instance.timeout), RequestContext(interaction))
+            }
         } catch { throw instance.describing(error) }
     }
 }

@@ -38,10 +38,12 @@ package final class KeyStoreService: Sendable {
             keys.byID[id] = key
             return id
         }
+        let decryption = key.decrypter?.decryptionSchemes ?? []
         return WireKey(
             id: id, uri: key.uri, publicKey: Data(key.publicKey.derRepresentation),
             schemes: key.signatureSchemes.map(\.description), location: key.location.rawValue,
-            timeout: key.signatureTimeout.map { $0 / .seconds(1) }, decrypts: key.decrypter != nil, label: label)
+            timeout: key.signatureTimeout.map { $0 / .seconds(1) }, decrypts: decryption.contains(.rsaPKCS1),
+            decryptionSchemes: decryption.isEmpty ? nil : decryption.map(\.rawValue), label: label)
     }
 
     /// Forgets all keys.
@@ -99,9 +101,11 @@ package final class KeyStoreService: Sendable {
         peer.perform(request) { [self] () async throws(CertificateProviderError) in
             let key = try key(fields.key)
             guard let decrypter = key.decrypter else {
-                throw CertificateProviderError(.unsupportedAlgorithm, "The key must not decrypt.")
+                throw CertificateProviderError(
+                    .unsupportedAlgorithm, "The key was made without decryption; make another one for it.")
             }
-            return DecryptAnswer(Secret(try await decrypter.decrypt([UInt8](fields.ciphertext))))
+            let scheme = fields.scheme.map(DecryptionScheme.init(rawValue:)) ?? .rsaPKCS1
+            return DecryptAnswer(Secret(try await decrypter.decrypt([UInt8](fields.ciphertext), using: scheme)))
         }
     }
 
@@ -160,10 +164,16 @@ package final class KeyStoreService: Sendable {
                 guard let type = KeyType(rawValue: try fields.required(\.type, "type")) else {
                     throw CertificateProviderError(.unsupportedAlgorithm, "The type of key is unknown.")
                 }
+                let uses = fields.use ?? ["sign"]
+                let use = KeyUse(names: uses)
+                guard Set(use.names) == Set(uses) else {
+                    throw CertificateProviderError(
+                        .unsupportedAlgorithm,
+                        "One of the uses \(uses.joined(separator: ", ").withVisibleControls) is unknown; ask for "
+                            + "those that the store makes.")
+                }
                 let key = try await open(fields).make(
-                    type, label: try fields.required(\.label, "label"), use: KeyUse(names: fields.use ?? ["sign"]),
-                    person,
-                    remember: remember)
+                    type, label: try fields.required(\.label, "label"), use: use, person, remember: remember)
                 return AnyAnswer(KeyAnswer(self.name(key)))
             }
         case "key.import":

@@ -37,6 +37,9 @@ package final class MessageChannel: Sendable {
         var timers: [(at: ContinuousClock.Instant, job: @Sendable () -> Void)] = []
         /// When the thread looks at the clock again by itself.
         var wakes: ContinuousClock.Instant?
+        /// Why it ends, from when that is known. Nothing is written any more.
+        var ending: CertificateProviderError?
+        /// What the handler makes of that: only this is told to callers.
         var failure: CertificateProviderError?
     }
 
@@ -77,19 +80,29 @@ package final class MessageChannel: Sendable {
 
     /// Reads on a thread of its own, until the end. Call it once.
     package func start(_ handler: any MessageHandler) {
-        BlockingExecutor.threads(maximum: 1).submit { self.run(handler) }
+        let caller = pthread_self()
+        BlockingExecutor.threads(maximum: 1).submit { [self] in
+            // The caller waits for answers, which nobody would read.
+            if pthread_equal(caller, pthread_self()) != 0 {
+                end(
+                    CertificateProviderError(
+                        .unavailable, "\(peer) cannot be reached: this process cannot start a thread; raise its limit.")
+                )
+            }
+            run(handler)
+        }
     }
 
     /// Ends the channel: every request fails with `error`. Returns at once.
     package func end(_ error: CertificateProviderError) {
-        state.withLock { if $0.failure == nil { $0.failure = error } }
+        state.withLock { if $0.ending == nil { $0.ending = error } }
         wake()
     }
 
     /// Runs a job on the channel's thread, if that has not ended by then.
     package func after(_ delay: Duration, _ job: @escaping @Sendable () -> Void) {
         let time = clock.now + delay
-        state.withLock { if $0.failure == nil { $0.timers.append((time, job)) } }
+        state.withLock { if $0.ending == nil { $0.timers.append((time, job)) } }
         wake()
     }
 
@@ -243,7 +256,7 @@ extension MessageChannel {
 
     /// - Returns: Whether the thread must help.
     private func write(_ line: [UInt8], _ state: inout State) -> Bool {
-        guard state.failure == nil else { return false }
+        guard state.ending == nil else { return false }
         trace?(true, line[...])
         var written = 0
         if state.outgoing.isEmpty {
@@ -254,7 +267,7 @@ extension MessageChannel {
         }
         guard written < line.count else { return false }
         guard state.outgoing.count + line.count <= Self.maximumOutgoing else {
-            state.failure = CertificateProviderError(
+            state.ending = CertificateProviderError(
                 .unavailable, "\(peer) does not read its requests; \(Self.maximumOutgoing >> 20) MiB wait.")
             return true
         }
@@ -276,8 +289,8 @@ extension MessageChannel {
         var buffer = [UInt8](repeating: 0, count: 64 << 10)
         var open = others
         while true {
-            let (failure, wantsToWrite, timeout) = turn(handler)
-            if let failure { return finish(failure, handler) }
+            let (ending, wantsToWrite, timeout) = turn(handler)
+            if let ending { return finish(ending, handler) }
             var waiting = [pollfd(fd: event, events: Int16(POLLIN), revents: 0)]
             waiting.append(pollfd(fd: input, events: Int16(POLLIN), revents: 0))
             waiting.append(pollfd(fd: wantsToWrite ? output : -1, events: Int16(POLLOUT), revents: 0))
@@ -316,13 +329,13 @@ extension MessageChannel {
     /// Ends requests whose time is over, and runs timers.
     private func turn(
         _ handler: any MessageHandler
-    ) -> (failure: CertificateProviderError?, wantsToWrite: Bool, timeout: Int32) {
+    ) -> (ending: CertificateProviderError?, wantsToWrite: Bool, timeout: Int32) {
         let now = clock.now
         var late: [(id: UInt64, request: OutgoingRequests.Request)] = []
         var ignored: [String] = []
         var unanswered: [(id: UInt64, number: UInt64)] = []
         var jobs: [@Sendable () -> Void] = []
-        let (failure, wantsToWrite, timeout) = state.withLock { state -> (CertificateProviderError?, Bool, Int32) in
+        let (ending, wantsToWrite, timeout) = state.withLock { state -> (CertificateProviderError?, Bool, Int32) in
             (late, ignored) = state.requests.expire(at: now, grace: Self.grace)
             unanswered = state.cancelled.filter { $0.value.at <= now }.map { ($0.key, $0.value.number) }
             jobs = state.timers.filter { $0.at <= now }.map(\.job)
@@ -334,7 +347,7 @@ extension MessageChannel {
             let isRecent = state.wakes.map { $0 > now } ?? false
             state.wakes = next ?? (isRecent ? now + .seconds(1) : nil)
             let timeout = state.wakes.map { Int32(clamping: Int64(($0 - now) / .milliseconds(1)) + 1) } ?? -1
-            return (state.failure, !state.outgoing.isEmpty, timeout)
+            return (state.ending, !state.outgoing.isEmpty, timeout)
         }
         for (id, request) in late {
             if request.isSent && !request.isCancelled { notify("cancel", Cancel(request: id)) }
@@ -347,7 +360,7 @@ extension MessageChannel {
         }
         for job in jobs { job() }
         let isDone = jobs.isEmpty && late.isEmpty && ignored.isEmpty && unanswered.isEmpty
-        return (failure, wantsToWrite, isDone ? timeout : 0)
+        return (ending, wantsToWrite, isDone ? timeout : 0)
     }
 
     private static func cancelled(_ name: String) -> CertificateProviderError {
@@ -426,8 +439,8 @@ extension MessageChannel {
         }
     }
 
-    private func finish(_ failure: CertificateProviderError, _ handler: any MessageHandler) {
-        let failure = handler.explain(failure)
+    private func finish(_ ending: CertificateProviderError, _ handler: any MessageHandler) {
+        let failure = handler.explain(ending)
         let requests = state.withLock { state in
             state.timers = []
             state.failure = failure

@@ -8,6 +8,9 @@ package protocol PeerSource: Sendable {
     /// The other side. Blocks while it starts, for a bounded time.
     /// - Throws: `unavailable`, and errors of the start.
     func peer() throws(CertificateProviderError) -> Peer
+    /// Between both calls, the other side is not ended for being idle: from before a peer is looked for until its request is sent.
+    func beginUse()
+    func endUse()
     /// How long a call without a person may take.
     var timeout: Duration { get }
     /// Runs calls that block.
@@ -23,11 +26,26 @@ package protocol PeerSource: Sendable {
 extension PeerSource {
     package var currentRequest: UInt64? { nil }
     package func shutdown() async {}
+    package func beginUse() {}
+    package func endUse() {}
 
-    /// Returns the other side, started on ``executor`` where it is not there.
-    package func readyPeer() async throws(CertificateProviderError) -> Peer {
-        if let live = livePeer { return live }
-        return try await executor.run { () throws(CertificateProviderError) in try peer() }
+    /// Uses the other side. It is started on ``executor`` if it is not there.
+    package func withReadyPeer<T>(
+        _ body: (Peer) async throws(CertificateProviderError) -> T
+    ) async throws(CertificateProviderError) -> T {
+        beginUse()
+        defer { endUse() }
+        if let live = livePeer { return try await body(live) }
+        return try await body(try await executor.run { () throws(CertificateProviderError) in try peer() })
+    }
+
+    /// Uses the other side. Blocks while it starts.
+    package func withPeer<T>(
+        _ body: (Peer) throws(CertificateProviderError) -> T
+    ) throws(CertificateProviderError) -> T {
+        beginUse()
+        defer { endUse() }
+        return try body(try peer())
     }
 }
 
@@ -112,8 +130,9 @@ package final class RemoteKeyStore: KeyStore {
         _ name: String, _ request: KeyRequest, _ context: RequestContext? = nil, as type: Answer.Type = Answer.self
     ) async throws(CertificateProviderError) -> Answer {
         do throws(CertificateProviderError) {
-            let peer = try await source.readyPeer()
-            return try await peer.request(name, request, .silence(source.timeout), context)
+            return try await source.withReadyPeer { peer throws(CertificateProviderError) in
+                try await peer.request(name, request, .silence(source.timeout), context)
+            }
         } catch { throw source.describing(error) }
     }
 
@@ -121,7 +140,9 @@ package final class RemoteKeyStore: KeyStore {
         _ name: String, _ request: KeyRequest, as type: Answer.Type = Answer.self
     ) throws(CertificateProviderError) -> Answer {
         do throws(CertificateProviderError) {
-            return try source.peer().call(name, request, .total(source.timeout))
+            return try source.withPeer { peer throws(CertificateProviderError) in
+                try peer.call(name, request, .total(source.timeout))
+            }
         } catch { throw source.describing(error) }
     }
 
@@ -329,7 +350,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     package let location: KeyLocation
     package let uri: String?
     package let signatureTimeout: Duration?
-    private let decrypts: Bool
+    package let decryptionSchemes: [DecryptionScheme]
     private let source: any PeerSource
     /// Asks a new process of the other side for the key.
     private let find: @Sendable (RemoteKey, Peer) throws(CertificateProviderError) -> WireKey?
@@ -355,7 +376,9 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
         uri = wire.uri
         signatureTimeout =
             wire.timeout.flatMap { $0 > 0 ? min(.seconds($0), Self.longestTimeout) : nil } ?? source.timeout
-        decrypts = wire.decrypts ?? false
+        // A side that does not name them knows RSAES-PKCS1-v1_5 only.
+        decryptionSchemes =
+            wire.decryptionSchemes?.map(DecryptionScheme.init(rawValue:)) ?? (wire.decrypts == true ? [.rsaPKCS1] : [])
         (self.source, self.find) = (source, find)
         known = BlockingMutex(Known(peer: peer, id: id))
     }
@@ -364,7 +387,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     private static let longestTimeout = MessageChannel.interactive
 
     package var callbackSigner: (any CallbackSigning)? { self }
-    package var decrypter: (any KeyDecrypting)? { decrypts ? self : nil }
+    package var decrypter: (any KeyDecrypting)? { decryptionSchemes.isEmpty ? nil : self }
 
     package func sign(
         _ message: [UInt8], using scheme: SignatureScheme,
@@ -396,9 +419,14 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
     /// Calls back with the process that knows the key: at once, or from a thread that has started it.
     private func withPeer(_ body: @escaping @Sendable (Result<(Peer, String), CertificateProviderError>) -> Void) {
         let known = known.withLock { $0 }
-        if let peer = known.peer, peer === source.livePeer { return body(.success((peer, known.id))) }
+        source.beginUse()
+        if let peer = known.peer, peer === source.livePeer {
+            body(.success((peer, known.id)))
+            return source.endUse()
+        }
         source.executor.submit { [self] in
             body(Result { () throws(CertificateProviderError) in try refound() })
+            source.endUse()
         }
     }
 
@@ -415,13 +443,25 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
 }
 
 extension RemoteKey: KeyDecrypting {
-    package func decrypt(_ ciphertext: [UInt8]) async throws(CertificateProviderError) -> SecretBytes {
+    package func decrypt(
+        _ ciphertext: [UInt8], using scheme: DecryptionScheme
+    ) async throws(CertificateProviderError) -> SecretBytes {
+        guard decryptionSchemes.contains(scheme) else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                "The key does not decrypt by \(scheme.rawValue.withVisibleControls); use one of: "
+                    + "\(decryptionSchemes.map(\.rawValue.withVisibleControls).joined(separator: ", ")).")
+        }
+        // The request is sent by this task, after the callback.
+        source.beginUse()
+        defer { source.endUse() }
         do throws(CertificateProviderError) {
             let (peer, id) = try await withCheckedContinuation { continuation in
                 withPeer { continuation.resume(returning: $0) }
             }.get()
             let answer: DecryptAnswer = try await peer.request(
-                "key.decrypt", Decrypt(key: id, ciphertext: Data(ciphertext)), .total(source.timeout))
+                "key.decrypt", Decrypt(key: id, scheme: scheme.rawValue, ciphertext: Data(ciphertext)),
+                .total(source.timeout))
             return answer.plaintext.bytes
         } catch { throw source.describing(error) }
     }

@@ -34,7 +34,7 @@ package struct Hello: Codable, Sendable {
         package var displayName: String
         package var summary: String
         package var parameters: [WireParameter]?
-        /// The uses of each type of key: `sign`, `decrypt`.
+        /// The uses of each type of key: `sign`, `decrypt`, `decryptOAEP`.
         package var makes: [String: [String]]
         /// The kind of place, as listings show it.
         package var location: String?
@@ -130,18 +130,23 @@ package struct WireKey: Codable, Sendable {
     package var location: String?
     /// In seconds.
     package var timeout: Double?
+    /// Whether the key decrypts by RSAES-PKCS1-v1_5.
     package var decrypts: Bool?
+    /// All schemes that the key decrypts by, most preferred first. Missing for a key without one, and from a side that
+    /// knows ``decrypts`` only.
+    package var decryptionSchemes: [String]?
     package var label: String?
     /// An unencrypted PKCS#8 key, instead of all that.
     package var pkcs8: Secret?
 
     package init(
         id: String? = nil, uri: String? = nil, publicKey: Data? = nil, schemes: [String]? = nil,
-        location: String? = nil,
-        timeout: Double? = nil, decrypts: Bool? = nil, label: String? = nil, pkcs8: Secret? = nil
+        location: String? = nil, timeout: Double? = nil, decrypts: Bool? = nil, decryptionSchemes: [String]? = nil,
+        label: String? = nil, pkcs8: Secret? = nil
     ) {
         (self.id, self.uri, self.publicKey, self.schemes, self.location) = (id, uri, publicKey, schemes, location)
-        (self.timeout, self.decrypts, self.label, self.pkcs8) = (timeout, decrypts, label, pkcs8)
+        (self.timeout, self.decrypts, self.decryptionSchemes) = (timeout, decrypts, decryptionSchemes)
+        (self.label, self.pkcs8) = (label, pkcs8)
     }
 }
 
@@ -308,11 +313,15 @@ package struct SignatureAnswer: Codable, Sendable {
     package init(_ signature: Data) { self.signature = signature }
 }
 
-/// `key.decrypt`: RSAES-PKCS1-v1_5.
+/// `key.decrypt`.
 package struct Decrypt: Codable, Sendable {
     package var key: String
+    /// As ``/CertificateProviding/DecryptionScheme``; RSAES-PKCS1-v1_5 where it is missing.
+    package var scheme: String?
     package var ciphertext: Data
-    package init(key: String, ciphertext: Data) { (self.key, self.ciphertext) = (key, ciphertext) }
+    package init(key: String, scheme: String, ciphertext: Data) {
+        (self.key, self.scheme, self.ciphertext) = (key, scheme, ciphertext)
+    }
 }
 
 /// The answer to `key.decrypt`.
@@ -470,16 +479,16 @@ extension KeyLocation {
 }
 
 extension KeyUse {
-    /// `sign` and `decrypt`.
-    package var names: [String] {
-        (contains(.signing) ? ["sign"] : []) + (contains(.pkcs1Decryption) ? ["decrypt"] : [])
-    }
+    private static let allNames: [(name: String, use: KeyUse)] = [
+        ("sign", .signing), ("decrypt", .pkcs1Decryption), ("decryptOAEP", .oaepDecryption),
+    ]
+
+    /// `sign`, `decrypt` and `decryptOAEP`.
+    package var names: [String] { Self.allNames.filter { contains($0.use) }.map(\.name) }
 
     /// Leaves out names that this version does not know.
     package init(names: [String]) {
-        self = []
-        if names.contains("sign") { insert(.signing) }
-        if names.contains("decrypt") { insert(.pkcs1Decryption) }
+        self.init(Self.allNames.filter { names.contains($0.name) }.map(\.use))
     }
 }
 

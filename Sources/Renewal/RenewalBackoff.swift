@@ -26,7 +26,8 @@ public struct RenewalBackoff: Sendable, Hashable {
     /// Failures that need the user. Frequent retries are useless, and may lock an account.
     private static let needsAPerson: Set<CertificateProviderError.Code> = [
         .wrongPassword, .pinIncorrect, .pinFinalTry, .pinLocked, .rejected, .interactionRequired, .userCancelled,
-        .vaultLocked, .vaultDestroyed, .configurationInvalid, .unsupportedParameter,
+        .vaultLocked, .vaultDestroyed, .configurationMissing, .configurationInvalid, .unsupportedParameter,
+        .noCertificateProvider, .serverNotTrusted,
     ]
 
     /// Returns the pause after a failure.

@@ -25,6 +25,12 @@ struct RenewalMetrics: Sendable {
         expiration.record(certificate.notValidAfter.timeIntervalSince1970)
     }
 
+    /// Removes the gauges: another provider has taken over.
+    func end() {
+        expiration.destroy()
+        nextAttempt.destroy()
+    }
+
     func plans(attemptAt date: Date) { nextAttempt.record(date.timeIntervalSince1970.rounded()) }
 
     func count(_ result: Result) {

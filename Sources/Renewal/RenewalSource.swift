@@ -21,21 +21,24 @@ struct RenewalSource: Sendable {
     /// Closes the open resources of the provider.
     let shutdown: @Sendable () async -> Void
 
-    static func manager(_ manager: LogonManager) -> Self {
+    /// - Parameter manager: Returns the manager to use now.
+    static func manager(
+        _ manager: @escaping @Sendable () -> LogonManager, shutdown: @escaping @Sendable () async -> Void
+    ) -> Self {
         Self(
-            schedule: { manager.renewalSchedule(for: $0) },
+            schedule: { manager().renewalSchedule(for: $0) },
             renewIfDue: { now throws(CertificateProviderError) in
-                try await manager.renewIdentityIfDue(at: now, NoUserInteraction())
+                try await manager().renewIdentityIfDue(at: now, NoUserInteraction())
             },
-            renew: { _ throws(CertificateProviderError) in try await manager.obtainIdentity(NoUserInteraction()) },
+            renew: { _ throws(CertificateProviderError) in try await manager().obtainIdentity(NoUserInteraction()) },
             successor: { current throws(CertificateProviderError) in
-                try await manager.successor(of: current, NoUserInteraction())
+                try await manager().successor(of: current, NoUserInteraction())
             },
-            announcements: { manager.announcements(for: $0) },
+            announcements: { manager().announcements(for: $0) },
             discardReplaced: { current throws(CertificateProviderError) in
-                try await manager.discardReplaced(by: current, NoUserInteraction())
+                try await manager().discardReplaced(by: current, NoUserInteraction())
             },
-            shutdown: { await manager.shutdown() })
+            shutdown: shutdown)
     }
 
     static func provider(

@@ -34,12 +34,16 @@ public final class RenewingIdentity: Service {
         var nextUpdate = Duration.zero
         /// The pause between two attempts.
         var pause: Task<Void, Never>?
+        /// Those of the provider of the current identity.
+        var metrics: RenewalMetrics
+        /// Gets an element when another provider's announcements are to be followed.
+        var changes: AsyncStream<Void>.Continuation?
     }
     private let state: Mutex<State>
     private let latest: LatestIdentity
     private let source: RenewalSource
     private let environment: RenewalEnvironment
-    private let metrics: RenewalMetrics
+    private var metrics: RenewalMetrics { state.withLock(\.metrics) }
     private let install: Install
 
     /// The maximum time between two readings of the wall clock, and so the maximum delay until a clock change or a
@@ -63,7 +67,18 @@ public final class RenewingIdentity: Service {
         _ identity: Identity, of manager: LogonManager, backoff: RenewalBackoff = RenewalBackoff(),
         environment: RenewalEnvironment = RenewalEnvironment(), install: @escaping Install = { _ in }
     ) {
-        self.init(identity, .manager(manager), backoff, environment, install)
+        self.init(identity, .manager({ manager }) { await manager.shutdown() }, backoff, environment, install)
+    }
+
+    /// - Parameters:
+    ///   - manager: Returns the manager to use now: after a new configuration it is another one.
+    ///   - shutdown: Shuts down all that there are.
+    package convenience init(
+        _ identity: Identity, managedBy manager: @escaping @Sendable () -> LogonManager,
+        environment: RenewalEnvironment, install: @escaping Install, shutdown: @escaping @Sendable () async -> Void
+    ) {
+        self.init(
+            identity, .manager(manager, shutdown: shutdown), RenewalBackoff(), environment, install)
     }
 
     /// Creates a service that renews an identity of one provider, without a manager.
@@ -82,15 +97,15 @@ public final class RenewingIdentity: Service {
         _ install: @escaping Install
     ) {
         replacedKeyGracePeriod = backoff.floor + backoff.ceiling + .seconds(600)
+        let metrics = RenewalMetrics(identity.provenance.provider, factory: environment.metrics)
         // A process before this one may have ended before it could part.
         self.state = Mutex(
             State(
                 plan: RenewalPlan(source.schedule(identity), backoff: backoff),
-                destroyReplacedAfter: environment.uptime() + replacedKeyGracePeriod))
+                destroyReplacedAfter: environment.uptime() + replacedKeyGracePeriod, metrics: metrics))
         self.latest = LatestIdentity(identity)
         self.source = source
         self.environment = environment
-        self.metrics = RenewalMetrics(identity.provenance.provider, factory: environment.metrics)
         self.install = install
         metrics.presents(identity.certificate)
     }
@@ -124,8 +139,20 @@ public final class RenewingIdentity: Service {
         await source.shutdown()
     }
 
-    /// Notes announcements of updates, and ends the pause for them.
+    /// Follows the announcements of the current identity's provider, and of the one that replaces it.
     private func followAnnouncements() async {
+        let (stream, continuation) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
+        state.withLock { $0.changes = continuation }
+        var following = Task { await noteAnnouncements() }
+        defer { following.cancel() }
+        for await _ in stream {
+            following.cancel()
+            following = Task { await noteAnnouncements() }
+        }
+    }
+
+    /// Notes announcements of updates, and ends the pause for them.
+    private func noteAnnouncements() async {
         guard let announcements = source.announcements(current) else { return }
         for await _ in announcements {
             let pause = state.withLock { state in
@@ -209,7 +236,30 @@ public final class RenewingIdentity: Service {
     ///   yet; errors of the provider, the checks and `install`. The current identity then stays in use.
     public func renew() async throws(CertificateProviderError) { try await renew(using: source.renew) }
 
-    private func renew(using ask: RenewalSource.Ask) async throws(CertificateProviderError) {
+    /// Takes an identity that another configuration has led to. It need not be newer.
+    ///
+    /// - Parameters:
+    ///   - isOfSameProvider: Whether it comes from the same object as the current one.
+    ///   - install: Puts the identity and the configuration into use. It lets the key sign.
+    /// - Throws: `operationNotAllowed` while a renewal is in progress; errors of the checks and of `install`. The current
+    ///   identity then stays in use.
+    package func adopt(
+        _ identity: Identity, isOfSameProvider: Bool, install: Install
+    ) async throws(CertificateProviderError) {
+        try begin()
+        defer { state.withLock { $0.isBusy = false } }
+        if identity.certificate != current.certificate { try checkValidity(of: identity) }
+        try await install(identity)
+        let (old, new) = (current.provenance.provider, identity.provenance.provider)
+        if old != new {
+            metrics.end()
+            state.withLock { $0.metrics = RenewalMetrics(new, factory: environment.metrics) }
+        }
+        publish(identity, "identity of the new configuration")
+        if !isOfSameProvider { _ = state.withLock(\.changes)?.yield() }
+    }
+
+    private func begin() throws(CertificateProviderError) {
         let isFree = state.withLock { state in
             defer { state.isBusy = true }
             return !state.isBusy
@@ -218,6 +268,10 @@ public final class RenewingIdentity: Service {
             throw CertificateProviderError(
                 .operationNotAllowed, "A renewal is in progress; wait until it has finished.")
         }
+    }
+
+    private func renew(using ask: RenewalSource.Ask) async throws(CertificateProviderError) {
+        try begin()
         defer { state.withLock { $0.isBusy = false } }
         do throws(CertificateProviderError) {
             let identity = try await ask(environment.now())
@@ -225,7 +279,8 @@ public final class RenewingIdentity: Service {
             try checkValidity(of: identity)
             try await identity.verifyPossession()
             try await install(identity)
-            succeeded(with: identity)
+            publish(identity, "identity renewed")
+            metrics.count(.renewed)
         } catch {
             failed(with: error)
             throw error
@@ -247,7 +302,7 @@ public final class RenewingIdentity: Service {
                 + "this clock, and the CA.", provider: identity.provenance.provider)
     }
 
-    private func succeeded(with identity: Identity) {
+    private func publish(_ identity: Identity, _ event: Logger.Message) {
         let moment = environment.moment
         let schedule = source.schedule(identity)
         state.withLock { state in
@@ -256,10 +311,9 @@ public final class RenewingIdentity: Service {
         }
         latest.publish(identity)
         metrics.presents(identity.certificate)
-        metrics.count(.renewed)
         let certificate = identity.certificate
         environment.logger.notice(
-            "identity renewed",
+            event,
             metadata: [
                 "subject": "\(certificate.subject)", "serial": "\(certificate.serialNumberText)",
                 "expires": "\(certificate.notValidAfter.formatted(.iso8601))",

@@ -144,24 +144,98 @@ struct CommandContext: Sendable {
         try ConfigurationLookup(options: options, registry: registry).configuration()
     }
 
-    /// Returns a manager for the configuration and this host's identity store.
-    func manager(_ configuration: LogonConfiguration) throws(CertificateProviderError) -> LogonManager {
+    /// Returns a manager for the configuration and this host's identity store. The vault of an application that is registered
+    /// is unlocked if that needs no user: by the login session, or by `Passcode.source`.
+    ///
+    /// - Parameter interaction: Asks for the passcode of a vault that is still locked; `nil` to leave it so.
+    func manager(
+        _ configuration: LogonConfiguration, unlocking interaction: (any UserInteraction)? = nil
+    ) async throws(CertificateProviderError) -> LogonManager {
+        let (manager, vault) = try managerAsItIs(configuration)
+        if let vault { try await unlock(vault, of: manager, interaction) }
+        return manager
+    }
+
+    /// Unlocks a vault as ``manager(_:unlocking:)`` does.
+    func unlock(
+        _ vault: DataVault, of manager: LogonManager, _ interaction: (any UserInteraction)? = nil
+    ) async throws(CertificateProviderError) {
+        guard try await manager.registrationState() == .registeredLocked, try !vault.unlockFromSession() else { return }
+        let source = manager.configuration.registration.passcodeSource
+        if try vault.hasNoPasscode() {
+            // All that it needs is a key of a key store.
+            try await manager.unlock(interaction ?? NoUserInteraction())
+        } else if let source, source != .prompt {
+            // Also for commands that use the providers directly.
+            try await manager.unlock(interaction ?? NoUserInteraction())
+        } else if let interaction, interaction.canAsk {
+            try await manager.unlock(interaction)
+        }
+    }
+
+    /// Returns a manager, and the vault of its application, which is not touched; `nil` if the configuration has none.
+    func managerAsItIs(
+        _ configuration: LogonConfiguration
+    ) throws(CertificateProviderError) -> (LogonManager, DataVault?) {
+        var configuration = configuration
+        // The vault is locked when the command ends, and not while the user thinks about a question.
+        configuration.registration.lockTimeout = nil
         #if PKCS11
             // Before the first of its modules is loaded.
-            let usesTokens = configuration.providers.contains { provider in
-                provider.id == PKCS11TokenProvider.id
-                    || provider.parameters.names.contains { name in
-                        provider.parameters.string(name)?.lowercased().hasPrefix("pkcs11:") ?? false
-                    }
-            }
+            let isOfToken = { (text: String?) in text?.lowercased().hasPrefix("pkcs11:") ?? false }
+            let usesTokens =
+                isOfToken(configuration.registration.vaultKey)
+                || configuration.providers.contains { provider in
+                    provider.id == PKCS11TokenProvider.id
+                        || provider.parameters.names.contains { isOfToken(provider.parameters.string($0)) }
+                }
             if usesTokens { Console.setLibrariesApart(showing: options.verbose > 0) }
         #endif
         let store = try IdentityStore.standard(secrets: secrets)
-        // The command has one thing to do, on a thread of its own: what blocks may block it.
-        let executor = BlockingExecutor { job in job() }
-        return try LogonManager(configuration: configuration, registry: registry) { id in
-            ProviderEnvironment(
-                storage: store.storage(for: id), secrets: secrets, logger: logger, executor: executor)
+        var vault: DataVault?
+        if let application = configuration.registration.applicationID {
+            vault = try .standard(
+                applicationID: application, policy: configuration.registration.passcodePolicy, secrets: secrets)
         }
+        let manager = try LogonManager(
+            configuration: configuration, registry: registry, vault: vault, secrets: secrets, executor: Self.executor
+        ) { [vault] id in
+            environment(vault?.storage(for: id) ?? store.storage(for: id))
+        }
+        return (manager, vault)
+    }
+
+    /// Returns the manager and the vault of the application that is configured.
+    ///
+    /// - Throws: `configurationInvalid` if there is none.
+    func application() throws(CertificateProviderError) -> (LogonManager, DataVault) {
+        let configuration = try configuration()
+        let (manager, vault) = try managerAsItIs(configuration)
+        if let vault { return (manager, vault) }
+        let place = configuration.path.map { "\($0.withVisibleControls): " } ?? ""
+        throw CertificateProviderError(
+            .configurationInvalid, "\(place)The configuration has no application to register; set ApplicationId.")
+    }
+
+    /// As ``application()``, of an application that is registered, or was not unregistered to the end.
+    ///
+    /// - Throws: `operationNotAllowed` if it is not.
+    func registeredApplication() async throws(CertificateProviderError) -> (LogonManager, DataVault) {
+        let (manager, vault) = try application()
+        guard try await manager.registrationState() != .notRegistered else {
+            throw CertificateProviderError(
+                .operationNotAllowed,
+                "The application '\(vault.applicationID)' is not registered, so it has no vault; run: certprov register"
+            )
+        }
+        return (manager, vault)
+    }
+
+    // The command has one thing to do, on a thread of its own: what blocks may block it.
+    private static let executor = BlockingExecutor { job in job() }
+
+    /// Returns the environment with a part of an identity store.
+    func environment(_ storage: any IdentityStorage) -> ProviderEnvironment {
+        ProviderEnvironment(storage: storage, secrets: secrets, logger: logger, executor: Self.executor)
     }
 }

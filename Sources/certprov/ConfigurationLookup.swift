@@ -49,20 +49,27 @@ struct ConfigurationLookup {
 
     private func requestedProvider() throws(CertificateProviderError) -> ProviderID? {
         guard let name = options.drivenProvider else { return nil }
-        guard let id = ProviderID(rawValue: name), try isInstalled(id) else {
-            let installed = registry.providerIDs.map(\.rawValue).joined(separator: ", ")
+        // Also a plugin of the directory that the property file names.
+        let registry = try pluginDirectory().map(registry.looking) ?? registry
+        let installed = registry.providerIDs
+        guard let id = ProviderID(rawValue: name), installed.contains(id) else {
             throw CertificateProviderError(
                 .configurationInvalid,
-                "The provider '\(name.withVisibleControls)' is not installed; installed: \(installed).")
+                "The provider '\(name.withVisibleControls)' is not installed; installed: "
+                    + installed.map(\.rawValue).joined(separator: ", ")
+                    + (registry.whereabouts.map { "; \($0)." } ?? "."))
         }
         return id
     }
 
-    /// Whether the provider is built in, or a plugin of this host or of the directory that the property file names.
-    private func isInstalled(_ id: ProviderID) throws(CertificateProviderError) -> Bool {
-        if registry.providerIDs.contains(id) { return true }
-        guard options.config != nil, let directory = try load().pluginDirectory else { return false }
-        return registry.looking(in: directory).providerIDs.contains(id)
+    /// Returns the directory of plugins that the property file names, whatever else that says; `nil` for none. A file that
+    /// `--config` does not name may be damaged.
+    func pluginDirectory() throws(CertificateProviderError) -> String? {
+        guard let path = Self.path(named: options.config, environment) else { return nil }
+        do throws(CertificateProviderError) { return try LogonConfiguration.pluginDirectory(path: path) } catch {
+            if options.config == nil { return nil }
+            throw error
+        }
     }
 
     private func parameters(of provider: ProviderID) throws(CertificateProviderError) -> ProviderParameters {

@@ -38,14 +38,14 @@ struct ListedPlugin: Sendable {
 }
 
 extension CommandContext {
-    /// Returns the plugins of this host, and of the directory that the property file of `--config` names.
+    /// Returns the plugins of this host, and of the directory that the property file names. Adds remarks about files there
+    /// that have no plugin's name.
     ///
-    /// - Throws: Errors of that file.
+    /// - Throws: Errors of the file of `--config`.
     func installedPlugins() throws(CertificateProviderError) -> [ListedPlugin] {
-        var host = plugins
-        if options.config != nil, let directory = try configurationWithoutRemarks().pluginDirectory {
-            host = plugins.searching(directory)
-        }
+        let directory = try ConfigurationLookup(options: options, registry: registry).pluginDirectory()
+        let host = directory.map(plugins.searching) ?? plugins
+        for (path, reason) in host.misnamed { remark("\(path.withVisibleControls) is not used: \(reason)") }
         return host.installed.map { ListedPlugin($0, of: host) }
     }
 }

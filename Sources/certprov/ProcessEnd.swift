@@ -33,6 +33,8 @@ enum ProcessEnd {
             { _ in
                 while sem_wait(SignalWaiting.semaphore) != 0 {}
                 ProcessEnd.endModules()
+                // A question that began since then holds the signal back.
+                Questions.end()
                 // The default action by now, so that the parent sees which signal it was.
                 let number = SignalWaiting.number.load(ordering: .acquiring)
                 kill(getpid(), number)

@@ -8,7 +8,8 @@ import Testing
         try TestAuthority.certificate(subject: subject, issuer: issuer)
     }
 
-    @Test func isPutInOrder() throws {
+    @Test("A chain is put in order from the leaf to the root")
+    func isPutInOrder() throws {
         let chain = [
             try certificate("leaf", by: "a"), try certificate("a", by: "b"), try certificate("b", by: "root"),
             try certificate("root", by: "root"),
@@ -30,7 +31,8 @@ import Testing
         #expect(CertificateChain.build(from: chain[0], among: chain.shuffled()) == Array(chain.prefix(16)))
     }
 
-    @Test func ofTwoIssuersTheLaterOne() throws {
+    @Test("Of several issuers with the same name, the one that expires last is chosen")
+    func ofTwoIssuersTheLaterOne() throws {
         let leaf = try certificate("leaf", by: "root")
         let roots = try [100, 300, 200].map {
             try TestAuthority.certificate(

@@ -38,10 +38,13 @@ import X509
         #expect(try CertificateRequest.Names(commonName: "a,b=c").commonName == "a,b=c")
     }
 
-    @Test(arguments: [
-        "client", "CN", "CN=", "=x", "CN=a,", "CN=a;O=b", "CN=a\\", "CN=a\\4", "CN=a\"b\"", "XY=a", "1.x=a", "3.1=a",
-        "CN=#1", "CN=#zz", "CN=#0c05", "C=\u{e9}", "CN=\\ff", "E=\u{e9}", "CN=a\0b", "+", ",",
-    ])
+    @Test(
+        "A malformed subject is refused",
+        arguments: [
+            "client", "CN", "CN=", "=x", "CN=a,", "CN=a;O=b", "CN=a\\", "CN=a\\4", "CN=a\"b\"", "XY=a", "1.x=a",
+            "3.1=a",
+            "CN=#1", "CN=#zz", "CN=#0c05", "C=\u{e9}", "CN=\\ff", "E=\u{e9}", "CN=a\0b", "+", ",",
+        ])
     func otherTextIsRefused(text: String) {
         #expect { try CertificateRequest.Names(subject: text) } throws: {
             ($0 as? CertificateProviderError)?.code == .malformedData
@@ -80,10 +83,12 @@ import X509
         #expect(request.publicKey.isValidSignature(request.signature, for: request))
     }
 
-    @Test(arguments: [
-        "host.example", "dns:", "dns:a b", "dns:a..b", "dns:\u{e9}.example", "ip:host", "ip:1.2.3", "email:me",
-        "email:a@b@c", "uri:x", "uri::x", "dirname:CN=x", "dns:" + String(repeating: "a", count: 64),
-    ])
+    @Test(
+        "A malformed subject alternative name is refused",
+        arguments: [
+            "host.example", "dns:", "dns:a b", "dns:a..b", "dns:\u{e9}.example", "ip:host", "ip:1.2.3", "email:me",
+            "email:a@b@c", "uri:x", "uri::x", "dirname:CN=x", "dns:" + String(repeating: "a", count: 64),
+        ])
     func otherAlternativeNamesAreRefused(text: String) {
         #expect { try CertificateRequest.Names(subject: "", subjectAlternativeNames: [text]) } throws: {
             ($0 as? CertificateProviderError)?.code == .malformedData

@@ -41,7 +41,8 @@ import Testing
         #expect(accepted > 100)
     }
 
-    @Test func publicKeys() throws {
+    @Test("Damaged public keys are read or refused as malformed")
+    func publicKeys() throws {
         let keys = try Self.identities.get().map(\.key.publicKey)
         let accepted = fuzz(keys.map(\.derRepresentation), 4, atLeast: 3000, [.malformedData]) {
             bytes throws(CertificateProviderError) in
@@ -54,7 +55,8 @@ import Testing
         #expect(accepted > 100)
     }
 
-    @Test func privateKeys() throws {
+    @Test("Damaged private keys are read or refused as malformed or unsupported")
+    func privateKeys() throws {
         let seeds = try Self.identities.get().map { identity in
             let key = try #require(identity.key.exporter)
             return try key.pkcs8Representation().withUnsafeBytes { Array($0) }

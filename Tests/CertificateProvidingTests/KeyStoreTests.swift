@@ -10,7 +10,8 @@ import Testing
 
     private func leaf() throws -> X509Certificate { try identity.get().certificate }
 
-    @Test func aReferenceSurvivesARecord() throws {
+    @Test("A key reference is encoded and decoded without loss")
+    func aReferenceSurvivesARecord() throws {
         let reference = KeyReference(publicKey: try leaf().publicKey, uri: "store:12")
         let read = try JSONDecoder().decode(KeyReference.self, from: JSONEncoder().encode(reference))
         #expect(read.publicKey == reference.publicKey && read.uri == reference.uri)
@@ -30,7 +31,8 @@ import Testing
         #expect(StoredIdentity(certificateChain: [leaf], privateKey: nil).key == nil)
     }
 
-    @Test func namesDifferWithTheProperties() {
+    @Test("Joined properties give another storage name than separate ones")
+    func namesDifferWithTheProperties() {
         let name = StoredIdentity.name(of: ["https://a", "CN=b"])
         #expect(name.utf8.count == 32 && name == StoredIdentity.name(of: ["https://a", "CN=b"]))
         #expect(name != StoredIdentity.name(of: ["https://aCN=b"]))
@@ -46,7 +48,8 @@ import Testing
         }
     }
 
-    @Test func otherStoresAreMadeOnceAndShutDown() async throws {
+    @Test("Each further key store is opened once and shut down with the set")
+    func otherStoresAreMadeOnceAndShutDown() async throws {
         let made = Mutex<[String]>([])
         let stopped = Mutex<[String]>([])
         let stores = KeyStores(schemes: ["test"]) { location in

@@ -61,6 +61,16 @@ import Testing
         }
     }
 
+    @Test("A key that is handed over is not destroyed as a leftover")
+    func aKeyThatIsHandedOverIsNobodysLeftover() async throws {
+        let host = Host()
+        let handed = try await host.keys.make(.p256, label: "handed over", person)
+        _ = try await host.keys.make(.p256, label: "left", person)
+        try await host.keys.handOver(host.keys.store.reference(to: handed))
+        try await host.keys.destroyOthers(than: nil, person)
+        #expect(try host.uris == [#require(handed.uri)])
+    }
+
     @Test func aKeyThatCannotBeWrittenDownIsDestroyed() async throws {
         let host = Host()
         host.memory.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
@@ -96,7 +106,8 @@ import Testing
         try moved.keys.destroyAllStored(and: host.current)
     }
 
-    @Test func whatIsDestroyedElsewhereIsAnnounced() async throws {
+    @Test("The keys that a deletion will destroy in a key store are announced")
+    func whatIsDestroyedElsewhereIsAnnounced() async throws {
         let host = Host()
         try await enrol(host)
         let uri = try #require(host.current).uri
@@ -127,7 +138,8 @@ import Testing
         #expect(try host.memory.record(named: "keys") == newer)
     }
 
-    @Test func theLeaseIsHeldDuringTheWork() async throws {
+    @Test("The lease of a record is held during the work and released after an error")
+    func theLeaseIsHeldDuringTheWork() async throws {
         let environment = ProviderEnvironment.testing()
         let inner = try await environment.withLease(of: "keys") { () throws(CertificateProviderError) in
             #expect(try environment.storage.withLease(of: "keys") { 1 } == nil)

@@ -5,23 +5,30 @@ import Testing
 @testable import CertificateProviding
 
 @Suite struct ProviderIDTests {
-    @Test(arguments: ["a", "pkcs12", "remote-mdm", "a_b", "a0-", String(repeating: "a", count: 64)])
+    @Test(
+        "A valid provider ID is accepted",
+        arguments: ["a", "pkcs12", "remote-mdm", "a_b", "a0-", String(repeating: "a", count: 64)])
     func isPermitted(text: String) throws {
         let id = try #require(ProviderID(rawValue: text))
         #expect(id.description == text && id == ProviderID(rawValue: text))
     }
 
-    @Test(arguments: [
-        "", "A", "0a", "-a", "_a", "a.b", "a/b", "a b", "ä", "a\0", "..", "a\n", String(repeating: "a", count: 65),
-    ]) func isNotPermitted(text: String) {
+    @Test(
+        "An invalid provider ID is refused",
+        arguments: [
+            "", "A", "0a", "-a", "_a", "a.b", "a/b", "a b", "ä", "a\0", "..", "a\n", String(repeating: "a", count: 65),
+        ])
+    func isNotPermitted(text: String) {
         #expect(ProviderID(rawValue: text) == nil)
     }
 
-    @Test func isOrdered() { #expect([ProviderID("b"), ProviderID("a")].sorted().map(\.rawValue) == ["a", "b"]) }
+    @Test("Provider IDs are ordered by their text")
+    func isOrdered() { #expect([ProviderID("b"), ProviderID("a")].sorted().map(\.rawValue) == ["a", "b"]) }
 }
 
 @Suite struct DisplayTextTests {
-    @Test func controlsAreVisible() {
+    @Test("Control characters are escaped in displayed text")
+    func controlsAreVisible() {
         #expect(DisplayText.visible("plain ä") == "plain ä")
         #expect(DisplayText.visible("a\u{1b}[2Jb\n\u{202e}c") == "a\\1b[2Jb\\0a\\e280aec")
     }
@@ -34,7 +41,8 @@ import Testing
 @Suite struct ProviderParametersTests {
     private let provider = ProviderID("test")
 
-    @Test func aBlankValueIsNone() throws {
+    @Test("An empty parameter counts as absent, one with a space does not")
+    func aBlankValueIsNone() throws {
         let parameters = ProviderParameters(["a": .init(""), "b": .init(" "), "c": .init("x")])
         #expect(parameters.string("a") == nil && parameters.string("b") == " " && parameters.string("d") == nil)
         #expect(try parameters.requiredString("c", provider: provider) == "x")
@@ -42,7 +50,8 @@ import Testing
         #expect(parameters.names == ["a", "b", "c"])
     }
 
-    @Test func valuesAppearNowhere() {
+    @Test("Parameter values do not appear in descriptions or errors")
+    func valuesAppearNowhere() {
         let parameters = ProviderParameters(["pin": .init("s3cret", origin: "file:3")])
         var text = "\(parameters) \(String(reflecting: parameters))"
         dump(parameters, to: &text)
@@ -66,7 +75,8 @@ import Testing
         return nil
     }
 
-    @Test func unknownOnesAreRefused() throws {
+    @Test("An unknown parameter is refused")
+    func unknownOnesAreRefused() throws {
         let known = [Parameter.string("path", .path, summary: "").descriptor]
         try ProviderParameters(["path": .init("x")]).refuseUnknown(knowing: known, provider: provider)
         let error = error { () throws(CertificateProviderError) in
@@ -102,7 +112,8 @@ import Testing
             owner: ProviderID("test"), keyStores: .none)
     }
 
-    @Test func absentOnesHaveTheirDefaults() throws {
+    @Test("Absent parameters have their defaults")
+    func absentOnesHaveTheirDefaults() throws {
         let parameters = try parameters(["path": "/x", "alias": " "])
         #expect(parameters[Declared.path] == "/x" && parameters[Declared.color] == .red)
         #expect(parameters[Declared.timeout] == .seconds(20) && !parameters[Declared.isQuiet])
@@ -110,7 +121,8 @@ import Testing
         #expect(!parameters.isGiven(Declared.color) && parameters.text(Declared.path) == "/x")
     }
 
-    @Test func givenOnesAreParsed() throws {
+    @Test("Given parameters are parsed by their types")
+    func givenOnesAreParsed() throws {
         let parameters = try parameters([
             "path": "/x", "color": "blue", "timeout": "60", "quiet": "TRUE", "user": "me", "password-source": "env:P",
         ])
@@ -119,24 +131,32 @@ import Testing
         #expect(parameters[Declared.password] == .environment("P"))
     }
 
-    @Test(arguments: [
-        ([:], "The parameter 'path' is missing"),
-        (["path": "/x", "color": "s3cret"], "file:1: The parameter 'color' must be red, green or blue."),
-        (
-            ["path": "/x", "timeout": "s3cret"],
-            "file:1: The parameter 'timeout' must be a number of seconds from 1 to 60."
-        ),
-        (["path": "/x", "timeout": "61"], "file:1: The parameter 'timeout' must be a number of seconds from 1 to 60."),
-        (["path": "/x", "quiet": "s3cret"], "file:1: The parameter 'quiet' must be true or false."),
-        (
-            ["path": "/x", "quiet": "true", "alias": "a"],
-            "file:1: The parameter 'quiet' and 'alias' exclude each other."
-        ),
-        (["path": "/x", "user": ""], "file:1: The parameter 'user' must not be empty."),
-        (["path": "/x", "user": "me", "password-source": "s3cret"], "file:1: The parameter 'password-source' must be"),
-        (["path": "/x", "password-source": "env:P"], "file:1: The parameter 'password-source' needs a 'user'."),
-        (["path": "/x", "color": "blue", "shade": "x"], "file:1: The parameter 'shade' belongs to color=red."),
-    ])
+    @Test(
+        "A parameter error names the parameter but does not show the value",
+        arguments: [
+            ([:], "The parameter 'path' is missing"),
+            (["path": "/x", "color": "s3cret"], "file:1: The parameter 'color' must be red, green or blue."),
+            (
+                ["path": "/x", "timeout": "s3cret"],
+                "file:1: The parameter 'timeout' must be a number of seconds from 1 to 60."
+            ),
+            (
+                ["path": "/x", "timeout": "61"],
+                "file:1: The parameter 'timeout' must be a number of seconds from 1 to 60."
+            ),
+            (["path": "/x", "quiet": "s3cret"], "file:1: The parameter 'quiet' must be true or false."),
+            (
+                ["path": "/x", "quiet": "true", "alias": "a"],
+                "file:1: The parameter 'quiet' and 'alias' exclude each other."
+            ),
+            (["path": "/x", "user": ""], "file:1: The parameter 'user' must not be empty."),
+            (
+                ["path": "/x", "user": "me", "password-source": "s3cret"],
+                "file:1: The parameter 'password-source' must be"
+            ),
+            (["path": "/x", "password-source": "env:P"], "file:1: The parameter 'password-source' needs a 'user'."),
+            (["path": "/x", "color": "blue", "shade": "x"], "file:1: The parameter 'shade' belongs to color=red."),
+        ])
     func mistakesAreNamedAndNotShown(texts: [String: String], message: String) {
         #expect {
             _ = try parameters(texts)
@@ -148,7 +168,8 @@ import Testing
     }
 
     /// The other's default counts.
-    @Test func aConditionHoldsByDefault() throws {
+    @Test("The default of another parameter can meet a parameter's condition")
+    func aConditionHoldsByDefault() throws {
         #expect(try parameters(["path": "/x", "shade": "dark"])[Declared.shade] == "dark")
     }
 
@@ -176,7 +197,8 @@ import Testing
         }
     }
 
-    @Test func isSortedAndUnique() throws {
+    @Test("The registry sorts providers by ID and refuses a second one with the same ID")
+    func isSortedAndUnique() throws {
         var registry = try ProviderRegistry([descriptor(ProviderID("b")), descriptor(ProviderID("a"))])
         #expect(registry.descriptors.map(\.id.rawValue) == ["a", "b"])
         #expect(try registry.provider(ProviderID("a")) != nil && registry.provider(ProviderID("c")) == nil)
@@ -188,7 +210,8 @@ import Testing
 }
 
 @Suite struct CertificateProviderErrorTests {
-    @Test func isAttributedOnce() {
+    @Test("An error is attributed to the first provider only")
+    func isAttributedOnce() {
         let error = CertificateProviderError(.notFound, "Nothing.")
         let attributed = error.attributed(to: ProviderID("a"))
         #expect(attributed.provider == ProviderID("a") && error.provider == nil)
@@ -197,7 +220,8 @@ import Testing
         #expect(error.location.hasPrefix("CertificateProvidingTests/ProviderTests.swift:"))
     }
 
-    @Test func itsCodesAreOpen() {
+    @Test("Error codes that the framework does not define are permitted")
+    func itsCodesAreOpen() {
         #expect(CertificateProviderError.Code(rawValue: "notFound") == .notFound)
         #expect(CertificateProviderError.Code(rawValue: "of-a-plugin") != .notFound)
     }
@@ -217,8 +241,10 @@ import Testing
         }
     }
 
-    @Test(arguments: TestAuthority.KeyKind.allCases) func aLyingKeyIsFoundOut(kind: TestAuthority.KeyKind) async throws
-    {
+    @Test(
+        "A key that signs with another private key or not at all fails the possession check",
+        arguments: TestAuthority.KeyKind.allCases)
+    func aLyingKeyIsFoundOut(kind: TestAuthority.KeyKind) async throws {
         let authority = try TestAuthority()
         let (mine, other) = (try authority.issue("mine", kind: kind), try authority.issue("other", kind: kind))
         for (signer, schemes, code) in [
@@ -237,7 +263,8 @@ import Testing
         try await mine.verifyPossession()
     }
 
-    @Test func needsACertificate() throws {
+    @Test("An identity without a certificate is refused")
+    func needsACertificate() throws {
         let identity = try TestAuthority().issue("x")
         #expect {
             try Identity(certificateChain: [], key: identity.key, provenance: identity.provenance)
@@ -246,7 +273,8 @@ import Testing
 }
 
 @Suite struct BlockingExecutorTests {
-    @Test func returnsAndThrows() async throws {
+    @Test("The executor passes on results and errors")
+    func returnsAndThrows() async throws {
         let executor = BlockingExecutor.threads()
         #expect(try await executor.run { 7 } == 7)
         do throws(CertificateProviderError) {
@@ -259,7 +287,8 @@ import Testing
         }
     }
 
-    @Test func usesWhatItIsGiven() async throws {
+    @Test("The executor runs its jobs with the given function")
+    func usesWhatItIsGiven() async throws {
         let count = Mutex(0)
         let jobs = BlockingExecutor { job in job() }
         for _ in 1...3 { try await jobs.run { count.withLock { $0 += 1 } } }

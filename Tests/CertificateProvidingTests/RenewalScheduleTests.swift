@@ -17,18 +17,23 @@ import Testing
         return schedule.due.timeIntervalSince(Self.start) / Self.day
     }
 
-    @Test(arguments: [
-        ("0.66", RenewalPoint.share(0.66)), (".5", .share(0.5)), ("66%", .share(0.66)), ("12.5%", .share(0.125)),
-        ("30d", .beforeExpiry(.seconds(2_592_000))), ("2w", .beforeExpiry(.seconds(1_209_600))),
-        ("12h", .beforeExpiry(.seconds(43_200))), ("45m", .beforeExpiry(.seconds(2700))),
-        ("90s", .beforeExpiry(.seconds(90))),
-    ])
+    @Test(
+        "A renewal point is read as a share of the lifetime or a time before expiry",
+        arguments: [
+            ("0.66", RenewalPoint.share(0.66)), (".5", .share(0.5)), ("66%", .share(0.66)), ("12.5%", .share(0.125)),
+            ("30d", .beforeExpiry(.seconds(2_592_000))), ("2w", .beforeExpiry(.seconds(1_209_600))),
+            ("12h", .beforeExpiry(.seconds(43_200))), ("45m", .beforeExpiry(.seconds(2700))),
+            ("90s", .beforeExpiry(.seconds(90))),
+        ])
     func readsWhatPeopleWrite(text: String, point: RenewalPoint) { #expect(RenewalPoint(text) == point) }
 
-    @Test(arguments: [
-        "", "0", "1", "1.0", "100%", "0%", "-1d", "+3d", "0d", "d", "%", "1.5d", "2/3", "nan", "inf", "0x1p-1", "1e-1",
-        "66 %", "30 d", "1000000d", "30D", "٣d", "0.999", String(repeating: "0", count: 10_000) + "1d",
-    ])
+    @Test(
+        "A malformed renewal point is refused",
+        arguments: [
+            "", "0", "1", "1.0", "100%", "0%", "-1d", "+3d", "0d", "d", "%", "1.5d", "2/3", "nan", "inf", "0x1p-1",
+            "1e-1",
+            "66 %", "30 d", "1000000d", "30D", "٣d", "0.999", String(repeating: "0", count: 10_000) + "1d",
+        ])
     func refusesAnythingElse(text: String) { #expect(RenewalPoint(text) == nil) }
 
     @Test func aPointIsAShareOrATimeBeforeExpiry() {
@@ -72,13 +77,15 @@ import Testing
         #expect(schedules[0].isDue(at: schedules[0].due) && !schedules[0].isDue(at: schedules[0].due - 1))
     }
 
-    @Test func oddValiditiesAreNoTrap() {
+    @Test("A negative, empty or very long validity period does not break the schedule")
+    func oddValiditiesAreNoTrap() {
         #expect(due(days: -5) == 0)
         #expect(due(days: 0) == 0)
         #expect(due(days: 2_900_000) > 1_000_000)
     }
 
-    @Test func theParameterNamesItsPlaceWhenItIsWrong() throws {
+    @Test("An error in 'renew-at' names file and line, not the value")
+    func theParameterNamesItsPlaceWhenItIsWrong() throws {
         let id = ProviderID("mdm")
         var parameters = ProviderParameters(["renew-at": .init("75%", origin: "file:3")])
         #expect(try parameters.renewalPoint(provider: id) == .share(0.75))

@@ -7,7 +7,8 @@ import TestSupport
 import Testing
 
 @Suite struct SecretBytesTests {
-    @Test func comparesBytes() {
+    @Test("Secrets are compared byte by byte")
+    func comparesBytes() {
         let secret = SecretBytes(utf8: "geheim")
         #expect(secret == SecretBytes(copying: Array("geheim".utf8)))
         for other in ["", "geheiM", "Geheim", "geheim ", "gehei"] { #expect(secret != SecretBytes(utf8: other)) }
@@ -15,7 +16,8 @@ import Testing
         #expect(secret.count == 6 && !secret.isEmpty && SecretBytes(utf8: "").isEmpty)
     }
 
-    @Test func appearsNowhere() {
+    @Test("A secret does not appear in descriptions or dumps")
+    func appearsNowhere() {
         struct Holder { var secret = SecretBytes(utf8: "geheim") }
         let secret = SecretBytes(utf8: "geheim")
         var text = "\(secret) \(String(reflecting: secret)) \(Holder()) \([secret]) \(Optional(secret) as Any)"
@@ -26,14 +28,18 @@ import Testing
         #expect(!text.contains("geheim") && !text.contains("103, 101") && text.contains("<secret>"))
     }
 
-    @Test(arguments: [
-        ("", ""), ("\n", ""), ("\r\n", ""), ("a", "a"), ("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"),
-        ("a\r", "a\r"), ("\na", "\na"), ("a \n", "a "), ("\r\r\n", "\r"),
-    ]) func takesOffOneLineEnding(text: String, trimmed: String) {
+    @Test(
+        "Only one line ending is trimmed from a secret",
+        arguments: [
+            ("", ""), ("\n", ""), ("\r\n", ""), ("a", "a"), ("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"),
+            ("a\r", "a\r"), ("\na", "\na"), ("a \n", "a "), ("\r\r\n", "\r"),
+        ])
+    func takesOffOneLineEnding(text: String, trimmed: String) {
         #expect(SecretBytes(utf8: text).trimmingLineEnding() == SecretBytes(utf8: trimmed))
     }
 
-    @Test(arguments: [0, 1, 4095, 4096, 4097, 100_000]) func hasAnySize(count: Int) {
+    @Test("A secret may have any size", arguments: [0, 1, 4095, 4096, 4097, 100_000])
+    func hasAnySize(count: Int) {
         let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0) }
         #expect(SecretBytes(copying: bytes).withUnsafeBytes { Array($0) } == bytes)
     }
@@ -65,12 +71,14 @@ import Testing
         #expect(try SecretReader().read(.file(path)) == SecretBytes(copying: secret))
     }
 
-    @Test(arguments: rows) func parses(text: String, source: SecretSource?) {
+    @Test("A secret source is parsed from its text, and malformed text is refused", arguments: rows)
+    func parses(text: String, source: SecretSource?) {
         #expect(SecretSource(text) == source)
         if let source { #expect("\(source)" == text) }
     }
 
-    @Test func itsDescriptionCannotSteerATerminal() throws {
+    @Test("Control characters in the description of a secret source are escaped")
+    func itsDescriptionCannotSteerATerminal() throws {
         #expect("\(try #require(SecretSource("file:/a\u{1b}[2J")))" == "file:/a\\1b[2J")
     }
 }
@@ -106,14 +114,18 @@ import Testing
         #expect(error.message.contains("chmod 600 '\(directory.path)/it'\\''s'"))
     }
 
-    @Test(.enabled(if: geteuid() == 0, "only root makes a file of another user")) func refusesAnothersFile() throws {
+    @Test(
+        "A secret file of another user is refused",
+        .enabled(if: geteuid() == 0, "only root makes a file of another user"))
+    func refusesAnothersFile() throws {
         let directory = try TemporaryDirectory()
         let path = try directory.write([65], to: "secret")
         chown(path, 65534, 65534)
         #expect(try error(.file(path)).message.contains("belongs to another user (uid 65534)"))
     }
 
-    @Test func boundsTheSize() throws {
+    @Test("A secret larger than 64 KiB is refused")
+    func boundsTheSize() throws {
         let directory = try TemporaryDirectory()
         let largest = [UInt8](repeating: 65, count: SecretReader.maximumSize)
         let path = try directory.write(largest, to: "secret")
@@ -123,7 +135,8 @@ import Testing
         #expect(try error(.systemdCredential("zero"), ["CREDENTIALS_DIRECTORY": "/dev"]).code == .configurationInvalid)
     }
 
-    @Test func whatIsNoFile() throws {
+    @Test("A missing file, a directory or a device is refused as a secret file")
+    func whatIsNoFile() throws {
         let directory = try TemporaryDirectory()
         #expect(try error(.file(directory["missing"])).code == .fileNotFound)
         #expect(try error(.file(directory.path)).message.contains("is a directory"))
@@ -155,7 +168,8 @@ import Testing
         #expect(try error(.fileDescriptor(1_000_000)).code == .configurationInvalid)
     }
 
-    @Test func refusesADescriptorOfItsOwn() throws {
+    @Test("A close-on-exec file descriptor is refused and not read")
+    func refusesADescriptorOfItsOwn() throws {
         var ends: [Int32] = [0, 0]
         try #require(pipe(&ends) == 0 && fcntl(ends[0], F_SETFD, FD_CLOEXEC) == 0)
         defer { for end in ends { close(end) } }

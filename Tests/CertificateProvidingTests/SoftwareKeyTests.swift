@@ -6,7 +6,7 @@ import Testing
     static let authority = Result { try TestAuthority() }
 
     @Test(arguments: TestAuthority.KeyKind.allCases)
-    func signsWithEveryschemeItOffers(kind: TestAuthority.KeyKind) async throws {
+    func signsWithEverySchemeItOffers(kind: TestAuthority.KeyKind) async throws {
         let identity = try Self.authority.get().issue("signer", kind: kind)
         let message = Array("to be signed".utf8)
         #expect(!identity.key.signatureSchemes.isEmpty)
@@ -23,30 +23,87 @@ import Testing
         #expect(KeyType.allCases.filter { $0.fits(key) } == [type])
     }
 
-    @Test func decryptsOnlyWhatIsForAnRSAKey() async throws {
+    /// Ciphertexts of OpenSSL's command.
+    @Test("An RSA key decrypts ciphertexts by openssl and refuses damaged ones", arguments: DecryptionScheme.known)
+    func decryptsOnlyWhatIsForAnRSAKey(scheme: DecryptionScheme) async throws {
         let directory = try TemporaryDirectory()
         try directory.write("content".utf8, to: "content")
         for command in [
             "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out whole",
             "pkcs8 -topk8 -nocrypt -in whole -outform DER -out pkcs8", "pkey -in whole -pubout -out public",
-            "pkeyutl -encrypt -pubin -inkey public -in content -out encrypted",
+            "pkeyutl -encrypt -pubin -inkey public -in content -out encrypted \(scheme.opensslOptions)",
         ] {
             try Subprocess.run(["openssl"] + command.split(separator: " ").map(String.init), in: directory.path)
         }
         let key = try SoftwareKey(pkcs8: SecretBytes(copying: directory.read("pkcs8")), location: .file)
         let encrypted = try directory.read("encrypted")
         let decrypter = try #require(key.decrypter)
-        #expect(try await decrypter.decrypt(encrypted) == SecretBytes(copying: Array("content".utf8)))
+        #expect(decrypter.decryptionSchemes == DecryptionScheme.known)
+        #expect(try await decrypter.decrypt(encrypted, using: scheme) == SecretBytes(utf8: "content"))
         for damaged in [[], Array(encrypted.dropLast()), encrypted + [0], [UInt8](repeating: 0xff, count: 256)] {
-            let error = await #expect(throws: CertificateProviderError.self) { try await decrypter.decrypt(damaged) }
+            let error = await #expect(throws: CertificateProviderError.self) {
+                try await decrypter.decrypt(damaged, using: scheme)
+            }
             #expect(error?.code == .malformedData)
         }
+        // By another scheme, all failures look the same.
+        for other in decrypter.decryptionSchemes where other != scheme {
+            let foreign =
+                other == .rsaPKCS1
+                ? try DecryptionScheme.opensslEncryptWithWrongPadding(for: key.publicKey) : encrypted
+            let error = await #expect(throws: CertificateProviderError.self) {
+                try await decrypter.decrypt(foreign, using: other)
+            }
+            #expect(error?.code == .malformedData)
+        }
+        let own = try key.publicKey.encrypt(SecretBytes(utf8: "content"), using: scheme)
+        try directory.write(own, to: "own")
+        let command = "openssl pkeyutl -decrypt -inkey whole -in own \(scheme.opensslOptions)"
+        let output = try Subprocess.run(command.split(separator: " ").map(String.init), in: directory.path)
+        #expect(output == Array("content".utf8))
         for kind in TestAuthority.KeyKind.allCases where kind != .rsa2048 {
             #expect(try Self.authority.get().issue("signer", kind: kind).key.decrypter == nil)
         }
     }
 
-    @Test func refusesAMixedPair() throws {
+    @Test("A key decrypts only by the schemes that its use permits")
+    func decryptsByTheSchemesOfItsUse() async throws {
+        var key = try SoftwareKey.generate(.rsa2048, location: .store)
+        for (use, schemes) in [
+            (KeyUse.oaepDecryption, [.rsaOAEPSHA256, .rsaOAEPSHA1]), ([.signing, .pkcs1Decryption], [.rsaPKCS1]),
+            (.signing, []),
+        ] as [(KeyUse, [DecryptionScheme])] {
+            key.use = use
+            #expect((key.decrypter?.decryptionSchemes ?? []) == schemes && use.decryptionSchemes == schemes)
+            for scheme in DecryptionScheme.known + [DecryptionScheme(rawValue: "x")] where !schemes.contains(scheme) {
+                let error = await #expect(throws: CertificateProviderError.self) {
+                    try await key.decrypt([UInt8](repeating: 1, count: 256), using: scheme)
+                }
+                #expect(error?.code == .unsupportedAlgorithm)
+            }
+        }
+    }
+
+    @Test("Only an RSA key encrypts, and only content that fits")
+    func encryptsWhatFitsForRSAAlone() throws {
+        let key = try SoftwareKey.generate(.rsa2048, location: .store).publicKey
+        for (scheme, overhead) in zip(DecryptionScheme.known, [66, 42, 11]) {
+            let longest = [UInt8](repeating: 7, count: 256 - overhead)
+            #expect(try key.encrypt(SecretBytes(copying: longest), using: scheme).count == 256)
+            #expect {
+                try key.encrypt(SecretBytes(copying: longest + [7]), using: scheme)
+            } throws: { ($0 as? CertificateProviderError)?.code == .operationNotAllowed }
+        }
+        let ec = try SoftwareKey.generate(.p256, location: .store).publicKey
+        for (key, scheme) in [(ec, .rsaOAEPSHA256), (key, DecryptionScheme(rawValue: "x"))] {
+            #expect {
+                try key.encrypt(SecretBytes(utf8: "x"), using: scheme)
+            } throws: { ($0 as? CertificateProviderError)?.code == .unsupportedAlgorithm }
+        }
+    }
+
+    @Test("An identity with a key that does not match the certificate is refused")
+    func refusesAMixedPair() throws {
         let authority = try Self.authority.get()
         let (one, other) = (try authority.issue("one"), try authority.issue("other"))
         #expect {

@@ -33,14 +33,15 @@ import Testing
                 done.leave()
             }
         }
-        for _ in 1...3 { #expect(entered.wait(timeout: .now() + 10) == .success) }
+        for _ in 1...3 { #expect(entered.wait(timeout: .now() + 600) == .success) }
         for _ in 1...12 { open.signal() }
-        #expect(done.wait(timeout: .now() + 10) == .success)
+        #expect(done.wait(timeout: .now() + 600) == .success)
         #expect(running.withLock { $0.most } == 3)
         #expect(counter.started.load(ordering: .sequentiallyConsistent) == 3)
     }
 
-    @Test func oneThreadTakesTheJobsInTurn() {
+    @Test("A single thread runs jobs in the order in which they are submitted")
+    func oneThreadTakesTheJobsInTurn() {
         let counter = Counter()
         let threads = counter.threads(maximum: 1)
         let order = Mutex<[Int]>([])
@@ -54,12 +55,12 @@ import Testing
             }
         }
         open.signal()
-        #expect(done.wait(timeout: .now() + 10) == .success)
+        #expect(done.wait(timeout: .now() + 600) == .success)
         #expect(order.withLock { $0 } == [1, 2, 3, 4, 5])
         // The thread is there for what comes later too, whether it is idle by now or not yet.
         done.enter()
         threads.submit { done.leave() }
-        #expect(done.wait(timeout: .now() + 10) == .success)
+        #expect(done.wait(timeout: .now() + 600) == .success)
         #expect(counter.started.load(ordering: .sequentiallyConsistent) == 1)
     }
 
@@ -85,7 +86,7 @@ import Testing
         arrived.wait()
         threads.submit { done.leave() }
         open.signal()
-        #expect(done.wait(timeout: .now() + 10) == .success)
+        #expect(done.wait(timeout: .now() + 600) == .success)
     }
 
     @Test func aThreadThatBecomesIdleStandsInForOneThatDoesNotStart() {
@@ -109,13 +110,13 @@ import Testing
         Thread.detachNewThread { threads.submit { done.leave() } }
         arrived.wait()
         open.signal()
-        #expect(done.wait(timeout: .now() + 10) == .success)
+        #expect(done.wait(timeout: .now() + 600) == .success)
         // Until the thread is idle, most probably.
         usleep(10_000)
         done.enter()
         threads.submit { done.leave() }
         fail.signal()
-        #expect(done.wait(timeout: .now() + 10) == .success)
+        #expect(done.wait(timeout: .now() + 600) == .success)
     }
 
     @Test func jobsThatHangAreNotInTheWayOfOthers() {
@@ -127,14 +128,14 @@ import Testing
             done.enter()
             threads.submit { done.leave() }
         }
-        #expect(done.wait(timeout: .now() + 10) == .success)
+        #expect(done.wait(timeout: .now() + 600) == .success)
         // What a job submits that hangs then.
         done.enter()
         WorkerThreads(maximum: 2).submit {
             threads.submit { done.leave() }
             open.wait()
         }
-        #expect(done.wait(timeout: .now() + 10) == .success)
+        #expect(done.wait(timeout: .now() + 600) == .success)
         for _ in 1...16 { open.signal() }
     }
 
@@ -145,8 +146,8 @@ import Testing
         for round in 1...5000 {
             done.enter()
             threads.submit { done.leave() }
-            if round % 7 == 0 { #expect(done.wait(timeout: .now() + 10) == .success) }
+            if round % 7 == 0 { #expect(done.wait(timeout: .now() + 600) == .success) }
         }
-        #expect(done.wait(timeout: .now() + 10) == .success)
+        #expect(done.wait(timeout: .now() + 600) == .success)
     }
 }

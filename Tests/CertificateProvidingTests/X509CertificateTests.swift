@@ -62,7 +62,8 @@ import Testing
         #expect(certificate.issuer == certificate.subject && certificate.isSelfIssued)
     }
 
-    @Test func namesInOlderStringTypes() throws {
+    @Test("Names in older ASN.1 string types are read")
+    func namesInOlderStringTypes() throws {
         let cases = [("nombstr", "CN = Zoë"), ("MASK:0x800", "CN = 密码"), ("MASK:0x100", "CN = 密码")]
         for (mask, subject) in cases {
             let (certificate, _) = try make(subject: subject, mask: mask)
@@ -76,12 +77,14 @@ import Testing
         #expect(certificate.subject == "CN=a\\1b[2J\\7f\\c2\\85\\e2\\80\\aeb\\0ac")
     }
 
-    @Test func anEmptySubject() throws {
+    @Test("An empty subject is read as an empty name")
+    func anEmptySubject() throws {
         let (certificate, _) = try make(subject: "CN = x", options: ["-subj", "/"])
         #expect(certificate.subject.isEmpty && certificate.issuer.isEmpty)
     }
 
-    @Test func alternativeNamesOfAllKinds() throws {
+    @Test("Subject alternative names of all kinds are read")
+    func alternativeNamesOfAllKinds() throws {
         let names = """
             subjectAltName = DNS:host.example, DNS:*.example, IP:192.0.2.1, IP:2001:db8::1, IP:::, IP:::1, \
             IP:1:0:0:2:0:0:0:3, IP:1:2:3:4:5:6:7:8, email:a@example.org, URI:https://example.org/?a=b, RID:1.2.3.4, \
@@ -98,20 +101,25 @@ import Testing
             ])
     }
 
-    @Test(arguments: [
-        "0", "1", "127", "128", "255", "256", "32769", "-1", "-128", "-129", "-256", "0x00ff",
-        "0x7f" + String(repeating: "ab", count: 30),
-    ])
+    @Test(
+        "Serial numbers are shown as openssl shows them",
+        arguments: [
+            "0", "1", "127", "128", "255", "256", "32769", "-1", "-128", "-129", "-256", "0x00ff",
+            "0x7f" + String(repeating: "ab", count: 30),
+        ])
     func serialNumbers(number: String) throws {
         let (certificate, directory) = try make(subject: "CN = x", options: ["-set_serial", number])
         let line = try openssl(directory, "-serial").replacing("serial=", with: "")
         #expect(certificate.serialNumberText == line.lowercased())
     }
 
-    @Test(arguments: [
-        ("491231235959Z", 2_524_607_999), ("20500101000000Z", 2_524_608_000), ("99991231235959Z", 253_402_300_799),
-        ("500101000000Z", -631_152_000), ("700101000000Z", 0), ("20240229120000Z", 1_709_208_000),
-    ]) func dates(text: String, seconds: Int) throws {
+    @Test(
+        "Validity dates are read to the second and decide the status of the certificate",
+        arguments: [
+            ("491231235959Z", 2_524_607_999), ("20500101000000Z", 2_524_608_000), ("99991231235959Z", 253_402_300_799),
+            ("500101000000Z", -631_152_000), ("700101000000Z", 0), ("20240229120000Z", 1_709_208_000),
+        ])
+    func dates(text: String, seconds: Int) throws {
         let directory = try TemporaryDirectory()
         try Subprocess.run(
             ["openssl", "req", "-x509", "-nodes", "-newkey", "ed25519", "-subj", "/CN=x", "-keyout", "k", "-out", "c"],
@@ -144,7 +152,8 @@ import Testing
         #expect(try make(subject: "CN = x", extensions: extensions).0.permitsClientAuthentication == isPermitted)
     }
 
-    @Test func fingerprintAndPEM() throws {
+    @Test("The fingerprint and the PEM text are those of openssl")
+    func fingerprintAndPEM() throws {
         let (certificate, directory) = try make(subject: "CN = x")
         let line = try openssl(directory, "-fingerprint", "-sha256")
         #expect(
@@ -157,7 +166,10 @@ import Testing
     }
 
     /// Both are met in the field; neither may hide a certificate.
-    @Test(arguments: [0x00, 0x01, 0xff] as [UInt8]) func criticalInEveryForm(value: UInt8) throws {
+    @Test(
+        "A certificate is read with any encoding of an extension's critical flag",
+        arguments: [0x00, 0x01, 0xff] as [UInt8])
+    func criticalInEveryForm(value: UInt8) throws {
         let (certificate, _) = try make(subject: "CN = x", extensions: "keyUsage = critical, keyEncipherment")
         let critical: [UInt8] = [0x06, 0x03, 0x55, 0x1d, 0x0f, 0x01, 0x01, 0xff]
         var der = certificate.derRepresentation
@@ -167,14 +179,16 @@ import Testing
         #expect(changed.subject == "CN=x" && !changed.permitsClientAuthentication)
     }
 
-    @Test func anyNumberOfExtensions() throws {
+    @Test("A certificate with many extensions is read")
+    func anyNumberOfExtensions() throws {
         let more = (1...60).map { "1.2.3.4.\($0) = ASN1:NULL" }.joined(separator: "\n")
         let (certificate, _) = try make(
             subject: "CN = x", extensions: "\(more)\nsubjectAltName = DNS:host.example")
         #expect(certificate.subjectAlternativeNames == ["dns:host.example"])
     }
 
-    @Test func theMessageForDamageIsForPeople() throws {
+    @Test("The error for a damaged certificate does not mention ASN1 internals")
+    func theMessageForDamageIsForPeople() throws {
         #expect {
             try X509Certificate(derRepresentation: [0x30, 0x03, 0x02, 0x01, 0x01])
         } throws: {

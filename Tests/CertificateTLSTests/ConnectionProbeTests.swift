@@ -9,7 +9,7 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite(.timeLimit(.minutes(5))) struct ConnectionProbeTests {
+@Suite(.timeLimit(.minutes(20))) struct ConnectionProbeTests {
     @Test(arguments: Version.allCases) func reportsAnAcceptedCertificate(version: Version) async throws {
         let authority = try authority.get()
         var configuration = try authority.serverConfiguration().only(version)
@@ -48,7 +48,8 @@ import Testing
         }
     }
 
-    @Test func reportsThatNobodyAsked() async throws {
+    @Test("The probe reports that the server requested no client certificate")
+    func reportsThatNobodyAsked() async throws {
         let authority = try authority.get()
         var configuration = try authority.serverConfiguration()
         configuration.certificateVerification = .none
@@ -77,7 +78,8 @@ import Testing
         }
     }
 
-    @Test func aSignatureThatDoesNotVerifyIsToldApart() async throws {
+    @Test("The probe tells a signature that does not verify from an unknown CA")
+    func aSignatureThatDoesNotVerifyIsToldApart() async throws {
         let configuration = try authority.get().serverConfiguration(trusting: TestAuthority().anchors)
         try await withEventLoops { group in
             try await withServer(configuration, on: group) { port in
@@ -162,7 +164,8 @@ import Testing
         }
     }
 
-    @Test func refusesBadArguments() async throws {
+    @Test("The probe refuses an invalid port, server name, ALPN name or trust anchor list")
+    func refusesBadArguments() async throws {
         await expect(.configurationInvalid, "not a TCP port") { try await makeProbe(port: 0).run() }
         await expect(.configurationInvalid, "is an IP address") {
             var probe = try makeProbe(port: 1)

@@ -6,7 +6,7 @@ import Testing
 @testable import CertificateTLS
 
 /// What our configurations do not offer: old versions, and key exchange without forward secrecy.
-@Suite(.timeLimit(.minutes(5))) struct HardeningTests {
+@Suite(.timeLimit(.minutes(20))) struct HardeningTests {
     /// An RSA key, since only such could do without forward secrecy. AES128-GCM-SHA256 is RSA key exchange.
     private static let ecdhe = ["-tls1_2", "-cipher", "ECDHE-RSA-AES128-GCM-SHA256"]
     private static let refused = [
@@ -14,7 +14,8 @@ import Testing
         ["-tls1_1", "-cipher", "DEFAULT@SECLEVEL=0"],
     ]
 
-    @Test func theConfigurationsSaySo() throws {
+    @Test("TLS configurations require at least TLS 1.2 and certificate verification")
+    func theConfigurationsSaySo() throws {
         let authority = try authority.get()
         let credentials = try TLSCredentials(authority.issue("any"))
         let rotating = RotatingTLSCredentials(credentials)
@@ -30,7 +31,8 @@ import Testing
         #expect(server.certificateVerification == .noHostnameVerification)
     }
 
-    @Test(arguments: KeyHome.allCases) func aServerRefusesWhatIsWeaker(home: KeyHome) async throws {
+    @Test("A server refuses TLS 1.1, RSA key exchange and CBC cipher suites", arguments: KeyHome.allCases)
+    func aServerRefusesWhatIsWeaker(home: KeyHome) async throws {
         let pair = try Pair.of(.rsa2048)
         let configuration = try authority.get().serverConfiguration(pair.server.kept(home))
         try await withEventLoops(1) { group in
@@ -49,7 +51,8 @@ import Testing
         }
     }
 
-    @Test(arguments: refused) func aClientRefusesWhatIsWeaker(weaker: [String]) async throws {
+    @Test("A client refuses TLS 1.1, RSA key exchange and CBC cipher suites", arguments: refused)
+    func aClientRefusesWhatIsWeaker(weaker: [String]) async throws {
         let pair = try Pair.of(.rsa2048)
         try await OpenSSL.withFiles(of: pair.server, authority: authority.get()) { options in
             try await OpenSSL.server(options + weaker, version: nil) { port in

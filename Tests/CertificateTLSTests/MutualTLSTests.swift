@@ -5,7 +5,7 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite(.timeLimit(.minutes(5))) struct MutualTLSTests {
+@Suite(.timeLimit(.minutes(20))) struct MutualTLSTests {
     struct Case: Sendable, CustomTestStringConvertible {
         var kind: TestAuthority.KeyKind
         var version: Version
@@ -18,7 +18,8 @@ import Testing
         }
     }
 
-    @Test(arguments: cases) func meetsOurselves(_ test: Case) async throws {
+    @Test("A certprov client and a certprov server authenticate each other", arguments: cases)
+    func meetsOurselves(_ test: Case) async throws {
         let authority = try authority.get()
         let server = try Pair.of(test.kind).server.kept(test.home)
         let client = try Pair.of(test.kind).client.kept(test.home)
@@ -37,7 +38,8 @@ import Testing
         }
     }
 
-    @Test(arguments: cases) func meetsAnOpenSSLServer(_ test: Case) async throws {
+    @Test("A certprov client and an OpenSSL server authenticate each other", arguments: cases)
+    func meetsAnOpenSSLServer(_ test: Case) async throws {
         let authority = try authority.get()
         let server = try Pair.of(test.kind).server
         let client = try Pair.of(test.kind).client.kept(test.home)
@@ -56,7 +58,8 @@ import Testing
         }
     }
 
-    @Test(arguments: cases) func meetsAnOpenSSLClient(_ test: Case) async throws {
+    @Test("A certprov server accepts the certificate of an OpenSSL client", arguments: cases)
+    func meetsAnOpenSSLClient(_ test: Case) async throws {
         let authority = try authority.get()
         let server = try Pair.of(test.kind).server.kept(test.home)
         let client = try Pair.of(test.kind).client

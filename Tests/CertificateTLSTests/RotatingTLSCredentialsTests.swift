@@ -11,7 +11,7 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite(.timeLimit(.minutes(5))) struct RotatingTLSCredentialsTests {
+@Suite(.timeLimit(.minutes(60))) struct RotatingTLSCredentialsTests {
     /// How often the identity changes while handshakes go on.
     static let changes = TestLength.rounds(30, soak: 100)
 
@@ -179,7 +179,8 @@ import Testing
     }
 
     /// The key's own first scheme may be none of TLS.
-    @Test func theProbeIsSignedAsInTLS() async throws {
+    @Test("The possession check of an update signs with a scheme that TLS has")
+    func theProbeIsSignedAsInTLS() async throws {
         let pair = try Pair.of(.rsa2048)
         let credentials = RotatingTLSCredentials(try TLSCredentials(pair.server))
         let key = RestrictedKey(inner: pair.client.key, signatureSchemes: [.rsaPSSPSSSHA256, .rsaPSSRSAESHA256])
@@ -205,7 +206,8 @@ import Testing
         #expect(credentials.current.identity.fingerprint == fast.fingerprint)
     }
 
-    @Test func refusesAKeyAtHomeThatTheConnectionsCannotUse() async throws {
+    @Test("An update to a non-exportable key that the connections cannot use is refused")
+    func refusesAKeyAtHomeThatTheConnectionsCannotUse() async throws {
         let authority = try authority.get()
         let credentials = RotatingTLSCredentials(try TLSCredentials(authority.issue("first", kind: .p256)))
         let other = try authority.issue("other", kind: .p384).keptAtHome()

@@ -7,8 +7,10 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite(.timeLimit(.minutes(5))) struct TLSCredentialsTests {
-    @Test(arguments: TestAuthority.KeyKind.allCases, KeyHome.allCases)
+@Suite(.timeLimit(.minutes(20))) struct TLSCredentialsTests {
+    @Test(
+        "TLS credentials offer the signature schemes of the key", arguments: TestAuthority.KeyKind.allCases,
+        KeyHome.allCases)
     func offersWhatTheKeyHas(kind: TestAuthority.KeyKind, home: KeyHome) throws {
         let identity = try Pair.of(kind).client.kept(home)
         let credentials = try TLSCredentials(identity)
@@ -18,7 +20,9 @@ import Testing
     }
 
     /// AsyncHTTPClient looks up its contexts by hash, which must not trap for any kind of key.
-    @Test(arguments: TestAuthority.KeyKind.allCases, KeyHome.allCases)
+    @Test(
+        "TLS credentials with each kind of key authenticate an HTTP client", arguments: TestAuthority.KeyKind.allCases,
+        KeyHome.allCases)
     func servesAnHTTPClient(kind: TestAuthority.KeyKind, home: KeyHome) async throws {
         let authority = try authority.get()
         let identity = try Pair.of(kind).client.kept(home)
@@ -92,7 +96,8 @@ import Testing
         expect(.unsupportedAlgorithm, "cannot load its key", from: broken)
     }
 
-    @Test func dropsRepetitions() throws {
+    @Test("TLS credentials drop repeated and unknown signature schemes")
+    func dropsRepetitions() throws {
         let identity = try authority.get().issue("one")
         let stuttering = RestrictedKey(
             inner: identity.key, signatureSchemes: [.ecdsaP256SHA256, .ecdsaP256SHA256, .init(rawValue: 0xfefe)])

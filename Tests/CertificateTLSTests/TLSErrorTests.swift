@@ -7,7 +7,7 @@ import Testing
 @testable import CertificateTLS
 
 /// What a service learns from its own handshakes.
-@Suite(.timeLimit(.minutes(5))) struct TLSErrorTests {
+@Suite(.timeLimit(.minutes(20))) struct TLSErrorTests {
     struct Case: Sendable, CustomTestStringConvertible {
         var testDescription: String
         /// From the common name of the client's authority; nil is no certificate.
@@ -54,7 +54,8 @@ import Testing
         #expect(reported.message.hasPrefix("192.0.2.1 " + test.fragment), "\(reported)")
     }
 
-    @Test func otherErrorsAreNotOfTLS() {
+    @Test("Only TLS errors are translated, and a key's own error is kept")
+    func otherErrorsAreNotOfTLS() {
         #expect(CertificateProviderError(tlsError: ChannelError.ioOnClosedChannel, from: "peer") == nil)
         let own = CertificateProviderError(.tokenNotPresent, "The token was pulled out; put it back.")
         #expect(CertificateProviderError(tlsError: own, from: "peer")?.code == .tokenNotPresent)

@@ -7,7 +7,7 @@ import Testing
 @testable import CertificateTLS
 
 /// RSA keys that sign by PKCS#1 v1.5 only, as of a token that knows no PSS: TLS 1.3 has nothing for them.
-@Suite(.timeLimit(.minutes(5))) struct TLSVersionTests {
+@Suite(.timeLimit(.minutes(20))) struct TLSVersionTests {
     private enum Source: CaseIterable { case fixed, rotating }
 
     private func withoutPSS(_ identity: Identity) throws -> TLSCredentials {
@@ -17,7 +17,10 @@ import Testing
     }
 
     /// Both sides offer both versions, but for the one with such a key.
-    @Test(arguments: Source.allCases) private func aHandshakeIsOfTLS12(source: Source) async throws {
+    @Test("A handshake with an RSA key without PSS uses TLS 1.2", arguments: Source.allCases)
+    private
+        func aHandshakeIsOfTLS12(source: Source) async throws
+    {
         let pair = try Pair.of(.rsa2048)
         let anchors = try authority.get().anchors
         let weak = try (client: withoutPSS(pair.client), server: withoutPSS(pair.server))
@@ -45,7 +48,8 @@ import Testing
         }
     }
 
-    @Test func othersStayAsTheyAre() throws {
+    @Test("The TLS version is limited only for a key without PSS, and a lower limit stays")
+    func othersStayAsTheyAre() throws {
         var configuration = TLSConfiguration.makeClientConfiguration()
         try TLSCredentials(Pair.of(.rsa2048).client.keptAtHome()).present(in: &configuration)
         #expect(configuration.maximumTLSVersion == nil)
@@ -56,7 +60,9 @@ import Testing
     }
 
     /// The caller demands TLS 1.3, before or after.
-    @Test(arguments: [true, false]) func whoDemandsTLS13HearsWhyNot(isDemandedBefore: Bool) async throws {
+    @Test(
+        "A client that demands TLS 1.3 for a key without PSS gets an error with the reason", arguments: [true, false])
+    func whoDemandsTLS13HearsWhyNot(isDemandedBefore: Bool) async throws {
         var configuration = TLSConfiguration.makeClientConfiguration()
         configuration.trustRoots = try authority.get().anchors.load()
         if isDemandedBefore { configuration.minimumTLSVersion = .tlsv13 }
@@ -65,7 +71,8 @@ import Testing
         try await refused(configuration, by: authority.get().serverConfiguration(), as: .unsupportedAlgorithm)
     }
 
-    @Test func aServerThatDemandsTLS13IsNamed() async throws {
+    @Test("With a key without PSS, a server that demands TLS 1.3 gives an error with the reason")
+    func aServerThatDemandsTLS13IsNamed() async throws {
         let client = try TLSConfiguration.makeClientConfiguration(
             presenting: withoutPSS(Pair.of(.rsa2048).client), trusting: authority.get().anchors)
         try await refused(client, by: authority.get().serverConfiguration().only(.tls13), as: .protocolError)

@@ -6,7 +6,7 @@ import Testing
 
 @testable import CertificateTLS
 
-@Suite(.timeLimit(.minutes(5))) struct TrustAnchorsTests {
+@Suite(.timeLimit(.minutes(20))) struct TrustAnchorsTests {
     private func withFile<T>(_ contents: Data, _ body: (String) throws -> T) throws -> T {
         let url = FileManager.default.temporaryDirectory.appending(path: "certprov-anchors-\(UUID().uuidString)")
         try contents.write(to: url)
@@ -36,7 +36,8 @@ import Testing
         }
     }
 
-    @Test func refusesWhatWouldTrustNobody() throws {
+    @Test("Trust anchors that are empty, missing or damaged are refused")
+    func refusesWhatWouldTrustNobody() throws {
         try expect(.configurationInvalid, "is empty", from: .certificates([]))
         try expect(.fileNotFound, "cannot be used", from: .pemFile("/nonexistent/anchors.pem"))
         try expect(.configurationInvalid, "not a regular file", from: .pemFile("/dev/zero"))
@@ -67,7 +68,8 @@ import Testing
         _ = try TrustAnchors.certificates([authority.intermediate, authority.root]).load()
     }
 
-    @Test func refusesOpenSSLsOwnForm() throws {
+    @Test("A TRUSTED CERTIFICATE of OpenSSL is refused as a trust anchor")
+    func refusesOpenSSLsOwnForm() throws {
         let root = try authority.get().root.pemRepresentation
         let trusted = root.replacing(" CERTIFICATE-----", with: " TRUSTED CERTIFICATE-----")
         for text in [trusted, root + trusted] {

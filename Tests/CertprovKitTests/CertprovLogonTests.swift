@@ -1,19 +1,20 @@
 import CertprovKit
+import Foundation
 import Logging
 import NIOSSL
 import ServiceLifecycle
 import TestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(2))) struct CertprovLogonTests {
+@Suite(.timeLimit(.minutes(20))) struct CertprovLogonTests {
     private let directory: TemporaryDirectory
     private let authority: TestAuthority
 
     init() throws { (directory, authority) = (try TemporaryDirectory(), try TestAuthority()) }
 
     /// Writes a PKCS#12 file with a new identity, and the property file that names it.
-    private func configure(_ more: String = "") throws -> String {
-        let identity = try authority.issue("client")
+    private func configure(_ more: String = "", name: String = "client") throws -> String {
+        let identity = try authority.issue(name)
         let exporter = try #require(identity.key.exporter)
         let key = try exporter.pkcs8Representation().withUnsafeBytes { Array($0) }
         try directory.write(key, to: "key.p8")
@@ -24,14 +25,13 @@ import Testing
         try Subprocess.run(
             [
                 "openssl", "pkcs12", "-export", "-inkey", "key.pem", "-in", "chain.pem", "-passout", "pass:s3cret",
-                "-out",
-                "client.p12",
+                "-out", "\(name).p12",
             ], in: directory.path)
         return try directory.write(
             Array(
                 """
                 CertificateProvider = pkcs12
-                CertificateProvider.pkcs12.path = \(directory["client.p12"])
+                CertificateProvider.pkcs12.path = \(directory["\(name).p12"])
                 CertificateProvider.pkcs12.password-source = env:PASSWORD
                 \(more)
                 """.utf8), to: "clienthub.properties")
@@ -41,7 +41,18 @@ import Testing
         try CertprovLogon(
             configuredBy: path, keyStores: keyStores, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
             secrets: SecretReader { $0 == "PASSWORD" ? "s3cret" : nil },
-            store: IdentityStore(path: directory["state"]))
+            store: IdentityStore(path: directory["state"])
+        ) { [directory] id, policy throws(CertificateProviderError) in
+            try DataVault(applicationID: id, stateDirectory: directory["state"], policy: policy)
+        }
+    }
+
+    /// An application that is not registered yet: its identity is apart from that of the host.
+    @Test func anApplicationHasAStoreOfItsOwn() async throws {
+        let logon = try logon(try configure("ApplicationId = demo"))
+        _ = try await logon.credentials()
+        #expect(try await logon.manager.registrationState() == .notRegistered)
+        #expect(try FileManager.default.contentsOfDirectory(atPath: directory["state"]) == ["applications"])
     }
 
     @Test func aPropertyFileGivesRotatingCredentialsAndTrustAnchors() async throws {
@@ -54,13 +65,31 @@ import Testing
         #expect(try await logon.credentials() === credentials)
     }
 
-    /// Without a call of `credentials()` before.
-    @Test func theRenewalIsAService() async throws {
+    /// The stored identity of each file is found again.
+    @Test func anotherPathGivesTheSameCredentialsAnotherIdentity() async throws {
+        let path = try configure()
+        let logon = try logon(path)
+        let credentials = try await logon.credentials()
+        let first = credentials.current.identity.certificate
+        _ = try configure(name: "another")
+        #expect(try await logon.reload())
+        #expect(credentials.current.identity.certificate.subject.contains("CN=another"))
+        let text = try String(contentsOfFile: path, encoding: .utf8).replacing("another.p12", with: "client.p12")
+        try FileManager.default.removeItem(atPath: directory["client.p12"])
+        try directory.write(Array(text.utf8), to: "clienthub.properties")
+        #expect(try await logon.reload())
+        #expect(credentials.current.identity.certificate == first)
+        #expect(try await logon.credentials() === credentials)
+    }
+
+    @Test("The renewal runs as a service and ends with a graceful shutdown")
+    func theRenewalIsAService() async throws {
         let logon = try logon(try configure())
         let group = ServiceGroup(services: [logon.renewal], logger: Logger(label: "test"))
         try await withThrowingTaskGroup(of: Void.self) { tasks in
             tasks.addTask { try await group.run() }
-            _ = try await logon.credentials()
+            let credentials = try await logon.credentials()
+            #expect(credentials.current.identity.certificate.subject.contains("CN=client"))
             await group.triggerGracefulShutdown()
             try await tasks.waitForAll()
         }
@@ -77,7 +106,8 @@ import Testing
         } throws: { ($0 as? CertificateProviderError)?.code == .configurationInvalid }
     }
 
-    @Test func aMistakeIsNamed() throws {
+    @Test("A mistake in the property file is reported with file and line")
+    func aMistakeIsNamed() throws {
         let path = try configure("CertificateProvider.pkcs12.pasword-source = env:X")
         #expect {
             _ = try logon(path)

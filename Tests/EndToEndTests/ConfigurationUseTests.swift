@@ -9,7 +9,8 @@ import Testing
 
     init() throws { sandbox = try Sandbox() }
 
-    @Test func bothFormsGiveTheSame() throws {
+    @Test("A .properties and a .plist file give the same list")
+    func bothFormsGiveTheSame() throws {
         let settings = ConfigurationTests.good(Fixtures.path("ec.p12"))
         let outputs = try Form.allCases.map { form in
             let path = try sandbox.write(form.text(settings), to: "clienthub.\(form.rawValue)")
@@ -21,7 +22,8 @@ import Testing
         #expect(try sandbox.certprov(["list", "--json"] + adHoc(Fixtures.path("ec.p12"))).stdout == outputs[0].stdout)
     }
 
-    @Test func isFoundWhereTheSpecificationSays() throws {
+    @Test("The property file is found by option, user and host, in this order")
+    func isFoundWhereTheSpecificationSays() throws {
         mkdir(sandbox.path + "/config/certprov", 0o700)
         let names = ["a", "b", "ec"]
         let files = try zip(
@@ -93,7 +95,8 @@ import Testing
         #expect(check.stderr.isEmpty && check.stdout.components(separatedBy: "PushURL").count == 2, "\(check)")
     }
 
-    @Test func nothingInAConfigurationSteersTheTerminal() throws {
+    @Test("Control characters in a property file do not reach the terminal")
+    func nothingInAConfigurationSteersTheTerminal() throws {
         let settings =
             ConfigurationTests.good(Fixtures.path("ec.p12")).dropFirst(2)
             + [("Host", #"a\u001b[31mb"#), ("Port", "1")]

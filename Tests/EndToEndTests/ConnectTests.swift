@@ -55,13 +55,15 @@ import Testing
     }
 
     /// Python's `ssl` is OpenSSL, which can be told when to close.
-    @Test(arguments: [
-        Ending(end: "close_notify", acceptance: "unopposed"),
-        Ending(end: "close_notify", tickets: 2, acceptance: "unopposed"),
-        Ending(end: "close_notify", version: "TLSv1_2", acceptance: "accepted"),
-        Ending(end: "close", version: "TLSv1_2", acceptance: "accepted"), Ending(end: "close"),
-        Ending(end: "close", tickets: 2),
-    ])
+    @Test(
+        "Only close_notify counts as an accepted certificate",
+        arguments: [
+            Ending(end: "close_notify", acceptance: "unopposed"),
+            Ending(end: "close_notify", tickets: 2, acceptance: "unopposed"),
+            Ending(end: "close_notify", version: "TLSv1_2", acceptance: "accepted"),
+            Ending(end: "close", version: "TLSv1_2", acceptance: "accepted"), Ending(end: "close"),
+            Ending(end: "close", tickets: 2),
+        ])
     func onlyAnOrderlyEndIsNoRefusal(ending: Ending) throws {
         let script = """
             import socket, ssl, sys
@@ -154,10 +156,14 @@ import Testing
         try output.expectFailure("serverNotTrusted", status: 76)
     }
 
-    @Test func nobodyThere() throws {
+    @Test("connect to a port without a server is unavailable and says what to check")
+    func nobodyThere() throws {
         let output = try connect("1", "--json")
         let message = try output.expectFailure("unavailable", status: 69)
-        #expect(message == "Cannot connect to localhost:1: Connection refused.")
+        #expect(
+            message
+                == "Cannot connect to localhost:1: Connection refused. Check the name and the port, and that the server is up."
+        )
     }
 
     @Test(arguments: ["localhost", "localhost:0", ":443", "a:b:443"]) func aBadAddressIsUsage(address: String) throws {

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 /// The command leaves no core dump, whatever the kernel does with them.
@@ -35,7 +36,7 @@ import Testing
         let deadline = ContinuousClock.now + .seconds(20)
         var owners: Set<uid_t> = []
         while !owners.contains(0) && ContinuousClock.now < deadline {
-            guard isCommand(), let owner = status("/proc/\(process.pid)/mem")?.st_uid else { continue }
+            guard isCommand(), let owner = status("/proc/\(process.pid)/mem")?.owner else { continue }
             owners.insert(owner)
         }
         #expect(owners.contains(0), "\(owners)")

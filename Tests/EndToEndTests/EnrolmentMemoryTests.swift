@@ -27,7 +27,8 @@ import Testing
         return (output.status, try #require(Int(output.stdout.dropLast()), "\(output)"))
     }
 
-    @Test func whatNeverEndsIsNotKept() async throws {
+    @Test("An endless answer of an enrolment server does not fill the memory")
+    func whatNeverEndsIsNotKept() async throws {
         let server = try await ESTServer.start("--csrattrs", "hash:sha384")
         let ordinary = try fetch(from: server, label: "")
         #expect(ordinary.status == 0)

@@ -21,7 +21,8 @@ struct FieldFilesTests {
     /// The exit statuses of `malformedData` and `unsupportedAlgorithm`, and of `wrongPassword`.
     private static let refusals: [Int32?] = [65, 77]
 
-    @Test(arguments: FieldFiles.rows) func hasTheOutcomeItsRowSays(row: FieldFiles.Row) throws {
+    @Test("list and fetch of a real file have the outcome that its row says", arguments: FieldFiles.rows)
+    func hasTheOutcomeItsRowSays(row: FieldFiles.Row) throws {
         let listed = try run("list", row)
         let fetched = try run("fetch", row)
         let found = try listed.document("IdentityList")["items"].array.count

@@ -62,8 +62,18 @@ import Testing
         }
         let zsh = String(decoding: try contents(prefix + "/share/zsh/site-functions/_certprov"), as: UTF8.self)
         #expect(zsh.contains("]:file:_files") && zsh.contains("]:dir:_files -/"))
-        let fish = try contents(prefix + "/share/fish/vendor_completions.d/certprov.fish")
-        #expect(String(decoding: fish, as: UTF8.self).contains("trust-anchors"))
+        let loaded = try sandbox.shell(
+            #"""
+            exec zsh -f -c 'fpath=($1 $fpath); autoload -Uz compinit; compinit -u -d "$HOME/dump"
+            autoload -Uz +X "${_comps[certprov]}" && print -- "${_comps[certprov]}"' zsh "$1"
+            """#, prefix + "/share/zsh/site-functions")
+        #expect(loaded.status == 0 && loaded.stdout == "_certprov\n" && loaded.stderr.isEmpty, "\(loaded)")
+        let offered = try sandbox.shell(
+            #"""
+            exec fish --no-config -c 'source $argv[1]; complete -C "certprov connect --tru"; complete -C "certprov plugin ver"' "$1"
+            """#, prefix + "/share/fish/vendor_completions.d/certprov.fish")
+        let words = offered.stdout.split(separator: "\n").map { $0.prefix { $0 != "\t" } }
+        #expect(offered.status == 0 && words == ["--trust-anchors", "verify"], "\(offered)")
     }
 
     private static let analyzer = "/usr/bin/systemd-analyze"
@@ -74,6 +84,28 @@ import Testing
             let output = try sandbox.run([Self.analyzer, "verify", "--man=no", path])
             #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
         }
+    }
+
+    @Test("systemd takes the units and drop-ins of the book's pages on nginx and TPMs")
+    func systemdTakesTheUnitsOfTheBook() throws {
+        let units = sandbox.path + "/units"
+        let dropIns = units + "/certprov-renew@web.service.d"
+        try FileManager.default.createDirectory(atPath: dropIns, withIntermediateDirectories: true)
+        let template = try contents(prefix + "/lib/systemd/system/certprov-renew@.service")
+        try sandbox.write(template, to: units + "/certprov-renew@web.service")
+        let files = ["certprov-renew@web.service.d/nginx.conf", "nginx-identity.path", "nginx-identity.service"]
+        let blocks = try Page("Documentation/Command.md").blocks("ini")
+        try #require(blocks.count == files.count)
+        for (file, block) in zip(files, blocks) {
+            try sandbox.write(
+                block.replacing("/usr/bin/certprov", with: prefix + "/bin/certprov"), to: "\(units)/\(file)")
+        }
+        let tpm = try Page("Documentation/Tokens.md").blocks("ini")
+        try #require(tpm.count == 1)
+        try sandbox.write(tpm[0], to: dropIns + "/tpm.conf")
+        let names = ["certprov-renew@web.service"] + files.dropFirst()
+        let output = try sandbox.run([Self.analyzer, "verify", "--man=no"] + names.map { "\(units)/\($0)" })
+        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
     }
 
     @Test func theUnitsNameTheProgramWhereItWillBe() throws {

@@ -99,7 +99,8 @@ import Testing
         #expect(plain.stderr.contains("pkcs11:"), "\(plain)")
     }
 
-    @Test func whatIsWrongIsFoundBeforeThereIsAKey() throws {
+    @Test("keygen finds wrong options before it makes a key")
+    func whatIsWrongIsFoundBeforeThereIsAKey() throws {
         let existing = try sandbox.write("mine", to: "existing.csr")
         for (status, arguments) in [
             (64, []), (64, ["--label", "x", "--key-type", "dsa"]), (64, ["--label", "x", "--force"]),

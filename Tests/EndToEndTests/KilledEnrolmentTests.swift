@@ -11,7 +11,8 @@ import Testing
 @Suite struct KilledEnrolmentTests {
     private static let rounds = TestLength.rounds(40, soak: 500)
 
-    @Test(arguments: [false, true]) func whateverTheMomentNothingIsLost(isRenewal: Bool) async throws {
+    @Test("An enrolment that is killed at any moment loses no key and no identity", arguments: [false, true])
+    func whateverTheMomentNothingIsLost(isRenewal: Bool) async throws {
         let server = try await ESTServer.start("--auth", "basic")
         let enrolment = try KilledEnrolment(server, isRenewal: isRenewal)
         if isRenewal { _ = try await enrolment.complete() }

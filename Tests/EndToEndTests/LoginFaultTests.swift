@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// Processes that are killed at random moments, and logins that fail without an answer, on real tokens.
-@Suite(.serialized, .timeLimit(.minutes(30))) struct LoginFaultTests {
+@Suite(.serialized, .timeLimit(.minutes(60))) struct LoginFaultTests {
     private static let rounds = TestLength.rounds(4, soak: 200)
     private static let modules: [TokenHost.Module] = [.softhsm, .tpm]
 

@@ -3,8 +3,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The command with every PKCS#11 module that the README names: a key from its making to its end.
-@Suite(.timeLimit(.minutes(5))) struct ModuleTests {
+/// The command with every PKCS#11 module that Documentation/Features.md names: a key from its making to its end.
+@Suite(.timeLimit(.minutes(20))) struct ModuleTests {
     @Test(arguments: TokenHost.Case.all) func aKeyIsMadeUsedAndDestroyedByHand(_ test: TokenHost.Case) throws {
         try liveByHand(test)
     }

@@ -28,7 +28,8 @@ import Testing
         ]
     }
 
-    @Test func nothingIsHeardOfIt() throws {
+    @Test("Output of a noisy module does not mix with the command's")
+    func nothingIsHeardOfIt() throws {
         let output = try certprov("list", "--json")
         #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
         #expect(try output.document("IdentityList")["items"].array.count == 1)
@@ -36,14 +37,16 @@ import Testing
         #expect(fetched.status == 0 && !fetched.description.contains("noise"), "\(fetched)")
     }
 
-    @Test func whoAsksHearsItOnStandardError() throws {
+    @Test("With -v, output of a noisy module is on standard error")
+    func whoAsksHearsItOnStandardError() throws {
         let output = try certprov("list", "--json", "-v")
         #expect(try output.document("IdentityList")["items"].array.count == 1)
         #expect(output.stderr.contains("noise on stdout") && output.stderr.contains("noise on stderr"), "\(output)")
     }
 
     /// The command's own words are heard all the same.
-    @Test func whatIsWrongIsSaid() throws {
+    @Test("Errors of the command are shown with a noisy module")
+    func whatIsWrongIsSaid() throws {
         try sandbox.write("9999\n", to: "wrong")
         let output = try sandbox.run(command(["fetch"], pin: "wrong"), with: variables)
         #expect(output.status == 77 && output.stderr.contains("rejects the PIN"), "\(output)")

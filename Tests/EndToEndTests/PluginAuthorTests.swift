@@ -20,47 +20,10 @@ import Testing
         ]
     }
 
-    private struct Step {
-        var command: String
-        var output: [String] = []
-    }
-
-    private static func steps() throws -> [Step] {
-        let page = URL(filePath: #filePath).deletingLastPathComponent().appending(
-            path: "../../Documentation/WritingAPlugin.md")
-        let blocks = try String(contentsOf: page, encoding: .utf8).components(separatedBy: "```")
-        var steps: [Step] = []
-        for block in blocks where block.hasPrefix("console\n") {
-            for line in block.dropFirst("console\n".count).split(separator: "\n", omittingEmptySubsequences: false) {
-                if line.hasPrefix("$ ") {
-                    steps.append(Step(command: String(line.dropFirst(2))))
-                } else if line.hasPrefix("> "), steps.last?.output.isEmpty == true {
-                    steps[steps.count - 1].command += "\n" + line.dropFirst(2)
-                } else {
-                    steps[steps.count - 1].output.append(String(line))
-                }
-            }
-            while steps.last?.output.last == "" { steps[steps.count - 1].output.removeLast() }
-        }
-        return steps
-    }
-
-    @Test func theCommandsOfTheReadmeWork() throws {
-        let readme = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../README.md")
-        let commands = try String(contentsOf: readme, encoding: .utf8).split(separator: "\n").filter {
-            $0.hasPrefix("$ certprov plugin ")
-        }
-        #expect(commands.count == 2)
-        let sandbox = try Sandbox()
-        let script = commands.map { $0.replacing("$ certprov", with: "\"$CERTPROV\"") }.joined(separator: " && ")
-        let run = try sandbox.shell("cd $HOME && " + script)
-        #expect(run.status == 0 && run.stdout.contains(" passed, 0 failed, 0 skipped."), "\(run)")
-    }
-
     @Test(arguments: Language.all) func thePageIsTrue(_ language: Language) throws {
         let sandbox = try Sandbox()
         let port = String(Int.random(in: 20000..<30000))
-        let steps = try Self.steps()
+        let steps = try Page("Documentation/WritingAPlugin.md").steps
         try #require(steps.count > 9)
         var script = "cd \(sandbox.path)/home; export PATH=\(sandbox.path)/bin:$PATH\n"
         try FileManager.default.createDirectory(atPath: sandbox.path + "/bin", withIntermediateDirectories: true)
@@ -101,34 +64,7 @@ import Testing
             let expected = step.output.map { $0.replacing("python", with: language.name).replacing("8443", with: port) }
             // Each language has files of its own, and a build.
             if step.command.contains("plugin new"), language.name == "go" { continue }
-            #expect(Self.fits(expected[...], output[...]), "\(language): \(step.command)\n\(part)")
+            #expect(Transcript.fits(expected[...], output[...]), "\(language): \(step.command)\n\(part)")
         }
-    }
-
-    /// A line `…` is any number of lines, and `…` in a line is any text.
-    private static func fits(_ expected: ArraySlice<String>, _ lines: ArraySlice<String>) -> Bool {
-        guard let first = expected.first else { return lines.allSatisfy(\.isEmpty) }
-        if first == "…" {
-            return (lines.startIndex...lines.endIndex).contains { fits(expected.dropFirst(), lines[$0...]) }
-        }
-        guard let line = lines.first, fits(first, line) else { return false }
-        return fits(expected.dropFirst(), lines.dropFirst())
-    }
-
-    private static func fits(_ expected: String, _ line: String) -> Bool {
-        var rest = line[...]
-        let parts = expected.components(separatedBy: "…")
-        for (number, part) in parts.enumerated() {
-            if number == 0 {
-                guard rest.hasPrefix(part) else { return false }
-                rest = rest.dropFirst(part.count)
-            } else if number == parts.count - 1 {
-                return rest.hasSuffix(part)
-            } else {
-                guard let place = rest.range(of: part) else { return false }
-                rest = rest[place.upperBound...]
-            }
-        }
-        return rest.isEmpty
     }
 }

@@ -212,7 +212,11 @@ import Testing
         #expect(!FileManager.default.fileExists(atPath: sandbox.path + "/started"))
         // And shows when it is.
         let listed = try sandbox.certprov("providers", "--json", "--config", configuration).document("ProviderList")
-        #expect(listed["plugins"].array.filter { $0["error"].string?.contains("status 1") == true }.count == 10)
+        // On a busy host, the news of the end can be late.
+        let ended = listed["plugins"].array.compactMap(\.["error"].string).filter {
+            $0.contains("has ended with the status 1") || $0.contains("has closed its standard output")
+        }
+        #expect(ended.count == 10 && ended.contains { $0.contains("status 1") }, "\(listed["plugins"])")
         #expect(FileManager.default.fileExists(atPath: sandbox.path + "/started"))
     }
 

@@ -63,7 +63,8 @@ import Testing
         if let warning { #expect(last["detail"].string?.contains(warning) == true, "\(output)") }
     }
 
-    @Test func whatIsNotDueStays() throws {
+    @Test("renew does not change an identity that is not due")
+    func whatIsNotDueStays() throws {
         let stored = try put("client", daysOld: 59)
         try fetch()
         try put("client", daysOld: 0)
@@ -80,7 +81,8 @@ import Testing
         #expect(try storedSerialNumber() == stored.certificate.serialNumberText)
     }
 
-    @Test func whatIsDueIsRenewed() throws {
+    @Test("renew replaces an identity that is due")
+    func whatIsDueIsRenewed() throws {
         let old = try put("client", daysOld: 67)
         try fetch()
         let new = try put("client", daysOld: 1)

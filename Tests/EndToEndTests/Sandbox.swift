@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 import Glibc
 import Testing
 
@@ -79,7 +80,10 @@ final class Sandbox: Sendable {
         try start(arguments, with: variables).wait()
     }
 
-    func start(_ arguments: [String], with variables: [String: String] = [:]) throws -> Subprocess {
+    /// - Parameter seconds: Then it is killed.
+    func start(
+        _ arguments: [String], with variables: [String: String] = [:], seconds: Double = 600
+    ) throws -> Subprocess {
         var environment = environment
         environment["CERTPROV"] = BuiltCommand.path
         environment.merge(variables) { $1 }
@@ -89,7 +93,7 @@ final class Sandbox: Sendable {
             try write(lines.joined(), to: "variables.new")
             try #require(rename(path + "/variables.new", path + "/variables") == 0)
         }
-        return try Subprocess(arguments, environment: environment)
+        return try Subprocess(arguments, environment: environment, seconds: seconds)
     }
 
     /// Writes a file in the sandbox and returns its path.
@@ -127,12 +131,6 @@ func adHoc(_ path: String, password: String = "env:P12_PASSWORD", _ more: String
 
 func contents(_ path: String) throws -> [UInt8] { Array(try Data(contentsOf: URL(filePath: path))) }
 
-func status(_ path: String) -> stat? {
-    var status = stat()
-    return lstat(path, &status) == 0 ? status : nil
-}
+func status(_ path: String) -> FileStatus? { FileStatus(path) }
 
-func mode(_ path: String) -> mode_t? {
-    var found = stat()
-    return stat(path, &found) == 0 ? found.st_mode & 0o7777 : nil
-}
+func mode(_ path: String) -> mode_t? { FileStatus(path, followsLink: true)?.permissions }

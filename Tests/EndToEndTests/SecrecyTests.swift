@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 /// No output, whatever happens, holds a password or a private key.
@@ -109,7 +110,7 @@ import Testing
         for name in try FileManager.default.subpathsOfDirectory(atPath: sandbox.path) {
             let path = sandbox.path + "/" + name
             guard name != "wrong", !["key.pem", "identity.pem"].contains(URL(filePath: name).lastPathComponent),
-                let status = status(path), status.st_mode & S_IFMT == S_IFREG
+                status(path)?.isRegular == true
             else { continue }
             #expect(found(needles, in: try contents(path)).isEmpty, "\(name)")
         }

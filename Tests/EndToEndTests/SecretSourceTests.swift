@@ -51,7 +51,8 @@ import Testing
         try expectFound(list("file:\(path)"))
     }
 
-    @Test func whatIsNoSecretFileIsRefused() throws {
+    @Test("A missing, too large or special file is refused as a secret's source")
+    func whatIsNoSecretFileIsRefused() throws {
         _ = try expectError(list("file:/nonexistent"), "fileNotFound", status: 66)
         chmod(sandbox.path, 0o700)
         _ = try expectError(list("file:\(sandbox.path)"), "configurationInvalid", status: 78)

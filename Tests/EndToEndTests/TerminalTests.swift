@@ -299,7 +299,7 @@ import Testing
     @Test func aFetchThatCannotAskNamesNoOptionItDoesNotHave() throws {
         let arguments = ["fetch"] + adHoc(Fixtures.path("ec.p12"), password: "prompt")
         let output = try sandbox.certprov(arguments)
-        #expect(output.status == 77 && output.stderr.contains("another secret source"), "\(output)")
+        #expect(output.status == 77 && output.stderr.contains("a source of the secret"), "\(output)")
         #expect(!output.stderr.contains("--yes"), "\(output)")
     }
 

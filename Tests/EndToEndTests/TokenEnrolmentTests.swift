@@ -123,7 +123,7 @@ import Testing
             if process.wait().signal == SIGKILL { killed += 1 }
             // p11-kit's server goes on for a client that is gone, and SoftHSM leaves remains of an object that one process
             // destroys while another is still making it.
-            for _ in 0..<500 where !tokens.children.isEmpty { usleep(10_000) }
+            for _ in 0..<60_000 where !tokens.children.isEmpty { usleep(10_000) }
             let listed = try certprov(["list", "--json"] + configuration, remote)
             #expect(listed.status == 0, "round \(round): \(listed)")
         }

@@ -51,7 +51,7 @@ final class TokenHost: Sendable {
     private let process: SpawnedProcess
     let variables: [String: String]
     /// What a program is started by.
-    private let entrance: [String]
+    let entrance: [String]
 
     /// What stands between the command and the module.
     enum Between: String { case spy = "--spied", faults = "--faulty" }
@@ -110,7 +110,8 @@ final class TokenHost: Sendable {
         try sandbox.start(entrance + [BuiltCommand.path] + arguments, with: variables)
     }
 
-    /// Lets the logins to come fail: `before` they are made, or `after` it, with the number of a return value.
+    /// Lets the logins to come fail: `before` they are made, or `after` it, with the number of a return value. Or sets `flags` of
+    /// the token besides its own.
     func setFault(_ fault: String?) throws { try sandbox.write(fault ?? "none 0", to: "token/fault") }
 
     /// How many logins were made, and how many of them the token has answered with a rejection.

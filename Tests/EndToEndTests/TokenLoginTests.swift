@@ -149,7 +149,9 @@ import Testing
         return notes.split(separator: "\n").count { $0.hasSuffix(": \(function)") }
     }
 
-    @Test(arguments: [("list", "pin", 0), ("fetch", "pin", 0), ("check", "pin", 0), ("fetch", "wrong-pin", 77)])
+    @Test(
+        "The command closes each session, logs out and finalizes the module",
+        arguments: [("list", "pin", 0), ("fetch", "pin", 0), ("check", "pin", 0), ("fetch", "wrong-pin", 77)])
     func whatWasOpenedIsClosed(command: String, pin: String, status: Int32) throws {
         let output = try sandbox.run(arguments(command, pin: pin, module: spy()), with: variables(spied))
         #expect(output.status == status, "\(output)")
@@ -158,7 +160,8 @@ import Testing
         #expect(try count("C_Initialize") == 1 && count("C_Finalize") == 1)
     }
 
-    @Test(arguments: [SIGTERM, SIGINT, SIGHUP]) func whatIsOpenAtASignalIsClosed(signal: Int32) throws {
+    @Test("After a signal the command closes its sessions", arguments: [SIGTERM, SIGINT, SIGHUP])
+    func whatIsOpenAtASignalIsClosed(signal: Int32) throws {
         let process = try sandbox.start(
             arguments("fetch", module: spy()), with: variables(spied.merging(["FAULTY_MODULE_LOGIN": "700"]) { $1 }))
         while pins == 0, !process.hasEnded { usleep(1000) }

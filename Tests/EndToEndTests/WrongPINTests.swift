@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// A wrong PIN in a configuration costs a token one try, however many processes are started with it.
-@Suite(.timeLimit(.minutes(5))) struct WrongPINTests {
+@Suite(.timeLimit(.minutes(20))) struct WrongPINTests {
     @Test(arguments: [.softhsm, .nss, .remote, .tpm, .tabrmd] as [TokenHost.Module])
     func tenProcessesAtOnceSendAWrongPINOnce(module: TokenHost.Module) throws { try sendAtOnce(module) }
 

@@ -21,5 +21,6 @@
 void list_session_calls(CK_FUNCTION_LIST *list);
 void list_object_calls(CK_FUNCTION_LIST *list);
 void list_signing_calls(CK_FUNCTION_LIST *list);
+void list_decrypting_calls(CK_FUNCTION_LIST *list);
 
 #endif

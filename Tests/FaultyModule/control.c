@@ -141,6 +141,8 @@ static void refuse_signatures(unsigned token, int refuses) {
     LOCKED(state.tokens[token].refuses_signatures = refuses);
 }
 
+static void set_only_hash(unsigned token, CK_MECHANISM_TYPE hash) { LOCKED(state.tokens[token].only_hash = hash); }
+
 static void add_public_key(unsigned token, unsigned id, const void *point, unsigned long count) {
     struct object object = {
         .class = CKO_PUBLIC_KEY, .id = id_of(id), .value_count = count, .value = malloc(count)};
@@ -215,7 +217,8 @@ static const struct faulty_control control = {
     .set_mechanisms = set_mechanisms, .add_key = add_key, .add_certificate = add_certificate, .add_again = add_again,
     .clear = clear, .repeat_objects = repeat_objects, .set_visibility = set_visibility,
     .add_public_key = add_public_key, .set_mechanism_info = set_mechanism_info, .insert = insert,
-    .publish_keys = publish_keys, .refuse_signatures = refuse_signatures, .slow_down = slow_down, .forget_mutex = forget_mutex,
+    .publish_keys = publish_keys, .refuse_signatures = refuse_signatures, .set_only_hash = set_only_hash,
+    .slow_down = slow_down, .forget_mutex = forget_mutex,
     .grow_lists = grow_lists, .log_out = log_out, .number_slots = number_slots, .fail = set_failure, .lose = set_loss,
     .hold = hold, .hold_answer = hold_answer, .release = release, .wait_held = wait_held, .distort = distort,
     .calls = calls, .pins = pins, .tries_left = tries_left, .confirmations = confirmations,

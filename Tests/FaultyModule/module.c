@@ -144,6 +144,7 @@ static void make_list(void) {
     list_session_calls(&list);
     list_object_calls(&list);
     list_signing_calls(&list);
+    list_decrypting_calls(&list);
 }
 
 /// Once: p11-kit asks again while other threads call the functions.

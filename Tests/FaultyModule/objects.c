@@ -29,7 +29,8 @@ static const void *value_of(
     case CKA_ID: *count = object->id.count; return object->id.bytes;
     case CKA_TOKEN: return &yes;
     case CKA_PRIVATE: return is_key && !token->has_public_keys ? &yes : &no;
-    case CKA_SIGN: return is_key ? &yes : NULL;
+    case CKA_SIGN:
+    case CKA_DECRYPT: return is_key ? &yes : NULL;
     case CKA_ALWAYS_AUTHENTICATE: return is_key ? &object->asks_each_time : NULL;
     case CKA_LABEL: *count = 8; return "identity";
     case CKA_VALUE: *count = object->value_count; return object->class == CKO_PUBLIC_KEY ? NULL : object->value;

@@ -37,6 +37,8 @@ struct token {
     /// Its private keys are public objects, and whether they sign only after a login all the same.
     int has_public_keys, demands_login;
     int refuses_signatures;
+    /// Takes this hash for OAEP, whatever is asked for.
+    CK_MECHANISM_TYPE only_hash;
     unsigned tries;
     int is_logged_in;
     struct object *objects;

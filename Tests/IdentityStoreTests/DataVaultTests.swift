@@ -31,7 +31,8 @@ import Testing
 
     private func code(_ body: () throws -> Void) throws -> CertificateProviderError.Code { try error(body).code }
 
-    @Test func whatIsStoredIsTakenInAndSealedAnew() throws {
+    @Test("A new vault takes in stored identities and seals them with its own key")
+    func whatIsStoredIsTakenInAndSealedAnew() throws {
         let (identity, vault) = (try Samples.stored("app"), try vault())
         #expect(try vault.state() == .none && vault.attemptsLeft() == 10)
         let storage = vault.storage(for: test)
@@ -70,7 +71,8 @@ import Testing
         }
     }
 
-    @Test func valuesAreKeptByName() throws {
+    @Test("The vault stores values by name")
+    func valuesAreKeptByName() throws {
         let vault = try vault()
         try vault.create(passcode: passcode)
         try vault.setValue(SecretBytes(utf8: "1"), named: "b")
@@ -146,14 +148,15 @@ import Testing
             var failure: CertificateProviderError?
             do throws(CertificateProviderError) { try vault.unlock(passcode) } catch { failure = error }
             disk.repair()
-            // The first two are those of the counter before the attempt.
-            #expect((failure != nil) == (position <= 2), "at \(position): \(String(describing: failure))")
+            // The first is that of the counter before the attempt.
+            #expect((failure != nil) == (position <= 1), "at \(position): \(String(describing: failure))")
             try vault.unlock(passcode)
             #expect(try vault.attemptsLeft() == 10)
         }
     }
 
-    @Test func nothingIsStoredUnprotectedAfterAnotherProcessHasDestroyedTheVault() throws {
+    @Test("After another process destroyed the vault, nothing is stored outside one")
+    func nothingIsStoredUnprotectedAfterAnotherProcessHasDestroyedTheVault() throws {
         let (vault, identity) = (try vault(), try Samples.stored("app"))
         try vault.create(passcode: passcode)
         let storage = vault.storage(for: test)
@@ -182,8 +185,10 @@ import Testing
     }
 
     /// An identity that is stored while the vault is made is in the vault, or was refused.
-    @Test(.enabled(if: TestLength.hasSeconds, "it takes seconds")) func nothingIsLostWhileTheVaultIsMade() async throws
-    {
+    @Test(
+        "An identity stored while the vault is made is in the vault, or was refused",
+        .enabled(if: TestLength.hasSeconds, "it takes seconds"))
+    func nothingIsLostWhileTheVaultIsMade() async throws {
         for round in 0..<TestLength.rounds(5, soak: 200) {
             let id = "app\(round)"
             let identity = try Samples.stored("app")
@@ -297,18 +302,37 @@ import Testing
         let stronger = ScryptParameters(logarithmOfCost: 4, blockSize: 2, parallelism: 1)
         let set = Date(timeIntervalSince1970: 1e9)
         try vault(now: set).create(passcode: passcode)
-        let file = directory["state/applications/app/vault/key"]
-        func stored() throws -> VaultKeyFile { try VaultKeyFile(Array(Data(contentsOf: URL(filePath: file)))) }
         #expect(try code { try vault(parameters: stronger).unlock(wrong) } == .wrongPassword)
-        #expect(try stored().parameters == Self.cheap)
+        #expect(try storedKey().parameters == Self.cheap)
         try vault(now: set + 5, parameters: stronger).unlock(passcode)
-        #expect(try stored().parameters == stronger && stored().passcodeSetAt == set)
+        #expect(try storedKey().parameters == stronger && storedKey().passcodeSetAt == set)
         // Not lowered.
         try vault().unlock(passcode)
-        #expect(try stored().parameters == stronger)
+        #expect(try storedKey().parameters == stronger)
     }
 
-    @Test func whatAnotherProcessDestroysIsGoneHereToo() throws {
+    private func storedKey() throws -> VaultKeyFile {
+        let file = directory["state/applications/app/vault/key"]
+        return try VaultKeyFile(Array(Data(contentsOf: URL(filePath: file))))
+    }
+
+    /// Each command unlocks it.
+    @Test func withoutAPasscodeNoTimeIsSpentOnGuessing() throws {
+        let costly = ScryptParameters(logarithmOfCost: 4, blockSize: 2, parallelism: 1)
+        func vault() throws -> DataVault { try self.vault(parameters: costly) { $0.allowsDefault = true } }
+        try vault().create(passcode: nil)
+        for _ in 0..<2 {
+            #expect(try storedKey().parameters == Self.cheap)
+            try vault().unlock(nil)
+        }
+        try vault().changePasscode(from: nil, to: passcode)
+        #expect(try storedKey().parameters == costly)
+        try vault().changePasscode(from: passcode, to: nil)
+        #expect(try storedKey().parameters == Self.cheap)
+    }
+
+    @Test("A vault that another process destroys is gone in this one")
+    func whatAnotherProcessDestroysIsGoneHereToo() throws {
         let (vault, identity) = (try vault(), try Samples.stored("app"))
         try vault.create(passcode: passcode)
         try self.vault().destroy()
@@ -324,7 +348,8 @@ import Testing
         try vault.setValue(passcode, named: "value")
     }
 
-    @Test func thereIsOneVault() throws {
+    @Test("An application has one vault, which is not made by unlocking or destroying")
+    func thereIsOneVault() throws {
         let vault = try vault()
         #expect(try code { try vault.unlock(passcode) } == .notFound && !directory.contents().contains("state"))
         try vault.destroy()
@@ -369,7 +394,7 @@ import Testing
         try vault().create(passcode: passcode)
         let file = directory["state/applications/app/vault/key"]
         var bytes = try Data(contentsOf: URL(filePath: file))
-        bytes[8] = 2
+        bytes[8] = 3
         try bytes.write(to: URL(filePath: file))
         try #require(chmod(file, 0o600) == 0)
         for body in [
@@ -442,15 +467,31 @@ import Testing
         let stronger = ScryptParameters(logarithmOfCost: 4, blockSize: 2, parallelism: 1)
         let vault = try vault(parameters: stronger)
         try self.vault().create(passcode: passcode, values: ["value": passcode])
-        // The first one is the counter's.
-        disk.fail(.rename, at: 2, with: ENOSPC)
+        disk.fail(.rename, at: 1, with: ENOSPC)
         try vault.unlock(passcode)
-        #expect(disk.counts[.rename] == 2)
+        #expect(disk.counts[.rename] == 1)
         #expect(try vault.value(named: "value") == passcode)
     }
 
+    /// On a full disk, the right passcode unlocks, and wrong ones count.
+    @Test func aFullDiskDoesNotLockOut() throws {
+        let vault = try vault { $0.maximumAttempts = 3 }
+        try vault.create(passcode: passcode, values: ["value": passcode])
+        for _ in 0..<2 {
+            vault.lock()
+            // Counts from now on.
+            disk.fail(.rename, at: 1, with: ENOSPC)
+            #expect(try code { try vault.unlock(wrong) } == .wrongPassword)
+            #expect(try vault.attemptsLeft() == 2)
+            try vault.unlock(passcode)
+            for call in [FaultyDisk.Call.rename, .link, .makeDirectory] { #expect(disk.counts[call] == nil) }
+            #expect(try vault.attemptsLeft() == 3 && vault.value(named: "value") == passcode)
+            disk.repair()
+        }
+    }
+
     /// An attempt that cannot be written down is not made.
-    @Test(arguments: [FaultyDisk.Call.create, .write, .changeMode, .synchronize, .rename])
+    @Test(arguments: [FaultyDisk.Call.create, .write, .synchronize])
     func anAttemptThatDoesNotCountIsNotMade(call: FaultyDisk.Call) throws {
         let vault = try vault()
         try vault.create(passcode: passcode)
@@ -482,5 +523,99 @@ import Testing
             let left = directory.contents().filter { $0.hasPrefix("state/applications/app\(position)/") }
             #expect(left == ["state/applications/app\(position)/.lock"], "at \(position): \(left)")
         }
+    }
+
+    // MARK: - The platform server's demands
+
+    @Test func demandsTighten() throws {
+        var demands = PasscodeDemands()
+        (demands.minimumLength, demands.needsDigit, demands.maximumAttempts) = (12, true, 2)
+        func create(_ vault: DataVault, _ text: String?) throws {
+            try vault.create(
+                passcode: text.map { SecretBytes(utf8: $0) }, records: [:], of: test,
+                terms: VaultTerms(demands: demands))
+        }
+        let vault = try vault()
+        let weak = try error { try create(vault, "correct horse") }
+        #expect(weak.code == .configurationInvalid && weak.message.contains("a digit"), "\(weak)")
+        #expect(weak.message.contains("platform server") && !weak.message.contains("12 characters"), "\(weak)")
+        let own = try error { try create(vault, "short") }
+        #expect(own.message.contains("8 characters") && !own.message.contains("platform server"), "\(own)")
+        #expect(try vault.state() == .none)
+        try create(vault, "correct horse 1")
+        #expect(try vault.attemptsLeft() == 2)
+        #expect(
+            try code { try vault.changePasscode(from: SecretBytes(utf8: "correct horse 1"), to: passcode) }
+                == .configurationInvalid)
+        #expect(try vault.attemptsLeft() == 2)
+        try vault.changePasscode(from: SecretBytes(utf8: "correct horse 1"), to: SecretBytes(utf8: "correct horse 2"))
+        vault.lock()
+        #expect(try code { try vault.unlock(wrong) } == .wrongPassword)
+        #expect(try code { try self.vault().unlock(wrong) } == .vaultDestroyed)
+    }
+
+    @Test func demandsNeverLoosen() {
+        var (policy, demands) = (PasscodePolicy(), PasscodeDemands())
+        policy.needsSpecial = true
+        (policy.validDays, policy.maximumAttempts) = (30, 5)
+        #expect(policy.tightened(by: nil) == policy && policy.tightened(by: demands) == policy)
+        (demands.minimumLength, demands.minimumUniqueCharacters) = (1, 0)
+        (demands.needsSpecial, demands.needsDigit, demands.allowsDefault) = (false, false, true)
+        (demands.validDays, demands.maximumAttempts) = (0, 0)
+        #expect(policy.tightened(by: demands) == policy)
+        (demands.validDays, demands.maximumAttempts) = (60, 10)
+        #expect(policy.tightened(by: demands) == policy)
+        (demands.validDays, demands.maximumAttempts) = (7, 3)
+        let tightened = policy.tightened(by: demands)
+        #expect(tightened.validDays == 7 && tightened.maximumAttempts == 3)
+        (policy.validDays, policy.maximumAttempts, policy.allowsDefault) = (0, 0, true)
+        demands.allowsDefault = false
+        let limited = policy.tightened(by: demands)
+        #expect(limited.validDays == 7 && limited.maximumAttempts == 3 && !limited.allowsDefault)
+    }
+
+    // MARK: - A key that wraps the vault's
+
+    /// It is neither written anew nor taken for an empty one, with which a rejected passcode would be tried again.
+    @Test func aNewerRecordOfRejectedPasscodesIsLeftAlone() throws {
+        let vault = try vault()
+        try vault.create(passcode: passcode, values: [:])
+        vault.lock()
+        #expect(try code { try vault.unlock(wrong, isAutomatic: true) } == .wrongPassword)
+        let file = URL(filePath: directory["state/applications/app/rejected"])
+        var content = try Data(contentsOf: file)
+        content[0] += 1
+        try content.write(to: file)
+        let refused = try error { try vault.unlock(passcode, isAutomatic: true) }
+        #expect(refused.code == .storeReadFailed && refused.message.contains("update certprov"), "\(refused)")
+        #expect(try vault.attemptsLeft() == 9 && Data(contentsOf: file) == content)
+        try vault.unlock(passcode, isAutomatic: false)
+    }
+
+    @Test func theFactorIsNeededBesidesThePasscode() throws {
+        let factor = SecretBytes(copying: Array(0..<32))
+        let key = KeyReference(publicKey: try Samples.identity("app").key.publicKey, uri: "test:key")
+        let terms = VaultTerms(
+            wrapping: VaultKeyWrapping(factor, key: key, scheme: "test", ciphertext: [1, 2, 3]))
+        let vault = try vault { $0.maximumAttempts = 2 }
+        try vault.create(passcode: passcode, records: [:], of: test, terms: terms, factor: factor)
+        #expect(try vault.terms()?.wrapping?.key.uri == "test:key")
+        vault.lock()
+        // Without the right factor no attempt is made.
+        for _ in 0..<4 {
+            let missing = try error { try vault.unlock(passcode) }
+            #expect(missing.code == .vaultLocked && missing.message.contains("test:key"), "\(missing)")
+            #expect(try code { try vault.unlock(passcode, factor: passcode, isAutomatic: false) } == .storeReadFailed)
+        }
+        #expect(try vault.attemptsLeft() == 2)
+        try vault.unlock(passcode, factor: factor, isAutomatic: false)
+        let new = SecretBytes(utf8: "another horse")
+        try vault.changePasscode(from: passcode, to: new, factor: factor, isAutomatic: false)
+        vault.lock()
+        #expect(try code { try vault.unlock(new) } == .vaultLocked)
+        try vault.unlock(new, factor: factor, isAutomatic: true)
+        vault.lock()
+        #expect(try code { try vault.unlock(wrong, factor: factor, isAutomatic: false) } == .wrongPassword)
+        #expect(try code { try vault.unlock(wrong, factor: factor, isAutomatic: false) } == .vaultDestroyed)
     }
 }

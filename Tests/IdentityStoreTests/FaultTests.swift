@@ -99,7 +99,8 @@ import Testing
         #expect(try fixture.storage().entry(named: "entry") == nil)
     }
 
-    @Test func whatACrashLeftGoesWithTheNextWrite() throws {
+    @Test("Temporary files of a crash are removed by the next write")
+    func whatACrashLeftGoesWithTheNextWrite() throws {
         let fixture = try StoreFixture()
         try fixture.storage().setEntry(try Samples.stored("one"), named: "entry")
         for folder in ["state", "state/identities/test"] {
@@ -109,7 +110,8 @@ import Testing
         #expect(fixture.leftovers.isEmpty)
     }
 
-    @Test(arguments: [true, false]) func whatACrashLeftGoesWithADelete(isStored: Bool) throws {
+    @Test("Temporary files of a crash are removed by a deletion", arguments: [true, false])
+    func whatACrashLeftGoesWithADelete(isStored: Bool) throws {
         let fixture = try StoreFixture()
         try fixture.storage().setEntry(try Samples.stored("one"), named: isStored ? "entry" : "other")
         let sealed = try fixture.directory.read("state/identities/test/" + (isStored ? "entry" : "other"))

@@ -106,7 +106,8 @@ import Testing
         #expect(throws: CertificateProviderError.self) { _ = try fixture.storage().entry(named: "entry") }
     }
 
-    @Test func whatTheSourceSaysComesThrough() throws {
+    @Test("An error of the key's source is passed on")
+    func whatTheSourceSaysComesThrough() throws {
         let fixture = try StoreFixture()
         let storage = fixture.store(keySource: FixedKey(key: nil)).storage(for: ProviderID("test"))
         let error = try error { try storage.setEntry(try Samples.stored("x"), named: "entry") }
@@ -132,7 +133,8 @@ import Testing
     }
 
     /// Only what is not there is no credential: anything else must not end in a store that is sealed with a key file.
-    @Test func isAbsentOnlyWhereThereIsNone() throws {
+    @Test("Only a missing credential file counts as absent")
+    func isAbsentOnlyWhereThereIsNone() throws {
         let directory = try TemporaryDirectory()
         func key(in directory: String?) throws(CertificateProviderError) -> SystemdCredentialKey? {
             try SystemdCredentialKey(secrets: SecretReader { $0 == "CREDENTIALS_DIRECTORY" ? directory : nil })

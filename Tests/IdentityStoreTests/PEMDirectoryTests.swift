@@ -98,7 +98,8 @@ import Testing
         }
     }
 
-    @Test func whatACrashLeftIsRemoved() throws {
+    @Test("A set of files that a crash left is removed")
+    func whatACrashLeftIsRemoved() throws {
         let fixture = try Fixture()
         _ = try fixture.write(fixture.one)
         mkdir(fixture.directory["pem/.set-crashed"], 0o700)

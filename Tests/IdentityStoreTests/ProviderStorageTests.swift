@@ -24,7 +24,8 @@ import Testing
         #expect(try fixture.storage().entry(named: "entry") == identity)
     }
 
-    @Test func nothingIsMadeByLooking() throws {
+    @Test("Reading an absent entry creates no file")
+    func nothingIsMadeByLooking() throws {
         let fixture = try StoreFixture()
         #expect(try fixture.storage().entry(named: "entry") == nil)
         try fixture.storage().removeEntry(named: "entry")
@@ -140,7 +141,8 @@ import Testing
         #expect(try running.entry(named: "entry") != nil)
     }
 
-    @Test func whatCouldNotBeReadIsNotStored() throws {
+    @Test("An identity that could not be read again is not stored")
+    func whatCouldNotBeReadIsNotStored() throws {
         let fixture = try StoreFixture()
         let identity = try Samples.stored("x")
         var chainless = identity

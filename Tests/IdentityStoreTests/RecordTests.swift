@@ -26,7 +26,8 @@ import Testing
         #expect(try fixture.storage().entry(named: "record") == nil)
     }
 
-    @Test func whatIsToStayIsNotWritten() throws {
+    @Test("A record whose change is nil is not written")
+    func whatIsToStayIsNotWritten() throws {
         let fixture = try StoreFixture()
         try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
         fixture.disk.repair()
@@ -94,7 +95,8 @@ import Testing
     }
 
     /// Until it runs its program, a process that another thread has forked has all open files.
-    @Test(arguments: [".claim-record", ".lock"]) func whatAForkedProcessHasIsReleasedToo(name: String) throws {
+    @Test("A released lock is free although a forked process has its file open", arguments: [".claim-record", ".lock"])
+    func whatAForkedProcessHasIsReleasedToo(name: String) throws {
         let fixture = try StoreFixture()
         var copies: [Int32] = []
         defer { for copy in copies { close(copy) } }

@@ -73,7 +73,8 @@ import Testing
         #expect(!fixture.directory.contents().contains("elsewhere"))
     }
 
-    @Test func neitherAPipeNorADirectoryIsAnEntry() throws {
+    @Test("A pipe or a directory in the place of an entry is refused")
+    func neitherAPipeNorADirectoryIsAnEntry() throws {
         let fixture = try filled()
         let path = fixture.directory[StoreFixture.entryFile]
         unlink(path)
@@ -104,7 +105,8 @@ import Testing
         try fixture.storage().setEntry(try Samples.stored("y"), named: "entry")
     }
 
-    @Test func whatIsMadeIsForItsOwnerAlone() throws {
+    @Test("New files and directories are for their owner alone, whatever the umask")
+    func whatIsMadeIsForItsOwnerAlone() throws {
         // An entry, its key and the directories, whatever the umask is.
         let before = umask(0)
         defer { umask(before) }

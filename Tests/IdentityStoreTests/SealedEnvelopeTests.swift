@@ -107,7 +107,8 @@ import Testing
         }
     }
 
-    @Test func isReplacedByTheNextWrite() throws {
+    @Test("A damaged entry is replaced by the next write")
+    func isReplacedByTheNextWrite() throws {
         let (fixture, file) = try smallEntry()
         try fixture.directory.write(file.dropLast(), to: StoreFixture.entryFile)
         let identity = try Samples.stored("next")

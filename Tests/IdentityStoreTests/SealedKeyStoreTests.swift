@@ -74,39 +74,49 @@ import Testing
     }
 
     @Test func onlyRSADecrypts() async throws {
-        #expect(store().makes[.p256] == .signing && store().makes[.rsa2048] == [.signing, .pkcs1Decryption])
-        await #expect {
-            _ = try await store().make(.p256, label: "", use: .pkcs1Decryption, NoUserInteraction()) { _ in }
-        } throws: { ($0 as? CertificateProviderError)?.code == .unsupportedAlgorithm }
+        #expect(
+            store().makes[.p256] == .signing && store().makes[.rsa2048]?.decryptionSchemes == DecryptionScheme.known)
+        for use in [KeyUse.pkcs1Decryption, .oaepDecryption] {
+            await #expect {
+                _ = try await store().make(.p256, label: "", use: use, NoUserInteraction()) { _ in }
+            } throws: { ($0 as? CertificateProviderError)?.code == .unsupportedAlgorithm }
+        }
     }
 
-    @Test func aKeyDoesOnlyWhatItIsMadeFor() async throws {
-        for (use, decrypts) in [(KeyUse.signing, false), ([.signing, .pkcs1Decryption], true)] {
-            let key = try await store().make(.rsa2048, label: "", use: use, NoUserInteraction()) { _ in }
-            let found = try #require(try store().storedKey(for: store().reference(to: key)))
-            for key in [key, found] { #expect((key.decrypter != nil) == decrypts && !key.signatureSchemes.isEmpty) }
-        }
-        let key = try await store().make(.rsa2048, label: "", use: .pkcs1Decryption, NoUserInteraction()) { _ in }
+    @Test(arguments: [.signing, [.signing, .pkcs1Decryption], .pkcs1Decryption, .oaepDecryption] as [KeyUse])
+    func aKeyDoesOnlyWhatItIsMadeFor(use: KeyUse) async throws {
+        let key = try await store().make(.rsa2048, label: "", use: use, NoUserInteraction()) { _ in }
         let found = try #require(try store().storedKey(for: store().reference(to: key)))
-        for key in [key, found] { #expect(key.decrypter != nil && key.signatureSchemes.isEmpty) }
+        for key in [key, found] {
+            #expect((key.decrypter?.decryptionSchemes ?? []) == use.decryptionSchemes)
+            #expect(key.signatureSchemes.isEmpty == !use.contains(.signing))
+            for scheme in use.decryptionSchemes {
+                let ciphertext = try scheme.opensslEncrypt([1, 2, 3], for: key.publicKey)
+                #expect(try await key.decrypter?.decrypt(ciphertext, using: scheme) == SecretBytes(copying: [1, 2, 3]))
+            }
+        }
     }
 
     /// Records of the first format, which had no uses, are read, and written anew with the next key.
-    @Test func aKeyOfTheFirstFormatStaysAndMayDoEverything() async throws {
+    /// In the second one they had them, without OAEP: certprov of that time refuses the record that is written now.
+    @Test(arguments: [1, 2] as [UInt8]) func aKeyOfAnOlderFormatStaysAndMayDoWhatItMight(format: UInt8) async throws {
         let old = try SoftwareKey.generate(.rsa2048, location: .store)
-        let fields = [
-            SecretBytes(copying: old.publicKey.derRepresentation), SecretBytes(utf8: "old"),
-            try old.pkcs8Representation(),
-        ]
-        let record = fields.reduce([1]) { record, field in
+        let fields =
+            [
+                SecretBytes(copying: old.publicKey.derRepresentation), SecretBytes(utf8: "old"),
+                try old.pkcs8Representation(),
+            ] + (format == 1 ? [] : [SecretBytes(copying: [3])])
+        let record = fields.reduce([format]) { record, field in
             record + withUnsafeBytes(of: UInt32(field.count).bigEndian, Array.init) + field.withUnsafeBytes(Array.init)
         }
         try storage.updateRecord(named: "keys") { _ in SecretBytes(copying: record) }
         let reference = KeyReference(publicKey: old.publicKey, uri: "store:\(old.publicKey.sha256.hexEncoded)")
-        #expect(try store().storedKey(for: reference)?.decrypter != nil)
+        #expect(try store().storedKey(for: reference)?.decrypter?.decryptionSchemes == [.rsaPKCS1])
         let (_, new) = try await make(store(), .rsa2048, label: "new")
+        #expect(try storage.record(named: "keys")?.withUnsafeBytes { $0.first } == 3)
         #expect(try await store().list().map(\.label) == ["old", "new"])
-        #expect(try store().storedKey(for: reference)?.decrypter != nil)
+        let kept = try #require(try store().storedKey(for: reference))
+        #expect(kept.decrypter?.decryptionSchemes == [.rsaPKCS1] && !kept.signatureSchemes.isEmpty)
         #expect(try store().storedKey(for: new)?.decrypter == nil)
         try store().destroyStored(reference)
         #expect(try await store().list().map(\.label) == ["new"])
@@ -120,7 +130,7 @@ import Testing
         #expect(try store().storedKey(for: store().reference(to: key)) != nil)
     }
 
-    @Test(arguments: [[3], [0], [1, 0, 0, 0, 9], [1, 0, 0], [1, 0, 0, 0, 0]] as [[UInt8]])
+    @Test(arguments: [[4], [0], [1, 0, 0, 0, 9], [1, 0, 0], [1, 0, 0, 0, 0]] as [[UInt8]])
     func aDamagedRecordIsAnErrorAndStays(record: [UInt8]) async throws {
         try storage.updateRecord(named: "keys") { _ in SecretBytes(copying: record) }
         await #expect {
@@ -135,11 +145,13 @@ import Testing
         } throws: { ($0 as? CertificateProviderError)?.code == .configurationInvalid }
     }
 
-    @Test(arguments: ["store:", "store", "STORE:"]) func itsURIIsTheScheme(uri: String) throws {
+    @Test("The URI store: means the sealed key store", arguments: ["store:", "store", "STORE:"])
+    func itsURIIsTheScheme(uri: String) throws {
         #expect(try ProviderEnvironment.testing().keyStores.store(uri).scheme == "store")
     }
 
-    @Test func itHasNoPIN() {
+    @Test("The sealed key store refuses the source of a PIN")
+    func itHasNoPIN() {
         #expect {
             _ = try ProviderEnvironment.testing().keyStores.store("store:", pinSource: .prompt)
         } throws: { ($0 as? CertificateProviderError)?.message.contains("has no PIN") == true }

@@ -32,7 +32,8 @@ import Testing
         Row(["STATE_DIRECTORY": ":"], 0, "/var/lib/certprov"),
     ]
 
-    @Test(arguments: rows) func hasItsPrecedence(row: Row) throws {
+    @Test("The state directory is chosen by STATE_DIRECTORY, XDG_STATE_HOME and user", arguments: rows)
+    func hasItsPrecedence(row: Row) throws {
         let path = try StateDirectory.path(environment: { row.variables[$0] }, effectiveUser: row.user)
         #expect(path == row.path)
     }

@@ -17,28 +17,31 @@ import Testing
         -> [UInt8]
     {
         try VaultKeyFile.seal(
-            key, identifier: identifier, with: passcode, of: "app", parameters, setAt: Date(timeIntervalSince1970: 1e9))
+            key, identifier: identifier, with: VaultSecrets(passcode: passcode, factor: nil), of: "app", parameters,
+            VaultTerms(), setAt: Date(timeIntervalSince1970: 1e9))
     }
 
     @Test func theRightPasscodeOpensIt() throws {
         let read = try VaultKeyFile(file())
         #expect(read.passcodeSetAt == Date(timeIntervalSince1970: 1e9) && !read.hasNoPasscode)
         #expect(read.identifier == identifier && read.parameters == Self.cheap)
-        #expect(try read.open(with: passcode, of: "app") == key)
-        #expect(try read.open(with: SecretBytes(utf8: "correct horse "), of: "app") == nil)
-        #expect(try read.open(with: nil, of: "app") == nil)
-        #expect(try read.open(with: passcode, of: "other") == nil, "It is another application's.")
+        #expect(try read.open(with: VaultSecrets(passcode: passcode), of: "app") == key)
+        #expect(try read.open(with: VaultSecrets(passcode: SecretBytes(utf8: "correct horse ")), of: "app") == nil)
+        #expect(try read.open(with: VaultSecrets(), of: "app") == nil)
+        #expect(
+            try read.open(with: VaultSecrets(passcode: passcode), of: "other") == nil, "It is another application's.")
     }
 
-    @Test func oneWithoutAPasscodeOpensWithNone() throws {
+    @Test("A vault without a passcode opens without one")
+    func oneWithoutAPasscodeOpensWithNone() throws {
         let read = try VaultKeyFile(file(Self.cheap, nil))
         #expect(read.hasNoPasscode)
-        #expect(try read.open(with: nil, of: "app") == key)
+        #expect(try read.open(with: VaultSecrets(), of: "app") == key)
     }
 
     @Test func twoFilesOfOneKeyHaveNothingInCommon() throws {
         let (one, other) = (try file(), try file())
-        #expect(one[37..<53] != other[37..<53] && one[65...] != other[65...])
+        #expect(one[37..<53] != other[37..<53] && one.suffix(48) != other.suffix(48))
     }
 
     @Test func noBitCanBeChanged() throws {
@@ -49,7 +52,8 @@ import Testing
                 bytes[place] ^= 1 << bit
                 // What asks for more work is refused before that is done, or is not the same key.
                 guard let read = try? VaultKeyFile(bytes), read.parameters.work <= 1 << 20 else { continue }
-                #expect((try? read.open(with: passcode, of: "app")) != .some(key), "at \(place)")
+                #expect(
+                    (try? read.open(with: VaultSecrets(passcode: passcode), of: "app")) != .some(key), "at \(place)")
             }
         }
     }
@@ -65,9 +69,9 @@ import Testing
 
     @Test func aNewerVersionIsTold() throws {
         var bytes = try file()
-        bytes[8] = 2
+        bytes[8] = 3
         #expect { _ = try VaultKeyFile(bytes) } throws: {
-            if case .newerVersion(2)? = $0 as? VaultKeyFile.Failure { true } else { false }
+            if case .newerVersion(3)? = $0 as? VaultKeyFile.Failure { true } else { false }
         }
     }
 
@@ -77,5 +81,47 @@ import Testing
         var bytes = try file()
         bytes.replaceSubrange(9..<12, with: [cost, blockSize, parallelism])
         #expect(throws: VaultKeyFile.Failure.self) { _ = try VaultKeyFile(bytes) }
+    }
+
+    /// One of the first format, made with Python's hashlib and cryptography.
+    private static let first =
+        "6370727661756c740101010100000000003b9aca0007070707070707070707070707070707000102030405060708090a0b0c"
+        + "0d0e0f32333435363738393a3b3c3d54fd61f1e65247781842e21a9179b4d48d7ac7121e2a88e58b7d682c3062f8e31b2b0e"
+        + "a84c14d053c1b14ba87d558663"
+
+    @Test func theFirstFormatIsRead() throws {
+        let read = try VaultKeyFile(bytes(Self.first))
+        #expect(read.identifier == identifier && read.passcodeSetAt == Date(timeIntervalSince1970: 1e9))
+        #expect(read.terms.demands == nil && read.terms.wrapping == nil)
+        #expect(try read.open(with: VaultSecrets(passcode: passcode), of: "app") == key)
+        #expect(try read.open(with: VaultSecrets(), of: "app") == nil)
+    }
+
+    @Test func aFactorIsNeededBesides() throws {
+        let factor = SecretBytes(copying: Array(100..<132))
+        let file = try VaultKeyFile(
+            VaultKeyFile.seal(
+                key, identifier: identifier, with: VaultSecrets(passcode: passcode, factor: factor), of: "app",
+                Self.cheap,
+                VaultTerms(), setAt: Date(timeIntervalSince1970: 1e9)))
+        #expect(try file.open(with: VaultSecrets(passcode: passcode, factor: factor), of: "app") == key)
+        #expect(try file.open(with: VaultSecrets(passcode: passcode), of: "app") == nil)
+        #expect(try file.open(with: VaultSecrets(factor: factor), of: "app") == nil)
+        #expect(try file.open(with: VaultSecrets(passcode: passcode, factor: key), of: "app") == nil)
+    }
+
+    @Test func theTermsAreKept() throws {
+        var demands = PasscodeDemands()
+        (demands.minimumLength, demands.allowsDefault) = (12, false)
+        let bytes = try VaultKeyFile.seal(
+            key, identifier: identifier, with: VaultSecrets(passcode: passcode), of: "app", Self.cheap,
+            VaultTerms(demands: demands), setAt: Date(timeIntervalSince1970: 1e9))
+        let read = try VaultKeyFile(bytes)
+        #expect(read.terms.demands == demands)
+        #expect(try read.open(with: VaultSecrets(passcode: passcode), of: "app") == key)
+    }
+
+    private func bytes(_ hex: String) -> [UInt8] {
+        stride(from: 0, to: hex.utf8.count, by: 2).compactMap { UInt8(hex.dropFirst($0).prefix(2), radix: 16) }
     }
 }

@@ -21,7 +21,9 @@ import Testing
         #expect(try ConfigurationFile(path: directory.path + "/link").bytes == Array("a=1".utf8))
     }
 
-    @Test(arguments: [(ConfigurationFile.maximumSize, true), (ConfigurationFile.maximumSize + 1, false)])
+    @Test(
+        "A configuration file larger than 1 MiB is refused",
+        arguments: [(ConfigurationFile.maximumSize, true), (ConfigurationFile.maximumSize + 1, false)])
     func boundsTheSize(size: Int, isAccepted: Bool) throws {
         let path = try directory.write(repeatElement(0x0a, count: size), to: "file")
         if isAccepted {
@@ -41,35 +43,39 @@ import Testing
         var make: @Sendable (TemporaryDirectory) throws -> String
     }
 
-    @Test(arguments: [
-        BadPath(testDescription: "missing", code: .configurationMissing, part: "does not exist") { $0.path + "/file" },
-        BadPath(testDescription: "empty path", code: .configurationMissing, part: "does not exist") { _ in "" },
-        BadPath(testDescription: "NUL in path", part: "Invalid argument") { $0.path + "\0" },
-        BadPath(testDescription: "directory", part: "a directory") { $0.path },
-        BadPath(testDescription: "device", part: "a device") { _ in "/dev/zero" },
-        BadPath(testDescription: "path through a file", part: String(cString: strerror(ENOTDIR))) {
-            try $0.write([], to: "file") + "/clienthub.properties"
-        },
-        BadPath(testDescription: "name too long", part: String(cString: strerror(ENAMETOOLONG))) {
-            $0.path + "/" + String(repeating: "x", count: 300)
-        },
-        BadPath(testDescription: "pipe without a writer", part: "a named pipe") {
-            let path = $0.path + "/pipe"
-            try #require(mkfifo(path, 0o600) == 0)
-            return path
-        },
-        BadPath(testDescription: "link to itself", part: String(cString: strerror(ELOOP))) {
-            let path = $0.path + "/link"
-            try #require(symlink(path, path) == 0)
-            return path
-        },
-        BadPath(testDescription: "sparse gigabyte", part: "the limit is 1048576 bytes") {
-            let path = try $0.write([], to: "sparse")
-            try #require(truncate(path, 1 << 30) == 0)
-            return path
-        },
-        BadPath(testDescription: "unreadable", part: String(cString: strerror(EIO))) { _ in "/proc/self/mem" },
-    ])
+    @Test(
+        "A path that does not lead to a readable regular file is refused",
+        arguments: [
+            BadPath(testDescription: "missing", code: .configurationMissing, part: "does not exist") {
+                $0.path + "/file"
+            },
+            BadPath(testDescription: "empty path", code: .configurationMissing, part: "does not exist") { _ in "" },
+            BadPath(testDescription: "NUL in path", part: "Invalid argument") { $0.path + "\0" },
+            BadPath(testDescription: "directory", part: "a directory") { $0.path },
+            BadPath(testDescription: "device", part: "a device") { _ in "/dev/zero" },
+            BadPath(testDescription: "path through a file", part: String(cString: strerror(ENOTDIR))) {
+                try $0.write([], to: "file") + "/clienthub.properties"
+            },
+            BadPath(testDescription: "name too long", part: String(cString: strerror(ENAMETOOLONG))) {
+                $0.path + "/" + String(repeating: "x", count: 300)
+            },
+            BadPath(testDescription: "pipe without a writer", part: "a named pipe") {
+                let path = $0.path + "/pipe"
+                try #require(mkfifo(path, 0o600) == 0)
+                return path
+            },
+            BadPath(testDescription: "link to itself", part: String(cString: strerror(ELOOP))) {
+                let path = $0.path + "/link"
+                try #require(symlink(path, path) == 0)
+                return path
+            },
+            BadPath(testDescription: "sparse gigabyte", part: "the limit is 1048576 bytes") {
+                let path = try $0.write([], to: "sparse")
+                try #require(truncate(path, 1 << 30) == 0)
+                return path
+            },
+            BadPath(testDescription: "unreadable", part: String(cString: strerror(EIO))) { _ in "/proc/self/mem" },
+        ])
     func refuses(bad: BadPath) throws {
         let path = try bad.make(directory)
         let error = failure { try ConfigurationFile(path: path) }
@@ -79,6 +85,7 @@ import Testing
     }
 
     @Test(
+        "The name and the first bytes decide between property file and property list",
         arguments: [
             ("/etc/clienthub.properties", "<?xml", .properties),
             ("/etc/clienthub.plist", "a=1", .propertyList),

@@ -48,7 +48,8 @@ import Testing
         return bytes
     }
 
-    @Test(arguments: FileForm.allCases) func onlyEverThrowTypedErrors(form: FileForm) throws {
+    @Test("A damaged configuration file gives settings or an error that names the file", arguments: FileForm.allCases)
+    func onlyEverThrowTypedErrors(form: FileForm) throws {
         let registry = try registry()
         var generator = SeededGenerator(seed: 20_260_101)
         var (accepted, refused) = (0, 0)

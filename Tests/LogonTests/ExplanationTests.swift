@@ -105,7 +105,8 @@ private struct ListingProvider: CertificateProvider, IdentityListing {
             decisions: ["one: stored: none", "one: list: movedOn: said unavailable [unavailable]"]),
     ]
 
-    @Test(arguments: rows) func saysWhoWouldBeChosen(row: Row) async throws {
+    @Test("The explanation names the provider that would be chosen and changes nothing", arguments: rows)
+    func saysWhoWouldBeChosen(row: Row) async throws {
         let identity = try TestAuthority().issue("it")
         let ids = [ProviderID("one"), ProviderID("two")]
         let scripted = ids.prefix(row.sights.count).map { ScriptedProvider($0) }

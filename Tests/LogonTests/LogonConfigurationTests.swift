@@ -16,7 +16,8 @@ import Testing
         return try LogonConfiguration.load(path: path, registry: try registry())
     }
 
-    @Test(arguments: FileForm.allCases) func fillsInDefaults(form: FileForm) throws {
+    @Test("An empty configuration has the defaults", arguments: FileForm.allCases)
+    func fillsInDefaults(form: FileForm) throws {
         let configuration = try load(form.text([]), form)
         #expect(configuration == LogonConfiguration())
         #expect(configuration.path == directory.path + "/" + form.fileName)
@@ -35,7 +36,8 @@ import Testing
         ("CertificateProvider.pkcs12.password-source", "file:/run/secret"),
     ]
 
-    @Test(arguments: FileForm.allCases) func readsEverything(form: FileForm) throws {
+    @Test("All settings of a configuration file are read", arguments: FileForm.allCases)
+    func readsEverything(form: FileForm) throws {
         let configuration = try load(form.text(Self.everything), form)
         #expect(configuration.host == "hub.example.com")
         #expect(configuration.port == 8082)
@@ -50,10 +52,12 @@ import Testing
         let path = try #require(configuration.providers.last?.parameters["path"])
         #expect(path.text == "/etc/client.p12")
         #expect(path.origin == "\(directory.path)/\(form.fileName):\(form.firstLine + 10)")
-        #expect(configuration.warnings.isEmpty)
+        #expect(
+            configuration.warnings.count == 2 && configuration.warnings.allSatisfy { $0.hasSuffix("has no effect.") })
     }
 
-    @Test func bothFormsSayTheSame() throws {
+    @Test("A property file and a property list give the same configuration")
+    func bothFormsSayTheSame() throws {
         let properties = try load(FileForm.properties.text(Self.everything), .properties)
         #expect(try load(FileForm.plist.text(Self.everything), .plist) == properties)
         #expect(try load(FileForm.properties.text(Array(Self.everything.dropLast()))) != properties)
@@ -132,7 +136,9 @@ import Testing
             Mistake([("CertificateProviders", "sEcReT")], "did you mean CertificateProvider?"),
         ]
 
-    @Test(arguments: FileForm.allCases, mistakes)
+    @Test(
+        "A mistake in a setting is refused with file, line and key, and without the value",
+        arguments: FileForm.allCases, mistakes)
     func refuses(form: FileForm, mistake: Mistake) throws {
         let error = failure { try load(form.text(mistake.pairs), form) }
         #expect(error?.code == .configurationInvalid)
@@ -143,14 +149,17 @@ import Testing
         #expect(error.map { String(reflecting: $0).contains("sEcReT") } == false)
     }
 
-    @Test(arguments: ["<array><string>pkcs12</string></array>", "<real>1</real>", "<data>AAEC</data>"])
+    @Test(
+        "A property list value that is not a single value is refused",
+        arguments: ["<array><string>pkcs12</string></array>", "<real>1</real>", "<data>AAEC</data>"])
     func refusesWhatIsNotASingleValue(value: String) {
         let error = failure { try load("<plist><dict>\n<key>CertificateProvider</key>\(value)</dict></plist>", .plist) }
         #expect(error?.code == .configurationInvalid)
         #expect(error?.message.contains(":2: The key 'CertificateProvider' must have a single value") == true)
     }
 
-    @Test(arguments: FileForm.allCases) func warnsOfWhatHasNoEffect(form: FileForm) throws {
+    @Test("A key without effect gives a warning with file and line", arguments: FileForm.allCases)
+    func warnsOfWhatHasNoEffect(form: FileForm) throws {
         let configuration = try load(
             form.text([
                 ("X-Other", "sEcReT"), ("port", "sEcReT"), ("CertificateProvider", "pkcs12"),
@@ -169,7 +178,7 @@ import Testing
     }
 
     @Test(
-        arguments: FileForm.allCases,
+        "Providers in the file count only with the policy certificate", arguments: FileForm.allCases,
         [
             ("", UserCreationPolicy.certificate), (" ", .certificate), ("CERTIFICATE", .certificate),
             ("automatic", .automatic), ("Manual", .manual),
@@ -193,7 +202,8 @@ import Testing
         #expect(error?.message.contains(path) == true)
     }
 
-    @Test func isMadeInMemory() {
+    @Test("A configuration can be made without a file")
+    func isMadeInMemory() {
         let configuration = LogonConfiguration(providers: [ConfiguredProvider(id: pkcs12)])
         #expect(configuration.providers == [ConfiguredProvider(id: pkcs12)])
         #expect(configuration.path == nil && configuration.userCreationPolicy == .certificate)
@@ -235,12 +245,14 @@ import Testing
         }
     }
 
-    @Test(arguments: [
-        ("KeyStore.vault.colour", "is not a parameter of the key store 'vault'; it takes timeout"),
-        ("KeyStore.tpm.timeout", "names a key store that is not installed; installed: vault"),
-        ("KeyStore.vault", "must have the form KeyStore.<scheme>.<parameter>"),
-        ("keystore.vault.timeout", "must be spelled KeyStore"),
-    ])
+    @Test(
+        "A misspelt key store parameter is refused with file and line",
+        arguments: [
+            ("KeyStore.vault.colour", "is not a parameter of the key store 'vault'; it takes timeout"),
+            ("KeyStore.tpm.timeout", "names a key store that is not installed; installed: vault"),
+            ("KeyStore.vault", "must have the form KeyStore.<scheme>.<parameter>"),
+            ("keystore.vault.timeout", "must be spelled KeyStore"),
+        ])
     func aKeyStoresParameterIsSpelledRight(key: String, reason: String) throws {
         let path = try directory.write("\(key) = sEcReT\n".utf8, to: "file.properties")
         #expect {

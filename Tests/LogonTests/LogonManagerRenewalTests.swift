@@ -36,14 +36,16 @@ import Testing
         try await manager.renewIdentityIfDue(at: now, NoUserInteraction())
     }
 
-    @Test func whatIsNotDueStays() async throws {
+    @Test("A stored identity that is not due for renewal stays")
+    func whatIsNotDueStays() async throws {
         let stored = try identity(daysOld: 59, from: preferred)
         preferred.stored(.success(stored))
         #expect(try await renew(try manager()).certificate == stored.certificate)
         #expect(preferred.calls == ["stored"] && other.calls == [])
     }
 
-    @Test func onlyTheProviderOfTheStoredIdentityIsAsked() async throws {
+    @Test("A renewal asks only the provider of the stored identity")
+    func onlyTheProviderOfTheStoredIdentityIsAsked() async throws {
         let stored = try identity(daysOld: 67, from: other)
         let new = try identity(daysOld: 0, from: other)
         other.stored(.success(stored))
@@ -59,7 +61,9 @@ import Testing
             ])
     }
 
-    @Test(arguments: [CertificateProviderError.Code.unavailable, .notFound, .tokenNotPresent, .pending, .rejected])
+    @Test(
+        "After a failed renewal, no other provider is asked",
+        arguments: [CertificateProviderError.Code.unavailable, .notFound, .tokenNotPresent, .pending, .rejected])
     func aFailureIsNoReasonToAskAnother(code: CertificateProviderError.Code) async throws {
         preferred.stored(.success(try identity(daysOld: 67, from: preferred)))
         preferred.get { _ throws(CertificateProviderError) in throw CertificateProviderError(code, "No.") }
@@ -84,7 +88,9 @@ import Testing
         #expect(preferred.calls == ["stored", "get"])
     }
 
-    @Test(arguments: [("25%", 26.0, true), ("25%", 22, false), ("10d", 91, true), ("10d", 80, false)])
+    @Test(
+        "The parameter 'renew-at' decides when a renewal is due",
+        arguments: [("25%", 26.0, true), ("25%", 22, false), ("10d", 91, true), ("10d", 80, false)])
     func theParameterSaysWhen(renewAt: String, daysOld: Double, isDue: Bool) async throws {
         let stored = try identity(daysOld: daysOld, from: preferred)
         let new = try identity(daysOld: 0, from: preferred)
@@ -95,7 +101,8 @@ import Testing
         #expect(try await renew(manager).certificate == (isDue ? new : stored).certificate)
     }
 
-    @Test func aWrongParameterIsAnErrorWithItsPlace() {
+    @Test("A wrong 'renew-at' is an error with file and line")
+    func aWrongParameterIsAnErrorWithItsPlace() {
         let error = failure { try manager(renewAt: "soon") }
         #expect(error?.code == .configurationInvalid && error?.message.hasPrefix("file:1: ") == true)
     }

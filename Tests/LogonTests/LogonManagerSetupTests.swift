@@ -36,7 +36,8 @@ import Testing
         #expect(manager.configuration == configuration)
     }
 
-    @Test func reportsWhatAProviderSaysOfItsParameters() throws {
+    @Test("A provider's parameter error is passed on with the provider, file and line")
+    func reportsWhatAProviderSaysOfItsParameters() throws {
         let parameters = ProviderParameters(["fault": .init("sEcReT", origin: "f:3")])
         let configuration = LogonConfiguration(providers: [ConfiguredProvider(id: id, parameters: parameters)])
         let error = failure { try manager(configuration, try registry()) }
@@ -45,7 +46,8 @@ import Testing
         #expect(error?.message == "f:3: The parameter 'fault' is a fault.")
     }
 
-    @Test func reportsWhatTheEnvironmentLacks() throws {
+    @Test("An error of the environment is passed on with the provider's name")
+    func reportsWhatTheEnvironmentLacks() throws {
         let configuration = LogonConfiguration(providers: [ConfiguredProvider(id: id)])
         let error = failure {
             try LogonManager(configuration: configuration, registry: try registry()) {
@@ -68,7 +70,8 @@ import Testing
         #expect(failure { try manager(configuration, misnamed) }?.code == .internal)
     }
 
-    @Test(arguments: UserCreationPolicy.allCases) func hasNoIdentityWithoutAProvider(policy: UserCreationPolicy)
+    @Test("Without a usable provider the manager has no identity", arguments: UserCreationPolicy.allCases)
+    func hasNoIdentityWithoutAProvider(policy: UserCreationPolicy)
         async throws
     {
         // Even a provider that was put in by hand is not asked with another policy.
@@ -93,7 +96,8 @@ import Testing
     }
 
     /// What a provider can do is asked of the provider that is registered, which may wrap another one.
-    @Test func aWrapperPassesOnWhatAProviderCanDo() async throws {
+    @Test("A wrapper decides which abilities of the wrapped provider are visible")
+    func aWrapperPassesOnWhatAProviderCanDo() async throws {
         struct Wrapper: CertificateProvider {
             let wrapped: any CertificateProvider
             var id: ProviderID { wrapped.id }

@@ -87,7 +87,8 @@ import Testing
                 $0, stored: [.nothing, .nothing], get: [.fails($0), .has], calls: [["stored", "get"], ["stored"]])
         }
 
-    @Test(arguments: rows) func chooses(row: Row) async throws {
+    @Test("The providers are asked in order until one has an identity or fails for good", arguments: rows)
+    func chooses(row: Row) async throws {
         let providers = providers(row.stored.count)
         let identities = try providers.map { try authority.issue($0.id.rawValue, provider: $0.id) }
         for (index, provider) in providers.enumerated() {
@@ -117,7 +118,8 @@ import Testing
         #expect(Set(manager.decisions.map(\.provider)) == Set(providers.map(\.id)))
     }
 
-    @Test func listsWhatEveryProviderSaid() async throws {
+    @Test("If no provider has an identity, the error lists the reason of each")
+    func listsWhatEveryProviderSaid() async throws {
         let providers = providers(2)
         providers[0].get { _ throws(CertificateProviderError) in
             throw CertificateProviderError(.unavailable, "No server.")
@@ -130,7 +132,8 @@ import Testing
         )
     }
 
-    @Test func keepsEveryDecision() async throws {
+    @Test("The manager records the decision and duration of each provider")
+    func keepsEveryDecision() async throws {
         let providers = providers(3)
         let identity = try authority.issue("two")
         providers[1].get { [clock] _ in
@@ -151,7 +154,8 @@ import Testing
         #expect(manager.decisions.map(\.step) == [.stored, .stored, .stored])
     }
 
-    @Test func obtainsWithoutLookingAtOrDeletingWhatIsStored() async throws {
+    @Test("Obtaining an identity neither reads nor deletes the stored one")
+    func obtainsWithoutLookingAtOrDeletingWhatIsStored() async throws {
         let providers = providers(1)
         let identity = try authority.issue("one")
         providers[0].stored(.success(identity))
@@ -202,7 +206,8 @@ extension LogonManagerTests {
         #expect(try await manager.storedIdentity()?.certificate == identity.certificate)
     }
 
-    @Test func hasNoIdentityAfterAnUpdateThatCouldNotGetOne() async throws {
+    @Test("After an update that obtains no certificate, no identity is stored")
+    func hasNoIdentityAfterAnUpdateThatCouldNotGetOne() async throws {
         let providers = providers(1)
         providers[0].stored(.success(try authority.issue("one")))
         let manager = try manager(providers)
@@ -211,7 +216,8 @@ extension LogonManagerTests {
         #expect(try await manager.storedIdentity() == nil)
     }
 
-    @Test func deletesEverythingItCan() async throws {
+    @Test("A failed deletion does not prevent the deletion at the other providers")
+    func deletesEverythingItCan() async throws {
         let providers = providers(3)
         providers[0].deletion(.failure(CertificateProviderError(.deleteFailed, "First.")))
         providers[2].deletion(.failure(CertificateProviderError(.storeReadFailed, "Second.")))
@@ -226,7 +232,7 @@ extension LogonManagerTests {
 // MARK: - One operation at a time
 
 extension LogonManagerTests {
-    @Test(.timeLimit(.minutes(5))) func refusesASecondOperation() async throws {
+    @Test(.timeLimit(.minutes(20))) func refusesASecondOperation() async throws {
         let providers = providers(1)
         let (started, start) = AsyncStream.makeStream(of: Void.self)
         let (released, release) = AsyncStream.makeStream(of: Void.self)
@@ -256,7 +262,8 @@ extension LogonManagerTests {
         _ = try await manager.obtainIdentity(NoUserInteraction())
     }
 
-    @Test(.timeLimit(.minutes(5))) func isFreeAgainAfterACancellation() async throws {
+    @Test("After a cancelled operation, the manager accepts the next one", .timeLimit(.minutes(20)))
+    func isFreeAgainAfterACancellation() async throws {
         let providers = providers(2)
         let (started, start) = AsyncStream.makeStream(of: Void.self)
         providers[0].get { _ throws(CertificateProviderError) in
@@ -277,7 +284,8 @@ extension LogonManagerTests {
         try await manager.deleteStoredCertificates()
     }
 
-    @Test func asksNobodyForACancelledTask() async throws {
+    @Test("A cancelled task obtains no identity from any provider")
+    func asksNobodyForACancelledTask() async throws {
         let providers = providers(2)
         let manager = try manager(providers)
         let task = Task {
@@ -288,7 +296,8 @@ extension LogonManagerTests {
         #expect(providers.map(\.calls) == [["stored"], ["stored"]])
     }
 
-    @Test func isFreeAgainAfterAFailure() async throws {
+    @Test("After a failed operation, the manager accepts the next one")
+    func isFreeAgainAfterAFailure() async throws {
         let manager = try manager(providers(1))
         for _ in 0..<2 {
             #expect(await failure { try await manager.identity(NoUserInteraction()) }?.code == .notFound)

@@ -52,41 +52,43 @@ import Testing
 
     @Test func acceptsByteOrderMark() throws { #expect(try parse("\u{feff}a=1") == ["a": "1"]) }
 
-    @Test(arguments: [
-        ("a=1\nb=sEcReT\\q", 2, "'b'"),
-        ("a=1\r\nb=sEcReT\\q", 2, "'b'"),
-        ("a=1\rb=sEcReT\\q", 2, "'b'"),
-        ("a=sEcReT\\\n\\q", 2, "'a'"),
-        ("a=sEcReT\\u12", 1, "'a'"),
-        ("a=sEcReT\\u12\n34=1", 1, "'a'"),
-        ("a=sEcReT\\u", 1, "'a'"),
-        ("a=sEcReT\\uu0041", 1, "'a'"),
-        ("a=sEcReT\\u12g4", 1, "'a'"),
-        ("a=sEcReT\\u0000", 1, "NUL"),
-        ("a=sEcReT\\ud83d", 1, "surrogate"),
-        ("a=sEcReT\\ud83dx", 1, "surrogate"),
-        ("a=sEcReT\\ud83d\\", 1, "surrogate"),
-        ("a=sEcReT\\ud83d\\t", 1, "surrogate"),
-        ("a=sEcReT\\ud83d\\ud83d", 1, "surrogate"),
-        ("a=sEcReT\\ude00", 1, "surrogate"),
-        ("a=sEcReT\\é", 1, "'a'"),
-        ("a=sEcReT\\U0041", 1, "'a'"),
-        ("a=sEcReT\\0", 1, "'a'"),
-        ("x\\q=sEcReT", 1, "this line"),
-        ("sEcReT a\\q", 1, "this line"),
-        ("sEcReT\nsEcReT", 2, "is already set in line 1"),
-        ("sEcReT==\nsEcReT==", 2, "is already set in line 1"),
-        ("<?xml version='1.0'?>\n<plist><dict><key>a</key><string>sEcReT</string></dict></plist>", 1, ".plist"),
-        ("\u{feff}\n <plist>\n<string>sEcReT</string>", 1, ".plist"),
-        ("bplist00sEcReT", 1, ".plist"),
-        ("a=1\n\nb=2\na=sEcReT", 4, "'a' is already set in line 1"),
-        ("a=1\n\\u0061=sEcReT", 2, "'a' is already set in line 1"),
-        ("#\n=sEcReT", 2, "key"),
-        ("\n:sEcReT", 2, "key"),
-        ("a=1\nb=sEcReT\0", 2, "control"),
-        ("a=1\nb=\u{1b}[1msEcReT", 2, "control"),
-        ("a=1\nb=sEcReT\u{7f}", 2, "control"),
-    ])
+    @Test(
+        "A malformed property file is refused with its line, and without the values",
+        arguments: [
+            ("a=1\nb=sEcReT\\q", 2, "'b'"),
+            ("a=1\r\nb=sEcReT\\q", 2, "'b'"),
+            ("a=1\rb=sEcReT\\q", 2, "'b'"),
+            ("a=sEcReT\\\n\\q", 2, "'a'"),
+            ("a=sEcReT\\u12", 1, "'a'"),
+            ("a=sEcReT\\u12\n34=1", 1, "'a'"),
+            ("a=sEcReT\\u", 1, "'a'"),
+            ("a=sEcReT\\uu0041", 1, "'a'"),
+            ("a=sEcReT\\u12g4", 1, "'a'"),
+            ("a=sEcReT\\u0000", 1, "NUL"),
+            ("a=sEcReT\\ud83d", 1, "surrogate"),
+            ("a=sEcReT\\ud83dx", 1, "surrogate"),
+            ("a=sEcReT\\ud83d\\", 1, "surrogate"),
+            ("a=sEcReT\\ud83d\\t", 1, "surrogate"),
+            ("a=sEcReT\\ud83d\\ud83d", 1, "surrogate"),
+            ("a=sEcReT\\ude00", 1, "surrogate"),
+            ("a=sEcReT\\é", 1, "'a'"),
+            ("a=sEcReT\\U0041", 1, "'a'"),
+            ("a=sEcReT\\0", 1, "'a'"),
+            ("x\\q=sEcReT", 1, "this line"),
+            ("sEcReT a\\q", 1, "this line"),
+            ("sEcReT\nsEcReT", 2, "is already set in line 1"),
+            ("sEcReT==\nsEcReT==", 2, "is already set in line 1"),
+            ("<?xml version='1.0'?>\n<plist><dict><key>a</key><string>sEcReT</string></dict></plist>", 1, ".plist"),
+            ("\u{feff}\n <plist>\n<string>sEcReT</string>", 1, ".plist"),
+            ("bplist00sEcReT", 1, ".plist"),
+            ("a=1\n\nb=2\na=sEcReT", 4, "'a' is already set in line 1"),
+            ("a=1\n\\u0061=sEcReT", 2, "'a' is already set in line 1"),
+            ("#\n=sEcReT", 2, "key"),
+            ("\n:sEcReT", 2, "key"),
+            ("a=1\nb=sEcReT\0", 2, "control"),
+            ("a=1\nb=\u{1b}[1msEcReT", 2, "control"),
+            ("a=1\nb=sEcReT\u{7f}", 2, "control"),
+        ])
     func refuses(text: String, line: Int, part: String) {
         let error = failure { try parse(text) }
         #expect(error?.code == .configurationInvalid)
@@ -96,6 +98,7 @@ import Testing
     }
 
     @Test(
+        "A property file that is not text is refused with its line",
         arguments: [
             ([0x61, 0x3d, 0x31, 0x0a, 0x62, 0x3d, 0xff], 2),
             ([0x61, 0x3d, 0xe9], 1),

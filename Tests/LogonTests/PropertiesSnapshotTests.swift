@@ -15,6 +15,7 @@ import Testing
     }
 
     @Test(
+        "Values are read as the requested types",
         arguments: [
             ("text", .string, .string(" a b ")),
             ("number", .int, .int(42)),
@@ -46,7 +47,9 @@ import Testing
         #expect(result.value?.isSecret != false)
     }
 
-    @Test(arguments: [ConfigType.int, .double, .bool, .intArray, .doubleArray, .boolArray, .bytes, .byteChunkArray])
+    @Test(
+        "A value that is not of the requested type is refused with file and line",
+        arguments: [ConfigType.int, .double, .bool, .intArray, .doubleArray, .boolArray, .bytes, .byteChunkArray])
     func refusesOtherTypes(type: ConfigType) throws {
         let options = PropertiesSnapshot.ParsingOptions(fileName: "x.properties")
         let snapshot = try snapshot("\nkey=sEcReT", options: options)
@@ -75,13 +78,14 @@ import Testing
         #expect(try snapshot.value(forKey: AbsoluteConfigKey(["b"]), type: .string).value?.isSecret == false)
     }
 
-    @Test(.timeLimit(.minutes(5))) func reloads() async throws {
+    @Test("A changed property file is reloaded", .timeLimit(.minutes(20)))
+    func reloads() async throws {
         try await reloads(PropertiesSnapshot.self) { "server.port=\($0)\n" }
     }
 
     /// swift-configuration's own snapshot sees in a property list what the manager sees in it: a key is one name, dots
     /// and all.
-    @Test(.timeLimit(.minutes(5))) func aPropertyListReloads() async throws {
+    @Test(.timeLimit(.minutes(20))) func aPropertyListReloads() async throws {
         let list = { @Sendable (port: String) in
             "<plist version=\"1.0\"><dict><key>server.port</key><string>\(port)</string></dict></plist>"
         }

@@ -12,6 +12,7 @@ import Testing
     private func plist(_ body: String) -> String { "<plist version=\"1.0\">\n<dict>\n\(body)\n</dict>\n</plist>\n" }
 
     @Test(
+        "A property list is read, with dots between the names of nested keys",
         arguments: [
             ("", [:]),
             ("<key>a</key><string>1</string>", ["a": "1"]),
@@ -64,41 +65,43 @@ import Testing
         #expect(try parse(prolog + plist("<key>a</key><string>1</string>") + "<!-- end -->\n") == ["a": "1"])
     }
 
-    @Test(arguments: [
-        ("<key>a</key><string>sEcReT</string>\n<key>a</key><string>2</string>", 4, "'a' is already set in line 3"),
-        ("<key>a.b</key><true/><key>a</key>\n<dict>\n<key>b</key><string>sEcReT</string></dict>", 5, "'a.b'"),
-        ("<key>a</key><string>sEcReT</string><key>&#97;</key><true/>", 3, "'a'"),
-        ("<key>a</key><dict/>\n\n<key>a</key><dict/>", 5, "'a'"),
-        ("<key>é</key><true/><key>e\u{301}</key><true/>", 3, "é"),
-        ("<key></key><string>sEcReT</string>", 3, "empty"),
-        ("<key/><string>sEcReT</string>", 3, "empty"),
-        ("\n<string>sEcReT</string>", 4, "<key>"),
-        ("<key>a</key>", 4, ""),
-        ("<key>a</key><key>b</key><string>sEcReT</string>", 3, "'a'"),
-        ("<key>a</key><date>2026-01-01T00:00:00Z", 4, "</date> is missing"),
-        ("<key>a</key><array><dict>sEcReT</dict></array>", 3, "there is text outside"),
-        ("<key>a</key><array><sEcReT/></array>", 3, "'a'"),
-        ("<key>a</key><array><key>sEcReT</key></array>", 3, "'a'"),
-        ("<key>a</key><array><string>1</string></dict>", 3, "</array> is missing"),
-        ("<key>a</key><sEcReT>1", 3, "'a'"),
-        ("<key>a</key><integer>+80</integer>", 3, "'a'"),
-        ("<key>a</key><integer>0x50</integer>", 3, "'a'"),
-        ("<key>a</key><integer>8e3</integer>", 3, "'a'"),
-        ("<key>a</key><integer/>", 3, "'a'"),
-        ("<key>a</key><integer>9999999999999999999999</integer>", 3, "'a'"),
-        ("<key>a</key><true>sEcReT</true>", 3, ""),
-        ("<key>a</key><string>sEcReT&nbsp;</string>", 3, "&lt;"),
-        ("<key>a</key><string>sEcReT & b</string>", 3, "&lt;"),
-        ("<key>a</key><string>sEcReT&#0;</string>", 3, "&lt;"),
-        ("<key>a</key><string>sEcReT&#xD800;</string>", 3, "&lt;"),
-        ("<key>a</key><string>sEcReT<!-- c --></string>", 3, ""),
-        ("<key>a</key><string>sEcReT", 4, ""),
-        ("<key>a</key><string x=\"1\">sEcReT</string>", 3, ""),
-        ("<key>a</key>sEcReT<string>1</string>", 3, ""),
-        ("<key>a</key><!-- sEcReT", 3, ""),
-        ("<key>a</key><string><![CDATA[sEcReT</string>", 3, ""),
-        ("<key>a</key><string>sEcReT\u{1}</string>", 3, "control"),
-    ])
+    @Test(
+        "A malformed property list is refused with its line, and without the values",
+        arguments: [
+            ("<key>a</key><string>sEcReT</string>\n<key>a</key><string>2</string>", 4, "'a' is already set in line 3"),
+            ("<key>a.b</key><true/><key>a</key>\n<dict>\n<key>b</key><string>sEcReT</string></dict>", 5, "'a.b'"),
+            ("<key>a</key><string>sEcReT</string><key>&#97;</key><true/>", 3, "'a'"),
+            ("<key>a</key><dict/>\n\n<key>a</key><dict/>", 5, "'a'"),
+            ("<key>é</key><true/><key>e\u{301}</key><true/>", 3, "é"),
+            ("<key></key><string>sEcReT</string>", 3, "empty"),
+            ("<key/><string>sEcReT</string>", 3, "empty"),
+            ("\n<string>sEcReT</string>", 4, "<key>"),
+            ("<key>a</key>", 4, ""),
+            ("<key>a</key><key>b</key><string>sEcReT</string>", 3, "'a'"),
+            ("<key>a</key><date>2026-01-01T00:00:00Z", 4, "</date> is missing"),
+            ("<key>a</key><array><dict>sEcReT</dict></array>", 3, "there is text outside"),
+            ("<key>a</key><array><sEcReT/></array>", 3, "'a'"),
+            ("<key>a</key><array><key>sEcReT</key></array>", 3, "'a'"),
+            ("<key>a</key><array><string>1</string></dict>", 3, "</array> is missing"),
+            ("<key>a</key><sEcReT>1", 3, "'a'"),
+            ("<key>a</key><integer>+80</integer>", 3, "'a'"),
+            ("<key>a</key><integer>0x50</integer>", 3, "'a'"),
+            ("<key>a</key><integer>8e3</integer>", 3, "'a'"),
+            ("<key>a</key><integer/>", 3, "'a'"),
+            ("<key>a</key><integer>9999999999999999999999</integer>", 3, "'a'"),
+            ("<key>a</key><true>sEcReT</true>", 3, ""),
+            ("<key>a</key><string>sEcReT&nbsp;</string>", 3, "&lt;"),
+            ("<key>a</key><string>sEcReT & b</string>", 3, "&lt;"),
+            ("<key>a</key><string>sEcReT&#0;</string>", 3, "&lt;"),
+            ("<key>a</key><string>sEcReT&#xD800;</string>", 3, "&lt;"),
+            ("<key>a</key><string>sEcReT<!-- c --></string>", 3, ""),
+            ("<key>a</key><string>sEcReT", 4, ""),
+            ("<key>a</key><string x=\"1\">sEcReT</string>", 3, ""),
+            ("<key>a</key>sEcReT<string>1</string>", 3, ""),
+            ("<key>a</key><!-- sEcReT", 3, ""),
+            ("<key>a</key><string><![CDATA[sEcReT</string>", 3, ""),
+            ("<key>a</key><string>sEcReT\u{1}</string>", 3, "control"),
+        ])
     func refuses(body: String, line: Int, part: String) {
         let error = failure { try parse(plist(body)) }
         #expect(error?.code == .configurationInvalid)
@@ -107,23 +110,28 @@ import Testing
         #expect(error.map { "\($0)".contains("sEcReT") } == false)
     }
 
-    @Test(arguments: [
-        "", "x", "<", "<plist>", "<plist", "<plist><array/></plist>", "<dict></dict>", "<plist><dict></plist>",
-        "<plist><dict/></plist>x", "<plist><dict/><dict/></plist>", "<?xml", "<!DOCTYPE", "<?xml?><plist/>",
-        "<?xml version=\"1.0\" encoding=\"UTF-16\"?><plist><dict/></plist>",
-        "<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><plist><dict/></plist>",
-        "<?xml version=\"1.0\" encoding=\"UTF-7\"?><plist><dict/></plist>",
-    ])
+    @Test(
+        "Text that is not a property list is refused",
+        arguments: [
+            "", "x", "<", "<plist>", "<plist", "<plist><array/></plist>", "<dict></dict>", "<plist><dict></plist>",
+            "<plist><dict/></plist>x", "<plist><dict/><dict/></plist>", "<?xml", "<!DOCTYPE", "<?xml?><plist/>",
+            "<?xml version=\"1.0\" encoding=\"UTF-16\"?><plist><dict/></plist>",
+            "<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><plist><dict/></plist>",
+            "<?xml version=\"1.0\" encoding=\"UTF-7\"?><plist><dict/></plist>",
+        ])
     func refusesOtherText(text: String) {
         let error = failure { try parse(text) }
         #expect(error?.code == .configurationInvalid)
         #expect(error?.message.hasPrefix("f:1: ") == true, "\(error?.message ?? "")")
     }
 
-    @Test(arguments: [
-        "<!DOCTYPE plist [<!ENTITY a \"sEcReT\">]>", "<!DOCTYPE plist [ <!ENTITY a SYSTEM \"file:///etc/passwd\"> ]>",
-        "<!DOCTYPE plist SYSTEM \"http://127.0.0.1:9/x.dtd\" [<!ENTITY % p SYSTEM \"http://127.0.0.1:9/\"> %p;]>",
-    ])
+    @Test(
+        "A property list with an internal DTD subset is refused",
+        arguments: [
+            "<!DOCTYPE plist [<!ENTITY a \"sEcReT\">]>",
+            "<!DOCTYPE plist [ <!ENTITY a SYSTEM \"file:///etc/passwd\"> ]>",
+            "<!DOCTYPE plist SYSTEM \"http://127.0.0.1:9/x.dtd\" [<!ENTITY % p SYSTEM \"http://127.0.0.1:9/\"> %p;]>",
+        ])
     func refusesDeclarations(declaration: String) {
         let error = failure { try parse(declaration + plist("<key>a</key><string>&a;</string>")) }
         #expect(error?.code == .configurationInvalid)
@@ -136,7 +144,8 @@ import Testing
         #expect(error?.message.contains("binary") == true)
     }
 
-    @Test func boundsDepthAndNumber() throws {
+    @Test("Property lists with too deep nesting, too many keys or too long keys are refused")
+    func boundsDepthAndNumber() throws {
         func nested(_ depth: Int) -> String {
             plist(
                 String(repeating: "<key>a</key><dict>", count: depth - 1)

@@ -12,6 +12,7 @@ final class ScriptedProvider: CertificateProvider {
             throw CertificateProviderError(.notFound, "There is nothing.")
         }
         var calls: [String] = []
+        var beforeDeletion: @Sendable () -> Void = {}
     }
 
     let id: ProviderID
@@ -27,8 +28,18 @@ final class ScriptedProvider: CertificateProvider {
 
     var calls: [String] { state.withLock { $0.calls } }
 
+    /// Forgets them.
+    func takeCalls() -> [String] {
+        state.withLock { state in
+            defer { state.calls = [] }
+            return state.calls
+        }
+    }
+
     func stored(_ result: Result<Identity?, CertificateProviderError>) { state.withLock { $0.stored = result } }
     func deletion(_ result: Result<Void, CertificateProviderError>) { state.withLock { $0.deletion = result } }
+    /// Runs something at the beginning of each deletion.
+    func beforeDeletion(_ body: @escaping @Sendable () -> Void) { state.withLock { $0.beforeDeletion = body } }
     func get(_ get: @escaping Get) { state.withLock { $0.get = get } }
 
     func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
@@ -47,6 +58,7 @@ final class ScriptedProvider: CertificateProvider {
     }
 
     func deleteStoredCertificate() throws(CertificateProviderError) {
+        state.withLock(\.beforeDeletion)()
         try state.withLock { state in
             state.calls.append("delete")
             if case .success = state.deletion { state.stored = .success(nil) }

@@ -18,7 +18,8 @@ import Testing
         #"{"access_token": "ab", "token_type": "bearer", "expires_in": -3600.5}"#,
     ].map { Array($0.utf8) }
 
-    @Test func theAnswersAreRead() throws {
+    @Test("Each undamaged token response is read or refused as expected")
+    func theAnswersAreRead() throws {
         let members = try Self.answers.map { try #require(TokenMembers($0)) }
         #expect(try TokenResponse(members[0], from: "server").scopes == ["a", "b"])
         let second = try TokenResponse(members[1], from: "server")
@@ -28,7 +29,8 @@ import Testing
         #expect(try TokenResponse(members[4], from: "server").lifetime == .zero)
     }
 
-    @Test func whatIsCutOffAnywhereIsNone() {
+    @Test("A truncated token response is not read")
+    func whatIsCutOffAnywhereIsNone() {
         for answer in Self.answers {
             for count in answer.indices { #expect(TokenMembers(Array(answer.prefix(count))) == nil, "\(count)") }
         }

@@ -9,7 +9,7 @@ extension ESTServer {
     static let secret = SecretBytes(utf8: "estsecret")
 
     func endpoint(
-        fault: String = "", trust: ServerTrust? = nil, timeout: Duration = .seconds(60)
+        fault: String = "", trust: ServerTrust? = nil, timeout: Duration = .seconds(200)
     ) throws -> TokenEndpoint {
         try TokenEndpoint(
             "https://localhost:\(port)/token" + (fault.isEmpty ? "" : "/fault-token-\(fault)"),
@@ -19,7 +19,7 @@ extension ESTServer {
     func tokens(
         fault: String = "", secret: SecretBytes = secret, authentication: OAuthClient.Authentication = .basic,
         grant: OAuthGrant = .clientCredentials, scopes: [String] = [], clock: Clock = Clock(),
-        timeout: Duration = .seconds(60)
+        timeout: Duration = .seconds(200)
     ) throws -> AccessTokenSource {
         try AccessTokenSource(
             endpoint(fault: fault, timeout: timeout),

@@ -8,7 +8,7 @@ import Testing
 
 /// A PIV card behind OpenSC and pcscd. One test after the other: there is one card.
 @Suite(
-    .serialized, .timeLimit(.minutes(5)), .disabled(if: Card.obstacle != nil, "\(Card.obstacle ?? "")"),
+    .serialized, .timeLimit(.minutes(20)), .disabled(if: Card.obstacle != nil, "\(Card.obstacle ?? "")"),
     .disabled("another pcscd runs on this host") { Card.obstacle == nil && Card.isTaken })
 struct CardTests {
     private let card: Card
@@ -50,6 +50,23 @@ struct CardTests {
             let message = Array("message".utf8)
             let signature = try await identity.key.signature(for: message, using: scheme)
             #expect(identity.key.publicKey.isValidSignature(signature, for: message, using: scheme), "\(scheme)")
+        }
+    }
+
+    /// What OpenSSL's command has encrypted. OpenSC removes the padding itself, and knows both hashes.
+    @Test(arguments: [Card.Slot.authentication, .keyManagement]) func aKeyDecrypts(slot: Card.Slot) async throws {
+        let publicKey = try await card.identity(slot).key.publicKey
+        let store = try #require(try card.provider(slot).keyStore)
+        let key = try #require(try store.storedKey(for: KeyReference(publicKey: publicKey, uri: "")))
+        let decrypter = try #require(key.decrypter)
+        #expect(decrypter.decryptionSchemes == DecryptionScheme.known)
+        for scheme in decrypter.decryptionSchemes {
+            var ciphertext = try scheme.opensslEncrypt([1, 2, 3], for: publicKey)
+            #expect(try await decrypter.decrypt(ciphertext, using: scheme) == SecretBytes(copying: [1, 2, 3]))
+            guard scheme != .rsaPKCS1 else { continue }
+            ciphertext[100] ^= 1
+            let error = await failure { _ = try await decrypter.decrypt(ciphertext, using: scheme) }
+            #expect(error?.code == .malformedData, "\(String(describing: error))")
         }
     }
 

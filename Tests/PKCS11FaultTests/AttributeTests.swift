@@ -5,7 +5,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(5))) struct AttributeTests {
+@Suite(.timeLimit(.minutes(20))) struct AttributeTests {
     /// The largest one is `CK_UNAVAILABLE_INFORMATION`.
     private static let lengths: [(CK_ULONG, CK_ULONG)] = [
         (8, .max - 1), (8, 4096), (8, 4), (8, 0), (0, 8), (1 << 40, 8), (.max - 1, 8), (8, .max), (.max, .max),

@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 /// The choice is forgotten first, then the user is logged out: a module may hang in the middle of a logout.
-@Suite(.timeLimit(.minutes(5))) struct DeletionTests {
+@Suite(.timeLimit(.minutes(20))) struct DeletionTests {
     private let module: FaultyModule
     private let storage = InMemoryStorage()
 

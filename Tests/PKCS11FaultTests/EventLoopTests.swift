@@ -10,7 +10,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(5))) struct EventLoopTests {
+@Suite(.timeLimit(.minutes(20))) struct EventLoopTests {
     private static let handshakes = 1000
 
     /// A thousand handshakes wait for a token on both event loops of a server, which go on with everything else.

@@ -85,7 +85,7 @@ final class FaultyModule: Sendable {
 
     /// Waits for `C_Finalize`, which comes later than a shutdown returns where the machine has no time for it.
     func waitUntilFinalized() async {
-        let end = ContinuousClock.now + .seconds(60)
+        let end = ContinuousClock.now + .seconds(600)
         while calls("C_Finalize") == 0 {
             guard ContinuousClock.now < end else {
                 Issue.record("the module is not finalised")

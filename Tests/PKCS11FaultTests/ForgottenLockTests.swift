@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 
 /// OpenSC 0.23 leaves a lock locked where a card is pulled out in the middle of a call.
-@Suite(.timeLimit(.minutes(5))) struct ForgottenLockTests {
+@Suite(.timeLimit(.minutes(20))) struct ForgottenLockTests {
     @Test(arguments: ["C_Sign", "C_GetTokenInfo", "C_GetSessionInfo", "C_Login"])
     func aLockThatACallForgetsStopsNoOther(function: String) async throws {
         let module = try FaultyModule.withIdentity(named: "opensc-pkcs11.so")

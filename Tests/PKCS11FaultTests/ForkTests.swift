@@ -8,7 +8,7 @@ import Testing
 
 /// A child of a process that uses a token. Only in a process with nothing else in it, whose locks nobody holds at the
 /// fork.
-@Suite(.timeLimit(.minutes(5))) struct ForkTests {
+@Suite(.timeLimit(.minutes(20))) struct ForkTests {
     private static let isWithin = ProcessInfo.processInfo.environment["CERTPROV_TEST_FORK"] != nil
 
     @Test(.disabled(if: isWithin)) func inAProcessOfItsOwn() async throws {

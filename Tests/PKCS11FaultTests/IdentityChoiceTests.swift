@@ -7,7 +7,7 @@ import TestSupport
 import Testing
 
 /// Which identity is meant among several, and what one that cannot be read hides.
-@Suite(.timeLimit(.minutes(5))) struct IdentityChoiceTests {
+@Suite(.timeLimit(.minutes(20))) struct IdentityChoiceTests {
     /// A token with one key and certificates for it that begin at these times, in seconds from now.
     private func renewed(_ starts: [TimeInterval]) throws -> (FaultyModule, [X509Certificate]) {
         let module = try FaultyModule()
@@ -67,7 +67,8 @@ import Testing
     }
 
     /// What `getStoredCertificate` returns is shown as stored, whether it was ever fetched or not.
-    @Test func whatIsAtHandIsStored() async throws {
+    @Test("An identity that needs no login to be found is listed as stored")
+    func whatIsAtHandIsStored() async throws {
         let module = try FaultyModule.withIdentity()
         let provider = try module.provider()
         #expect(await provider.listIdentities().identities.map(\.isStored) == [true])

@@ -9,7 +9,7 @@ import Testing
 /// A process that ends in the middle of a login, with the answer of the token unseen.
 ///
 /// Each process has a copy of the module of its own, and so a token of the same name that has not seen the others.
-@Suite(.timeLimit(.minutes(5))) struct InterruptedPINTests {
+@Suite(.timeLimit(.minutes(20))) struct InterruptedPINTests {
     private static let concealed = CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY | CKF_USER_PIN_LOCKED
     /// Of a token after somebody has changed its PIN.
     private static let changedPIN = "5678"

@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 
 /// Modules that cannot lock, and so cannot be called by two threads at once.
-@Suite(.timeLimit(.minutes(5))) struct LockTests {
+@Suite(.timeLimit(.minutes(20))) struct LockTests {
     private let module: FaultyModule
 
     init() throws {
@@ -21,7 +21,8 @@ import Testing
     }
 
     /// Not all of them have started the module.
-    @Test func oneThreadAtATimeOfAllProviders() async throws {
+    @Test("A module that cannot lock is called by one thread at a time, from all providers")
+    func oneThreadAtATimeOfAllProviders() async throws {
         var keys: [any IdentityKey] = []
         for _ in 0..<3 { keys.append(try await module.provider().getCertificate(NoUserInteraction()).key) }
         try await sign(300, with: keys)
@@ -39,7 +40,8 @@ import Testing
         }
     }
 
-    @Test func itIsStartedAgainLikeOthers() async throws {
+    @Test("A module that cannot lock is restarted when its token is back")
+    func itIsStartedAgainLikeOthers() async throws {
         let key = try await module.provider().getCertificate(NoUserInteraction()).key
         module.control.insert(0, -1)
         #expect(await code { _ = try await key.signsValidly() } == .tokenNotPresent)

@@ -5,8 +5,9 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(5))) struct LoginTests {
-    @Test func somebodyElseHasLoggedIn() async throws {
+@Suite(.timeLimit(.minutes(20))) struct LoginTests {
+    @Test("A login that another provider has made is used")
+    func somebodyElseHasLoggedIn() async throws {
         let module = try FaultyModule.withIdentity()
         let first = try await module.provider().getCertificate(NoUserInteraction())
         let second = try await module.provider().getCertificate(NoUserInteraction())

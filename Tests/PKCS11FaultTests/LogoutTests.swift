@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 /// Somebody else in this process logs out, which hides private keys: none of them is gone.
-@Suite(.timeLimit(.minutes(5))) struct LogoutTests {
+@Suite(.timeLimit(.minutes(20))) struct LogoutTests {
     @Test func aKeyIsFound() async throws {
         let module = try FaultyModule.withIdentity()
         let provider = try module.provider(["uri": "pkcs11:token=alpha;id=%01"])

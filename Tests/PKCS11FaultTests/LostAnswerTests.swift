@@ -102,7 +102,8 @@ import Testing
     }
 
     /// One signature sends the PIN once.
-    @Test func oneForASignatureCostsOneTry() async throws {
+    @Test("A lost answer to a login for a signature costs one try")
+    func oneForASignatureCostsOneTry() async throws {
         let module = try Self.moduleWithKeyThatAsksEachTime()
         let now = Date(timeIntervalSince1970: 2_000_000_000)
         let identity = try await module.provider(now: { now }, ["timeout": "1"]).getCertificate(NoUserInteraction())
@@ -139,7 +140,8 @@ import Testing
     }
 
     /// A pipe says the PIN once, and a failure in between does not lose it.
-    @Test func whatAPipeHasSaidIsKept() async throws {
+    @Test("A PIN from a pipe is remembered over a failure")
+    func whatAPipeHasSaidIsKept() async throws {
         let directory = FileManager.default.temporaryDirectory.appendingPathComponent(UUID().uuidString).path
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
         defer { try? FileManager.default.removeItem(atPath: directory) }

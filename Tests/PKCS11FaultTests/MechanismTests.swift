@@ -5,7 +5,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(5))) struct MechanismTests {
+@Suite(.timeLimit(.minutes(20))) struct MechanismTests {
     private func module(_ mechanisms: [CK_MECHANISM_TYPE]) throws -> FaultyModule {
         let module = try FaultyModule()
         module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
@@ -31,7 +31,8 @@ import Testing
         for scheme in Self.schemes { #expect(try await identity.key.signsValidly(scheme), "\(scheme)") }
     }
 
-    @Test func whatTheTokenLacksIsNotOffered() async throws {
+    @Test("A key offers no scheme whose mechanism the token lacks")
+    func whatTheTokenLacksIsNotOffered() async throws {
         let identity = try await identity([CKM_RSA_PKCS])
         #expect(identity.key.signatureSchemes == [.rsaPKCS1SHA256, .rsaPKCS1SHA384, .rsaPKCS1SHA512])
         #expect(await code { _ = try await identity.key.signsValidly(.rsaPSSRSAESHA256) } == .unsupportedAlgorithm)
@@ -51,7 +52,7 @@ import Testing
         (CK_MECHANISM_INFO(ulMinKeySize: 3072, ulMaxKeySize: 4096, flags: UInt(CKF_SIGN)), true),
     ]
 
-    @Test(arguments: infos)
+    @Test("Key sizes and flags of a mechanism decide whether it is offered", arguments: infos)
     func whatTheTokenSaysOfAMechanismCounts(info: CK_MECHANISM_INFO, rulesOut: Bool) async throws {
         let module = try module([CKM_RSA_PKCS, CKM_RSA_PKCS_PSS])
         module.control.set_mechanism_info(0, CKM_RSA_PKCS_PSS, info)

@@ -6,8 +6,9 @@ import TestSupport
 import Testing
 
 /// What is configured may be no PIN at all, and a token that is sent it counts it.
-@Suite(.timeLimit(.minutes(5))) struct PINFormTests {
-    @Test(arguments: ["", "123", "123456789"]) func whatCannotBeThePINIsNotSent(pin: String) async throws {
+@Suite(.timeLimit(.minutes(20))) struct PINFormTests {
+    @Test("A PIN outside the token's length limits is not sent", arguments: ["", "123", "123456789"])
+    func whatCannotBeThePINIsNotSent(pin: String) async throws {
         let module = try FaultyModule.withIdentity()
         module.control.set_pin_lengths(0, 4, 8)
         let provider = try module.provider(pin: pin)
@@ -21,7 +22,9 @@ import Testing
     }
 
     /// A file with another line in it, or from an editor that marks the encoding.
-    @Test(arguments: ["1234\n\n", "1234\r", "1234\0", "\u{feff}1234", "12\u{7f}34"])
+    @Test(
+        "A PIN with a line break or a byte order mark is not sent",
+        arguments: ["1234\n\n", "1234\r", "1234\0", "\u{feff}1234", "12\u{7f}34"])
     func whatNobodyCanTypeIsNotSent(pin: String) async throws {
         let module = try FaultyModule.withIdentity()
         let file = try module.directory.write(pin.utf8, to: "pin")

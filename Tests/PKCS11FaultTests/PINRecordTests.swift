@@ -28,7 +28,8 @@ import Testing
         #expect(read.knowledge(of: Self.other, on: alpha).isRejected == false)
     }
 
-    @Test func itDoesNotForTheTokenThatHasAcceptedThePIN() throws {
+    @Test("A PIN that one token rejects stays good for the token that has accepted it")
+    func itDoesNotForTheTokenThatHasAcceptedThePIN() throws {
         var record = PINRecord()
         record.accept(Self.pin, by: beta, isKept: true)
         record.reject(Self.pin, by: alpha)
@@ -104,7 +105,8 @@ import Testing
         withExtendedLifetime(claim) {}
     }
 
-    @Test func nothingIsKeptOfAPINThatAPersonTypes() throws {
+    @Test("The record has nothing of a PIN that a user has typed")
+    func nothingIsKeptOfAPINThatAPersonTypes() throws {
         var record = PINRecord()
         record.accept(Self.pin, by: alpha, isKept: false)
         #expect(try reread(record).knowledge(of: Self.pin, on: alpha) == .init())
@@ -161,7 +163,8 @@ import Testing
         #expect(!changed.knowledge(of: Self.other, on: beta).isRejected)
     }
 
-    @Test func whatCannotBeReadIsAnError() throws {
+    @Test("A damaged record of PINs is an error")
+    func whatCannotBeReadIsAnError() throws {
         let whole = PINRecord().encoded.withUnsafeBytes { Array($0) }
         let damaged: [[UInt8]] = [
             [], [3], [0] + whole.dropFirst(), whole.dropLast(), whole + [1], Array(whole.prefix(20)),

@@ -3,7 +3,7 @@ import Testing
 
 @testable import PKCS11TokenProvider
 
-/// The table of the security page, row by row.
+/// The table of Documentation/Decisions/011-unanswered-logins.md, row by row.
 @Suite struct PINRuleTests {
     private static let now = Date(timeIntervalSince1970: 2_000_000_000)
 

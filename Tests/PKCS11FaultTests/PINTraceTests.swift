@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 /// Where PINs go, and what is left of them.
-@Suite(.timeLimit(.minutes(5))) struct PINTraceTests {
+@Suite(.timeLimit(.minutes(20))) struct PINTraceTests {
     /// The connection was made before the tokens were swapped, and has no idle session: it would open one where the
     /// other token is now.
     @Test func aPINIsForTheTokenWhereItIsNow() async throws {

@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 /// What a key has to show before an identity is used that rests on its token.
-@Suite(.timeLimit(.minutes(5))) struct PossessionTests {
+@Suite(.timeLimit(.minutes(20))) struct PossessionTests {
     /// Nothing but the id ties them, which only a signature tells: one for as long as the connection lasts.
     @Test func aStoredIdentitySignsBeforeItIsUsed() async throws {
         let (module, identity) = try FaultyModule.withAnothersKey()

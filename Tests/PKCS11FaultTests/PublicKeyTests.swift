@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 /// Private keys that need no login, such as that of slot 9e of a PIV card, beside others that do.
-@Suite(.timeLimit(.minutes(5))) struct PublicKeyTests {
+@Suite(.timeLimit(.minutes(20))) struct PublicKeyTests {
     private static let uri = "pkcs11:token=alpha;id=%01"
 
     @Test(arguments: [nil, FaultyModule.pin]) func aPublicKeySignsWithoutAPIN(pin: String?) async throws {

@@ -7,7 +7,7 @@ import Testing
 
 /// Two providers of one process use a module, which gives the handles of sessions away again that have ended with a
 /// token.
-@Suite(.timeLimit(.minutes(5))) struct RecycledHandleTests {
+@Suite(.timeLimit(.minutes(20))) struct RecycledHandleTests {
     private let module: FaultyModule
 
     init() throws { module = try FaultyModule.withIdentity() }

@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 /// A card refuses a signature, and its module takes the login for lost.
-@Suite(.timeLimit(.minutes(5))) struct RefusedSignatureTests {
+@Suite(.timeLimit(.minutes(20))) struct RefusedSignatureTests {
     @Test(arguments: [false, true]) func theErrorSaysWhatTheCardSaid(asksEachTime: Bool) async throws {
         let module = try FaultyModule()
         module.control.set_token(0, "alpha", "0001", FaultyModule.pin)

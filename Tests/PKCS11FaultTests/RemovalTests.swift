@@ -5,7 +5,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(5))) struct RemovalTests {
+@Suite(.timeLimit(.minutes(20))) struct RemovalTests {
     @Test func theTokenIsPulledOutAndPutBack() async throws {
         let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
@@ -86,10 +86,12 @@ import Testing
         #expect(await code { _ = try await another.getCertificate(NoUserInteraction()) } == .configurationInvalid)
     }
 
-    @Test(arguments: [
-        CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_SESSION_HANDLE_INVALID, CKR_SESSION_CLOSED,
-        CKR_KEY_HANDLE_INVALID, CKR_USER_NOT_LOGGED_IN, CKR_DEVICE_ERROR, CKR_OPERATION_ACTIVE,
-    ])
+    @Test(
+        "A signature survives one failure of the token",
+        arguments: [
+            CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_SESSION_HANDLE_INVALID, CKR_SESSION_CLOSED,
+            CKR_KEY_HANDLE_INVALID, CKR_USER_NOT_LOGGED_IN, CKR_DEVICE_ERROR, CKR_OPERATION_ACTIVE,
+        ])
     func oneFailureIsMended(result: CK_RV) async throws {
         let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())

@@ -7,7 +7,7 @@ import TestSupport
 import Testing
 
 /// A module is started again where that may bring a token back.
-@Suite(.timeLimit(.minutes(5))) struct RestartTests {
+@Suite(.timeLimit(.minutes(20))) struct RestartTests {
     @Test func atMostThreeTimesASecond() async throws {
         let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())

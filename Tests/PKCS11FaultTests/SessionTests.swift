@@ -5,7 +5,7 @@ import PKCS11TokenProvider
 import TestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(5))) struct SessionTests {
+@Suite(.timeLimit(.minutes(20))) struct SessionTests {
     private func sign(_ count: Int, with key: any IdentityKey) async throws -> Int {
         try await withThrowingTaskGroup(of: Bool.self) { tasks in
             for _ in 0..<count { tasks.addTask { try await key.signsValidly() } }

@@ -10,7 +10,7 @@ import Testing
 /// Several modules that p11-kit is configured with. They are the same ones for all tests, since it has one
 /// configuration for a process; other tests name their module by its path.
 @Suite(
-    .serialized, .timeLimit(.minutes(5)),
+    .serialized, .timeLimit(.minutes(20)),
     .disabled(if: ProcessInfo.processInfo.environment["CERTPROV_TEST_MODULES"] != nil)
 ) struct SeveralModulesTests {
     /// Of p11-kit's interface for tests, which its header hides.
@@ -55,7 +55,8 @@ import Testing
     }
 
     /// A host has modules for devices that it has not.
-    @Test func oneThatDoesNotStartIsNoFaultOfATokenThatIsNamed() async throws {
+    @Test("A module that does not start is no failure for a token of another module")
+    func oneThatDoesNotStartIsNoFaultOfATokenThatIsNamed() async throws {
         first.fail("C_Initialize", CKR_DEVICE_ERROR, times: 4)
         defer { first.fail("C_Initialize", CKR_OK, times: 0) }
         let list = try await provider("pkcs11:token=second").listIdentities()
@@ -65,7 +66,8 @@ import Testing
         #expect(all.failures.map(\.code) == [.unavailable] && all.identities.count == 1, "\(all.failures)")
     }
 
-    @Test func oneThatHangsHidesNoOther() async throws {
+    @Test("A module that hangs does not hide the tokens of others")
+    func oneThatHangsHidesNoOther() async throws {
         defer { first.control.release() }
         for function in ["C_Initialize", "C_GetInfo", "C_GetSlotList", "C_GetTokenInfo", "C_FindObjectsInit"] {
             first.control.hold(function)
@@ -81,7 +83,8 @@ import Testing
 
     /// Hosts have modules for devices that they have not. A token that is away is one all the same, so that another
     /// provider is asked.
-    @Test func oneThatFailsIsNoReasonToLookNoFurther() async throws {
+    @Test("A module that fails does not end the search for a token")
+    func oneThatFailsIsNoReasonToLookNoFurther() async throws {
         let provider = try provider("pkcs11:token=third")
         first.fail("C_GetSlotList", CKR_DEVICE_ERROR, times: 4)
         defer { first.fail("C_GetSlotList", CKR_OK, times: 0) }

@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 /// PINs that were on their way to a token that has not looked at them: nothing is held against those.
-@Suite(.timeLimit(.minutes(5))) struct UnseenPINTests {
+@Suite(.timeLimit(.minutes(20))) struct UnseenPINTests {
     private static let concealed = CK_FLAGS(CKF_USER_PIN_COUNT_LOW | CKF_USER_PIN_FINAL_TRY | CKF_USER_PIN_LOCKED)
 
     /// The token is taken out in the moment before the login, again and again.
@@ -27,7 +27,9 @@ import Testing
         _ = try await module.provider(storage: storage).getCertificate(NoUserInteraction())
     }
 
-    @Test(arguments: [CKR_TOKEN_NOT_PRESENT, CKR_SLOT_ID_INVALID, CKR_ARGUMENTS_BAD])
+    @Test(
+        "A login that failed before the token saw the PIN does not count as an attempt",
+        arguments: [CKR_TOKEN_NOT_PRESENT, CKR_SLOT_ID_INVALID, CKR_ARGUMENTS_BAD])
     func whatWasThereAtTheCallIsNoAttempt(result: CK_RV) async throws {
         let module = try FaultyModule.withIdentity()
         let storage = InMemoryStorage()

@@ -7,7 +7,7 @@ import Testing
 @testable import PKCS11TokenProvider
 
 /// Sessions for writing are sessions like the others, of which a token has no more than it says.
-@Suite(.timeLimit(.minutes(5))) struct WritingTests {
+@Suite(.timeLimit(.minutes(20))) struct WritingTests {
     private let module: FaultyModule
     private let provider: PKCS11TokenProvider
     private let publicKey: PublicKeyInfo
@@ -50,7 +50,8 @@ import Testing
         #expect(module.control.most_sessions() == maximum && module.control.shared_uses() == 0)
     }
 
-    @Test func whoWritesWaitsForASession() async throws {
+    @Test("A write waits for a free session")
+    func whoWritesWaitsForASession() async throws {
         module.control.set_sessions(0, 3, 3)
         let key = try #require(try await key() as? TokenKey)
         module.control.hold("C_Sign")

@@ -42,7 +42,8 @@ import Testing
         try destroying.deleteStoredCertificate()
     }
 
-    @Test func onlyTheChosenIdentityGoes() async throws {
+    @Test("A deletion destroys the chosen identity, and no other with its label")
+    func onlyTheChosenIdentityGoes() async throws {
         let chosen = try await enrol("same", on: .chosen)
         let storage = InMemoryStorage()
         let parameters = ["delete-objects": "true"]
@@ -84,7 +85,8 @@ import Testing
         try await tokens.provider(.remains).discard(other.key, NoUserInteraction())
     }
 
-    @Test func nobodyIsAskedForThePIN() async throws {
+    @Test("A deletion without a stored PIN is interactionRequired and destroys nothing")
+    func nobodyIsAskedForThePIN() async throws {
         let asking = try tokens.provider(.delete, ["delete-objects": "true", "pin-source": "prompt"])
         await expect(code: .interactionRequired) { try asking.deleteStoredCertificate() }
     }

@@ -87,7 +87,8 @@ import Testing
     }
 
     /// The pair is made, and the token is away before it says so.
-    @Test func whatAnInterruptedGenerationLeftIsDestroyed() async throws {
+    @Test("A key pair that the token made before it was lost is destroyed")
+    func whatAnInterruptedGenerationLeftIsDestroyed() async throws {
         let token = try token()
         Faults.plan.withLock { $0.lostGeneration = CKR_DEVICE_REMOVED }
         let key = try token.generateKey()
@@ -206,7 +207,8 @@ import Testing
     }
 
     /// The leaf is written, the token is away before it says so, and has no room for the rest when it is back.
-    @Test func whatWasWrittenBeforeARemovalGoesToo() async throws {
+    @Test("Certificates that were written before a removal are destroyed as well")
+    func whatWasWrittenBeforeARemovalGoesToo() async throws {
         let token = try token()
         let key = try token.generateKey()
         let leaf = try authority.certify(key.publicKey.derRepresentation, as: "leaf")
@@ -220,7 +222,8 @@ import Testing
         try token.keys.discard(key)
     }
 
-    @Test func whatCannotBeDestroyedIsNamed() async throws {
+    @Test("An object that cannot be destroyed is named in the error")
+    func whatCannotBeDestroyedIsNamed() async throws {
         let token = try token()
         let key = try token.generateKey()
         Faults.plan.withLock { $0.destruction = (1, CKR_ACTION_PROHIBITED) }
@@ -242,7 +245,8 @@ import Testing
         #expect(try tokens.count(.faults) == 0)
     }
 
-    @Test func whatCannotBeTakenBackIsNamed() async throws {
+    @Test("A new key pair that fails and cannot be destroyed is named in the error")
+    func whatCannotBeTakenBackIsNamed() async throws {
         let token = try token()
         let made = try token.keys.generate(.p256, label: "x")
         Faults.plan.withLock {

@@ -175,7 +175,7 @@ extension Token {
 extension BlockingExecutor {
     func wait(for semaphore: DispatchSemaphore) async -> DispatchTimeoutResult {
         await withCheckedContinuation { continuation in
-            submit { continuation.resume(returning: semaphore.wait(timeout: .now() + 30)) }
+            submit { continuation.resume(returning: semaphore.wait(timeout: .now() + 600)) }
         }
     }
 }

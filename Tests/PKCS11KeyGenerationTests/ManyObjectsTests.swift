@@ -9,7 +9,7 @@ extension FaultTests {
     /// Two hundred: SoftHSM writes each into a file of its own.
     @Test func manyCertificatesAreListed() async throws {
         let leaf = try authority.issue("leaf").certificate
-        let token = try Faults.token(tokens.module, InMemoryStorage(), timeout: .seconds(60), "many")
+        let token = try Faults.token(tokens.module, InMemoryStorage(), timeout: .seconds(600), "many")
         try token.keys.write { _, session throws(CryptokiError) in
             for number in 0...200 as ClosedRange<CK_ULONG> {
                 let certificate = number == 0 ? authority.intermediate : leaf

@@ -15,7 +15,8 @@ extension FaultTests {
         try Faults.token(tokens.module, storage)
     }
 
-    @Test func whatAKilledProcessLeftIsDestroyed() async throws {
+    @Test("A key pair that a killed process left is destroyed")
+    func whatAKilledProcessLeftIsDestroyed() async throws {
         let folder = try TemporaryDirectory()
         let name = "isKilledWhenThePairIsMade"
         await #expect(throws: (any Error).self) {
@@ -31,7 +32,8 @@ extension FaultTests {
     }
 
     /// A token that is elsewhere goes on with what its client has asked for that was killed.
-    @Test func whatComesAfterItWasLookedForIsDestroyed() throws {
+    @Test("A key pair that the token finishes late is destroyed")
+    func whatComesAfterItWasLookedForIsDestroyed() throws {
         let id = [UInt8](repeating: 7, count: 16)
         let (storage, identity) = try killed(in: InMemoryStorage(), making: id)
         let token = try token(storage)
@@ -45,7 +47,8 @@ extension FaultTests {
         #expect(token.pending.orphans(on: identity).isEmpty)
     }
 
-    @Test func whatDoesNotComeIsNotLookedForEver() throws {
+    @Test("A key pair that never appears is forgotten after a time")
+    func whatDoesNotComeIsNotLookedForEver() throws {
         let (storage, identity) = try killed(in: InMemoryStorage(), making: [7, 7])
         let time = Mutex(Date())
         let token = try Faults.token(tokens.module, storage) { time.withLock { $0 } }
@@ -92,7 +95,8 @@ extension FaultTests {
     }
 
     /// Another process, or another provider in this one, makes a key meanwhile.
-    @Test func whatIsBeingMadeIsNotDestroyed() async throws {
+    @Test("A key pair that another process is making is not destroyed")
+    func whatIsBeingMadeIsNotDestroyed() async throws {
         let folder = try TemporaryDirectory()
         let store = IdentityStore(path: folder["state"])
         let first = try token(store.storage(for: PKCS11TokenProvider.id))

@@ -8,7 +8,7 @@ import Testing
 
 /// The private key of an enrolment into a token is never in the process that enrols. The token is in another one,
 /// behind p11-kit's server, and tells the test what it has made.
-@Suite(.timeLimit(.minutes(5))) struct SecretKeyTests {
+@Suite(.timeLimit(.minutes(20))) struct SecretKeyTests {
     private static let library = "/usr/lib/softhsm/libsofthsm2.so"
 
     @Test func theKeyIsNotInThisProcess() async throws {

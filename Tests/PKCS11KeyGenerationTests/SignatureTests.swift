@@ -29,7 +29,8 @@ import Testing
         #expect(try encoded(r + s, .ecdsaP521SHA512, .p521) == expected)
     }
 
-    @Test(arguments: [0, 1, 63, 65, 66, 128]) func whatIsNoECDSASignature(count: Int) throws {
+    @Test("A signature of a wrong length is not an ECDSA signature", arguments: [0, 1, 63, 65, 66, 128])
+    func whatIsNoECDSASignature(count: Int) throws {
         #expect(throws: CertificateProviderError.self) {
             try encoded([UInt8](repeating: 0x11, count: count), .ecdsaP256SHA256, .p256)
         }

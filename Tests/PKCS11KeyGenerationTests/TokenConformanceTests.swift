@@ -8,7 +8,7 @@ import Testing
 
 /// The contracts of key stores and providers, on a token and with enrolment into it. The same suites run through the plugin
 /// protocol in `EndToEndTests`.
-@Suite(.serialized, .timeLimit(.minutes(5))) struct TokenConformanceTests {
+@Suite(.serialized, .timeLimit(.minutes(20))) struct TokenConformanceTests {
     private let tokens: EmptyTokens
     private let place: String
 

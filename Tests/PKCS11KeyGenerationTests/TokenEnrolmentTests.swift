@@ -7,7 +7,7 @@ import Testing
 @testable import PKCS11TokenProvider
 
 /// Enrolment into a token, with the tests' EST server.
-@Suite(.serialized, .timeLimit(.minutes(5))) struct TokenEnrolmentTests {
+@Suite(.serialized, .timeLimit(.minutes(20))) struct TokenEnrolmentTests {
     private let tokens: EmptyTokens
 
     init() throws { tokens = try EmptyTokens.shared.get() }
@@ -308,9 +308,34 @@ import Testing
             _ in
         }
         // SoftHSM says of it CKR_GENERAL_ERROR.
-        await #expect(throws: CertificateProviderError.self) {
-            _ = try await both.decrypter?.decrypt([UInt8](repeating: 1, count: 256))
+        await expect(code: .malformedData) {
+            _ = try await both.decrypter?.decrypt([UInt8](repeating: 1, count: 256), using: .rsaPKCS1)
         }
+    }
+
+    /// A key that asks for the PIN each time decrypts as well, and its lookup costs no wrong PIN.
+    @Test func aKeyThatAsksEachTimeDecrypts() async throws {
+        try tokens.run(
+            "pkcs11-tool", "--module", EmptyTokens.library, "--token-label", EmptyTokens.Name.confirmed.rawValue,
+            "--login", "--pin", EmptyTokens.pin, "--keypairgen", "--key-type", "rsa:2048", "--label", "confirmed",
+            "--id", "c1", "--usage-sign", "--usage-decrypt", "--always-auth")
+        let store = try #require(try tokens.provider(.confirmed).keyStore)
+        let reference = try #require(try await store.list().first?.reference)
+        let key = try #require(try store.storedKey(for: reference))
+        let decrypter = try #require(key.decrypter)
+        #expect(decrypter.decryptionSchemes == [.rsaOAEPSHA1, .rsaPKCS1])
+        for scheme in decrypter.decryptionSchemes {
+            let ciphertext = try scheme.opensslEncrypt([1, 2, 3], for: key.publicKey)
+            #expect(try await decrypter.decrypt(ciphertext, using: scheme) == SecretBytes(copying: [1, 2, 3]))
+            await expect(code: .malformedData) {
+                _ = try await decrypter.decrypt([UInt8](repeating: 1, count: 256), using: scheme)
+            }
+        }
+        await expect(code: .unsupportedAlgorithm) {
+            _ = try await decrypter.decrypt([UInt8](repeating: 1, count: 256), using: .rsaOAEPSHA256)
+        }
+        let token = try tokens.run("softhsm2-util", "--show-slots")
+        #expect(!token.contains("PIN count low"))
     }
 
     private static let tests = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent().path
@@ -374,12 +399,13 @@ import Testing
     }
 
     /// Messages name the parameter that has the URI of the token.
-    @Test func whatIsWrongWithTheTokenIsSaidOfItsParameter() async throws {
+    @Test("An error of the token names the enrolment's parameter")
+    func whatIsWrongWithTheTokenIsSaidOfItsParameter() async throws {
         let host = try await host()
         let certificate = ["username": "", "password-source": ""]
         for (settings, text) in [
             (["key": "pkcs11:?module-path=\(tokens.module)"], "set 'key' to one of: "),
-            (["key-pin-source": "env:EMPTY"], "correct the pin-source of 'key'"),
+            (["key-pin-source": "env:EMPTY"], "correct 'key-pin-source'"),
             (
                 certificate.merging(["client-certificate": "pkcs11:?module-path=\(tokens.module)"]) { $1 },
                 "'client-certificate'"

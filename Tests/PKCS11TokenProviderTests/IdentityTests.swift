@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// Getting the identity, having it, and forgetting it.
-@Suite(.timeLimit(.minutes(5))) struct IdentityTests {
+@Suite(.timeLimit(.minutes(20))) struct IdentityTests {
     @Test(arguments: TestModule.installed) func getsItWithThePINOfAFile(module: TestModule) async throws {
         let setup = try TokenSetup(module)
         let provider = try setup.provider()

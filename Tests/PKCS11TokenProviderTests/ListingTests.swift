@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// What can be seen on a token, with its PIN and without.
-@Suite(.timeLimit(.minutes(5))) struct ListingTests {
+@Suite(.timeLimit(.minutes(20))) struct ListingTests {
     @Test(arguments: TestModule.installed) func withoutPIN(module: TestModule) async throws {
         let setup = try TokenSetup(module, .closed, nil, pin: .none)
         let list = await (try setup.provider()).listIdentities()

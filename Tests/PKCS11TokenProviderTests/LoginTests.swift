@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 
 /// Logins with right and wrong PINs. One after the other: a TPM has no room for more.
-@Suite(.serialized, .timeLimit(.minutes(5))) struct LoginTests {
+@Suite(.serialized, .timeLimit(.minutes(20))) struct LoginTests {
     /// A login belongs to the process, so that all of it is one test.
     @Test(arguments: TestModule.installed) func getsItWithThePINOfAPerson(module: TestModule) async throws {
         let setup = try TokenSetup(module, .person, pin: .none)

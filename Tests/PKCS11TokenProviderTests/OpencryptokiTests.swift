@@ -7,7 +7,7 @@ import Testing
     .enabled(
         if: TestModule.canRunOpencryptoki,
         "opencryptoki was not run: its daemon belongs to the whole host, and only root can make namespaces for it"),
-    .timeLimit(.minutes(5))) struct OpencryptokiTests
+    .timeLimit(.minutes(20))) struct OpencryptokiTests
 {
     /// Each of the tokens that other modules have at the same time.
     @Test(arguments: TestToken.allCases) func runsTheTestsOfEveryModule(token: TestToken) async throws {

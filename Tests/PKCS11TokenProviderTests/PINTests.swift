@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 
 /// Where the PIN may stand.
-@Suite(.timeLimit(.minutes(5))) struct PINTests {
+@Suite(.timeLimit(.minutes(20))) struct PINTests {
     @Test(arguments: TestModule.installed) func aPINInTheURIWorksAndIsReported(module: TestModule) async throws {
         var setup = try TokenSetup(module, pin: .none)
         setup.uri += "&pin-value=" + TokenFarm.pin

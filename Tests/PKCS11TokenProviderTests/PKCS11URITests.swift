@@ -33,16 +33,18 @@ import Testing
         #expect(uri.fields == [.token: Array("a".utf8)] && uri.objectID == [1])
     }
 
-    @Test(arguments: [
-        "token=a", "pkcs11", "pkcs11:token", "pkcs11:token=a;;id=%01", "pkcs11:=a", "pkcs11:token=a;token=b",
-        "pkcs11:token=%4", "pkcs11:token=%4g", "pkcs11:id=%+1", "pkcs11:nonsense=a", "pkcs11:type=key",
-        "pkcs11:type=cert;object-type=cert", "pkcs11:serial=12345678901234567", "pkcs11:library-version=x",
-        "pkcs11:library-version=1.2.3", "pkcs11:library-version=+1", "pkcs11:library-version=256",
-        "pkcs11:library-version=1.", "pkcs11:slot-id=1", "pkcs11:?slot-id=1", "pkcs11:?token=a", "pkcs11:?pin=1",
-        "pkcs11:?PIN-value=1", "pkcs11:pin-value=1", "pkcs11:token=a;pin=1", "pkcs11:?module-path=m.so",
-        "pkcs11:?module-name", "pkcs11:?module-name=%00", "pkcs11:?module-name=%ff",
-        "pkcs11:?module-name=a&module-name=b", "pkcs11:?pin-source=/a&pin-value=1",
-    ])
+    @Test(
+        "A malformed PKCS#11 URI is refused",
+        arguments: [
+            "token=a", "pkcs11", "pkcs11:token", "pkcs11:token=a;;id=%01", "pkcs11:=a", "pkcs11:token=a;token=b",
+            "pkcs11:token=%4", "pkcs11:token=%4g", "pkcs11:id=%+1", "pkcs11:nonsense=a", "pkcs11:type=key",
+            "pkcs11:type=cert;object-type=cert", "pkcs11:serial=12345678901234567", "pkcs11:library-version=x",
+            "pkcs11:library-version=1.2.3", "pkcs11:library-version=+1", "pkcs11:library-version=256",
+            "pkcs11:library-version=1.", "pkcs11:slot-id=1", "pkcs11:?slot-id=1", "pkcs11:?token=a", "pkcs11:?pin=1",
+            "pkcs11:?PIN-value=1", "pkcs11:pin-value=1", "pkcs11:token=a;pin=1", "pkcs11:?module-path=m.so",
+            "pkcs11:?module-name", "pkcs11:?module-name=%00", "pkcs11:?module-name=%ff",
+            "pkcs11:?module-name=a&module-name=b", "pkcs11:?pin-source=/a&pin-value=1",
+        ])
     func whatIsWrongIsRefused(text: String) {
         #expect(throws: CertificateProviderError.self) { _ = try PKCS11URI(text) }
     }
@@ -88,7 +90,8 @@ import Testing
     }
 
     /// Stored identities have URIs that p11-kit has written.
-    @Test func isWrittenAsByP11Kit() throws {
+    @Test("A token's URI is written as p11-kit writes it")
+    func isWrittenAsByP11Kit() throws {
         var random = SystemRandomNumberGenerator()
         for _ in 0..<300 {
             var token = CK_TOKEN_INFO()
@@ -118,7 +121,8 @@ import Testing
     }
 
     /// What p11-kit reads is read, and means the same tokens; what it finds wrong is refused.
-    @Test func isReadAsByP11Kit() throws {
+    @Test("A PKCS#11 URI means the same tokens as for p11-kit")
+    func isReadAsByP11Kit() throws {
         var random = SystemRandomNumberGenerator()
         let parts = [
             "token=a", "token=b", "token=%61", "token=a%20", "token", "token=", "serial=1", "serial=%31", "serial=%3",

@@ -7,7 +7,7 @@ import TestSupport
 import Testing
 
 /// A token that goes away while its key is in use.
-@Suite(.timeLimit(.minutes(5))) struct RemovalTests {
+@Suite(.timeLimit(.minutes(20))) struct RemovalTests {
     /// Those who sign meanwhile hear that it is gone, and the other tokens of the module go on.
     @Test func theTokenIsNotPresent() async throws {
         let token = TokenFarm.SoftHSMToken.moving.rawValue

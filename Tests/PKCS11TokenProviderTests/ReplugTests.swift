@@ -9,7 +9,7 @@ import Testing
 ///
 /// SoftHSM sees them again only after it was finalised, which is not done while somebody is logged in to another token,
 /// and which p11-kit does not do as long as anybody but certprov uses it. So this runs again in a process of its own.
-@Suite(.serialized, .timeLimit(.minutes(5))) struct ReplugTests {
+@Suite(.serialized, .timeLimit(.minutes(20))) struct ReplugTests {
     /// Where the tokens are, in the process within.
     private static let directory = ProcessInfo.processInfo.environment["CERTPROV_TEST_REPLUG"]
 
@@ -37,8 +37,16 @@ import Testing
                 "--label", label,
             ])
         }
+        try Subprocess.run([
+            environment, "pkcs11-tool", "--module", TestModule.softhsm.library, "--init-token", "--slot-index", "2",
+            "--label",
+            "gamma", "--so-pin", TokenFarm.soPIN,
+        ])
         try await Subprocess.runTests(
-            ["underLoad", "whileItIsLookedFor", "whileAnotherProviderHasItToo", "notWhileAnotherTokenIsInUse"],
+            [
+                "aPINThatIsSetLaterIsUsed", "underLoad", "whileItIsLookedFor", "whileAnotherProviderHasItToo",
+                "notWhileAnotherTokenIsInUse",
+            ],
             of: "ReplugTests",
             with: [environment, "CERTPROV_TEST_REPLUG=" + directory.path])
     }
@@ -123,6 +131,32 @@ import Testing
         try other.deleteStoredCertificate()
         await successful { () throws(CertificateProviderError) in try await sign(with: key) }
         try await sign(with: otherKey)
+    }
+
+    /// SoftHSM does not see that there is one by now, though it says so.
+    @Test(.enabled(if: directory != nil)) func aPINThatIsSetLaterIsUsed() async throws {
+        let directory = try #require(Self.directory)
+        let provider = try provider("pkcs11:token=gamma", in: directory)
+        for _ in 0..<3 {
+            let error = await #expect(throws: CertificateProviderError.self) {
+                try await provider.getCertificate(NoUserInteraction())
+            }
+            #expect(error?.code == .rejected && error?.message.contains("no user PIN yet") == true)
+        }
+        let tool = ["pkcs11-tool", "--module", TestModule.softhsm.library, "--token-label", "gamma"]
+        let pin = ["--login", "--pin", TokenFarm.pin]
+        let object = ["--id", "01", "--label", "gamma"]
+        try Subprocess.run(
+            tool + [
+                "--login", "--login-type", "so", "--so-pin", TokenFarm.soPIN, "--init-pin", "--new-pin", TokenFarm.pin,
+            ])
+        try Subprocess.run(tool + pin + object + ["--write-object", directory + "/certificate", "--type", "cert"])
+        try Subprocess.run(
+            [
+                "softhsm2-util", "--import", directory + "/key", "--token", "gamma", "--label", "gamma", "--id", "01",
+                "--pin", TokenFarm.pin,
+            ])
+        try await sign(with: provider.getCertificate(NoUserInteraction()).key)
     }
 
     private func provider(_ uri: String, in directory: String) throws -> PKCS11TokenProvider {

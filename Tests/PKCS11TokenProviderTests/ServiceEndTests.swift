@@ -6,7 +6,7 @@ import Testing
 /// A service that signs on many threads, and is stopped in the middle of it.
 ///
 /// Libraries take apart at the end of the process what threads inside them are using.
-@Suite(.serialized, .timeLimit(.minutes(5))) struct ServiceEndTests {
+@Suite(.serialized, .timeLimit(.minutes(60))) struct ServiceEndTests {
     private static let rounds = TestLength.rounds(8, soak: 200)
 
     private static var program: String {
@@ -25,7 +25,7 @@ import Testing
             let service = try SpawnedProcess([Self.program, module.library, uri, farm.file("pin"), way])
             try #require(service.readLine() == "ready", "round \(round)")
             service.send(SIGTERM)
-            let status = service.wait(seconds: 10)
+            let status = service.wait(seconds: 600)
             try #require(
                 status == 0, "round \(round): \(status.map(String.init) ?? "no end"), \(service.readLine() ?? "")")
         }

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// Signatures that tokens make, verified by two libraries that have nothing to do with them.
-@Suite(.timeLimit(.minutes(5))) struct SigningTests {
+@Suite(.timeLimit(.minutes(20))) struct SigningTests {
     @Test(arguments: KeyCase.all) func everySchemeVerifies(_ test: KeyCase) async throws {
         let identity = try await TokenSetup(test.module, .main, test.kind).identity()
         #expect(identity.key.location == .token && identity.key.exporter == nil)

@@ -68,7 +68,8 @@ import Testing
         unlink(bytes)
     }
 
-    @Test func nothingInIt() async throws {
+    @Test("A directory without a PKCS#12 file is notFound")
+    func nothingInIt() async throws {
         let directory = try TemporaryDirectory()
         let provider = try PKCS12FileProvider.testing(directory.path)
         let error = try await provider.failure()

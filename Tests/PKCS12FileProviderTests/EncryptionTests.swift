@@ -158,7 +158,9 @@ import Testing
         #expect(identity.certificate.subject == "CN=p256")
     }
 
-    @Test(arguments: [nil, ""] as [String?], [[], ["-legacy"], ["-nomac"]])
+    @Test(
+        "A file without a password opens with none and with an empty one", arguments: [nil, ""] as [String?],
+        [[], ["-legacy"], ["-nomac"]])
     func absentAndEmptyOpenTheSame(given: String?, options: [String]) async throws {
         let path = try export(options, password: "")
         _ = try await PKCS12FileProvider.testing(path["out.p12"], password: given).fetch()

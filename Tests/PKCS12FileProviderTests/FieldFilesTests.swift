@@ -17,6 +17,7 @@ struct FieldFilesTests {
     }
 
     @Test(
+        "A real file has the outcome that its row in the table says",
         .enabled(if: TestLength.hasSeconds, "it takes seconds"),
         arguments: FieldFiles.rows)
     func hasTheOutcomeItsRowSays(row: Row) async throws {

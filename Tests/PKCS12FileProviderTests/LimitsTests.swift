@@ -150,7 +150,8 @@ import Testing
 
     // MARK: What is no file
 
-    @Test func neitherAPipeNorADevice() async throws {
+    @Test("A pipe or a device is not read as a PKCS#12 file")
+    func neitherAPipeNorADevice() async throws {
         let directory = try TemporaryDirectory()
         mkfifo(directory["pipe.p12"], 0o600)
         for path in [directory["pipe.p12"], "/dev/null", "/dev/zero"] {
@@ -159,7 +160,8 @@ import Testing
         }
     }
 
-    @Test func whatIsNotThere() async throws {
+    @Test("A missing file is fileNotFound")
+    func whatIsNotThere() async throws {
         let directory = try TemporaryDirectory()
         try directory.write([1], to: "file")
         for path in ["missing.p12", "missing/file.p12", "file/below.p12"] {

@@ -159,7 +159,8 @@ import Testing
         withExtendedLifetime(_file) {}
     }
 
-    @Test func ofTwoCertificatesForAKeyTheLinkedOneElseTheLatest() async throws {
+    @Test("Of two certificates for a key, the one with its id counts, else the latest")
+    func ofTwoCertificatesForAKeyTheLinkedOneElseTheLatest() async throws {
         let identity = try Samples.identity("original")
         let later = try Samples.authority.get().renew(identity, as: "renewed", notBefore: Date(timeIntervalSinceNow: 0))
         for (id, expected) in [(nil, later), ([7], identity.certificate)] as [([UInt8]?, X509Certificate)] {

@@ -69,7 +69,8 @@ import Testing
     }
 
     /// A renewal asks whatever file is there.
-    @Test func whatIsOfNoUseReplacesNothingThatIs() async throws {
+    @Test("An expired file does not replace a valid stored identity")
+    func whatIsOfNoUseReplacesNothingThatIs() async throws {
         let authority = try TestAuthority("Time")
         func days(_ number: Double) -> Date { Date(timeIntervalSinceNow: number * 86400) }
         let valid = try authority.issue("host", notBefore: days(-20), notAfter: days(5))

@@ -9,7 +9,7 @@ import TestSupport
 import Testing
 
 /// The same conformance suite in process and through the protocol.
-@Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(5))) struct ConformanceTests {
+@Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(20))) struct ConformanceTests {
     private let directory: TemporaryDirectory
 
     init() throws { directory = try TemporaryDirectory() }
@@ -98,6 +98,9 @@ import Testing
         let storage = InMemoryStorage()
         let report = await KeyStoreConformance([.p256, .rsa2048]) { FlawedKeyStore(flaw, storage) }.run()
         #expect(Set(report.failures.map(\.name)) == flaw.failures, "\(report)")
+        // Also what the failed checks have made.
+        let left = try await SealedKeyStore(environment: .testing(storage: storage)).list()
+        #expect(left.isEmpty, "\(left)")
     }
 
     /// A provider that breaks each demand that can be broken without a trap.
@@ -118,13 +121,13 @@ import Testing
 /// The store `store:` with one flaw.
 struct FlawedKeyStore: KeyStore {
     enum Flaw: CaseIterable {
-        case decryptsWithEveryKey, decryptsWithNone, storesAnyChain, keepsWhatIsNotWrittenDown, destroysOnce,
-            listsNothing
+        case decryptsWithEveryKey, decryptsWithNone, decryptsByEveryScheme, storesAnyChain, keepsWhatIsNotWrittenDown,
+            destroysOnce, listsNothing
 
         var failures: Set<String> {
             switch self {
             case .decryptsWithEveryKey: ["rsa2048"]
-            case .decryptsWithNone: ["decryption"]
+            case .decryptsWithNone, .decryptsByEveryScheme: ["decryption"]
             case .storesAnyChain, .destroysOnce, .listsNothing: ["p256", "rsa2048"]
             case .keepsWhatIsNotWrittenDown: ["aKeyThatIsNotWrittenDownIsGone"]
             }
@@ -147,8 +150,9 @@ struct FlawedKeyStore: KeyStore {
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
         var use = use
-        if flaw == .decryptsWithEveryKey, type.isRSA { use = [.signing, .pkcs1Decryption] }
+        if flaw == .decryptsWithEveryKey, type.isRSA, use == .signing { use = [.signing, .pkcs1Decryption] }
         if flaw == .decryptsWithNone { use = .signing }
+        if flaw == .decryptsByEveryScheme, !use.decryptionSchemes.isEmpty { use = makes[type] ?? use }
         guard flaw == .keepsWhatIsNotWrittenDown else {
             return try await store.make(type, label: label, use: use, interaction, remember: remember)
         }

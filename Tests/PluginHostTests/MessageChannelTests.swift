@@ -7,7 +7,7 @@ import Testing
 @testable import PluginProtocol
 
 /// One side of a connection; the test is the other one.
-@Suite(.timeLimit(.minutes(5))) struct MessageChannelTests {
+@Suite(.timeLimit(.minutes(20))) struct MessageChannelTests {
     /// Answers a request with its name, when the test says so.
     private final class Services: PeerServices {
         let first = DispatchSemaphore(value: 0)

@@ -69,7 +69,8 @@ struct OutgoingRequestsTests {
         #expect(requests.send() == [])
     }
 
-    @Test func oneThatTheOtherSideWaitsForGoesFirst() {
+    @Test("A request that the other side waits for is sent first")
+    func oneThatTheOtherSideWaitsForGoesFirst() {
         let requests = Requests(at: start, concurrency: 1)
         for _ in 0..<2 { requests.add(request()) }
         #expect(requests.send() == [1])

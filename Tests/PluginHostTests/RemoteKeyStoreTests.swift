@@ -12,7 +12,7 @@ import TestSupport
 import Testing
 
 /// A key store in a plugin, as the host uses it.
-@Suite(.serialized, .enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(5))) struct RemoteKeyStoreTests {
+@Suite(.serialized, .enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(20))) struct RemoteKeyStoreTests {
     private let directory: TemporaryDirectory
     private let host: PluginHost
     private let store: any KeyStore
@@ -44,6 +44,67 @@ import Testing
         #expect(
             failure?.code == .unavailable && failure?.message.contains("status 3") == true,
             "\(String(describing: failure))")
+    }
+
+    /// A plugin in another language that knows `decrypts` alone decrypts by RSAES-PKCS1-v1_5, whatever else it is sent.
+    @Test func anOldPluginDecryptsByPKCS1() async throws {
+        let key = try SoftwareKey.generate(.rsa2048, location: .file)
+        try key.pkcs8Representation().withUnsafeBytes { _ = try directory.write(Array($0), to: "key.der") }
+        let public64 = Data(key.publicKey.derRepresentation).base64EncodedString()
+        try directory.install(
+            "certprov-plugin-old",
+            """
+            #!/usr/bin/env python3
+            import base64, json, subprocess, sys
+            key = {"id": "k", "uri": "old:k", "publicKey": "\(public64)", "schemes": [], "decrypts": True}
+            def answer(name, params):
+                if name == "hello":
+                    store = {"scheme": "old", "displayName": "Old", "summary": "Old.", "parameters": [],
+                             "makes": {"rsa2048": ["sign", "decrypt"]}}
+                    return {"version": 1, "id": "old", "keyStores": [store]}
+                if name == "key.decrypt":
+                    command = ["openssl", "pkeyutl", "-decrypt", "-keyform", "DER", "-inkey", "\(directory["key.der"])"]
+                    done = subprocess.run(command, input=base64.b64decode(params["ciphertext"]), capture_output=True)
+                    return {"plaintext": {"secret": base64.b64encode(done.stdout).decode()}}
+                return {"key": key} if name == "key.find" else {}
+            for line in sys.stdin:
+                message = json.loads(line)
+                if "request" in message:
+                    result = answer(message["request"], message["params"])
+                    print(json.dumps({"id": message["id"], "result": result}), flush=True)
+
+            """.utf8)
+        let descriptor = try #require(try host.keyStore("old", ProviderParameters()))
+        let store = try ProviderRegistry(keyStores: [descriptor]).keyStores { _ in .testing() }.store("old:")
+        #expect(store.makes == [.rsa2048: [.signing, .pkcs1Decryption]])
+        let found = try #require(try store.storedKey(for: KeyReference(publicKey: key.publicKey, uri: "old:k")))
+        let decrypter = try #require(found.decrypter)
+        #expect(decrypter.decryptionSchemes == [.rsaPKCS1])
+        let ciphertext = try DecryptionScheme.rsaPKCS1.opensslEncrypt([1, 2, 3], for: key.publicKey)
+        #expect(try await decrypter.decrypt(ciphertext, using: .rsaPKCS1) == SecretBytes(copying: [1, 2, 3]))
+        let scheme = await error { _ = try await decrypter.decrypt(ciphertext, using: .rsaOAEPSHA256) }
+        #expect(scheme?.code == .unsupportedAlgorithm)
+        let use = await error {
+            _ = try await store.make(.rsa2048, label: "", use: .oaepDecryption, NoUserInteraction()) { _ in }
+        }
+        #expect(use?.code == .unsupportedAlgorithm)
+        await host.shutdown()
+    }
+
+    /// What OpenSSL's command has encrypted, for keys of a plugin in Swift.
+    @Test(arguments: [KeyUse.oaepDecryption, [.signing, .pkcs1Decryption]]) func aPluginDecrypts(use: KeyUse)
+        async throws
+    {
+        let key = try await store.make(.rsa2048, label: "test", use: use, NoUserInteraction()) { _ in }
+        let decrypter = try #require(key.decrypter)
+        #expect(decrypter.decryptionSchemes == use.decryptionSchemes)
+        for scheme in decrypter.decryptionSchemes {
+            var ciphertext = try scheme.opensslEncrypt([1, 2, 3], for: key.publicKey)
+            #expect(try await decrypter.decrypt(ciphertext, using: scheme) == SecretBytes(copying: [1, 2, 3]))
+            ciphertext[100] ^= 1
+            #expect(await error { _ = try await decrypter.decrypt(ciphertext, using: scheme) }?.code == .malformedData)
+        }
+        await host.shutdown()
     }
 
     /// One process signs for all of them.

@@ -186,7 +186,7 @@ struct TranscriptTests {
 }
 
 /// The page is replayed: by the host with a scripted plugin, and by a plugin of PluginKit with a scripted host.
-@Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(5))) struct TranscriptReplayTests {
+@Suite(.enabled(if: TestLength.hasSeconds), .timeLimit(.minutes(20))) struct TranscriptReplayTests {
     private static let helper = Transcript.root.appending(path: "Tests/PluginHostTests/transcript.py").path
     /// What PluginKit does otherwise: it asks nothing without a user, sends no unknown messages, and describes itself so that
     /// `key.open` follows.
@@ -284,7 +284,9 @@ struct TranscriptTests {
         case "other-keys-of-host":
             let store = try stage.environment.keyStores.store("hsm:")
             let old = try await store.make(.p256, label: "old", use: .signing, none) { _ in }
-            _ = try await store.make(.rsa2048, label: "rsa", use: [.signing, .pkcs1Decryption], none) { _ in }
+            _ = try await store.make(.rsa2048, label: "rsa", use: [.signing, .pkcs1Decryption, .oaepDecryption], none) {
+                _ in
+            }
             let leaf = try Zoo.authority.get().certify(old.publicKey.derRepresentation, as: "old")
             try await store.storeChain([leaf, try Zoo.authority.get().intermediate], for: old, none)
             let provider = try stage.provider()
@@ -336,7 +338,9 @@ struct TranscriptTests {
         let (none, identity) = (NoUserInteraction(), try Zoo.authority.get().issue("rsa", kind: .rsa2048))
         let pkcs8 = try #require(identity.key.exporter).pkcs8Representation()
         let key = try #require(try await store.importer?.importKey(pkcs8: pkcs8, label: "rsa") { _ in })
-        #expect(try await key.decrypter?.decrypt([1, 2, 3]) == SecretBytes(utf8: "secret"))
+        #expect(key.decrypter?.decryptionSchemes == [.rsaOAEPSHA256, .rsaOAEPSHA1, .rsaPKCS1])
+        #expect(
+            try await key.decrypter?.decrypt([1, 2, 3], using: .rsaOAEPSHA256) == SecretBytes(utf8: "secret"))
         #expect(store.holds(keyURI: "vault:rsa"))
         try await store.storeChain(identity.certificateChain, for: key, none)
         let found = try await store.identity("vault:rsa", none)

@@ -57,7 +57,7 @@ final class Zoo: Sendable {
         let before = Set(processes)
         let descriptor = try #require(try (other ?? host).provider(Self.id, parameters))
         // The process that has described the plugin ends by itself, and is none of the provider's.
-        let end = ContinuousClock.now + .seconds(30)
+        let end = ContinuousClock.now + .seconds(600)
         while !before.isSuperset(of: processes), .now < end { usleep(20_000) }
         return try descriptor.makeProvider(environment, parameters)
     }

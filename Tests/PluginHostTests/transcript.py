@@ -101,7 +101,8 @@ class Side:
             data = base64.b64decode(request["message"])
             return encoded(self.key(request["key"]).sign(data, ec.ECDSA(hashes.SHA256())))
         if name == "ciphertext":
-            return encoded(self.known[fields["key"]].encrypt(b"secret", padding.PKCS1v15()))
+            oaep = padding.OAEP(padding.MGF1(hashes.SHA256()), hashes.SHA256(), label=None)
+            return encoded(self.known[fields["key"]].encrypt(b"secret", {"RSA-OAEP-256": oaep}[fields["scheme"]]))
         return self.last.get(name, encoded(b"any"))
 
     def filled(self, value, name, fields, message):

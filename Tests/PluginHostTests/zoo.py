@@ -178,7 +178,38 @@ def everything(number):
     for _ in range(2):
         assert "error" not in ask("key.destroy", dict(store, key=reference))
     assert ask("key.find", dict(store, key=reference))["result"].get("key") is None
+    decryption(store)
     return identity()
+
+
+def decryption(store):
+    """Keys of the host that decrypt. A plugin that does not name the scheme means RSAES-PKCS1-v1_5."""
+    def made(*use):
+        return ask("key.make", dict(store, type="rsa2048", label="zoo", use=use))
+
+    def decrypted(key, options, **scheme):
+        public = file("public.der")
+        public.write_bytes(base64.b64decode(key["publicKey"]))
+        command = ["openssl", "pkeyutl", "-encrypt", "-pubin", "-keyform", "DER", "-inkey", str(public)]
+        for option in options:
+            command += ["-pkeyopt", option]
+        done = subprocess.run(command, input=b"secret", capture_output=True, check=True)
+        return ask("key.decrypt", dict(scheme, key=key["id"], ciphertext=base64.b64encode(done.stdout).decode()))
+
+    secret = base64.b64encode(b"secret").decode()
+    old = made("sign", "decrypt")["result"]["key"]
+    assert old["decrypts"] is True and old["decryptionSchemes"] == ["RSA1_5"]
+    assert decrypted(old, [])["result"]["plaintext"]["secret"] == secret
+    oaep = ["rsa_padding_mode:oaep", "rsa_oaep_md:sha256"]
+    assert decrypted(old, oaep, scheme="RSA-OAEP-256")["error"]["code"] == "unsupportedAlgorithm"
+    assert decrypted(old, oaep)["error"]["code"] == "malformedData"
+    new = made("decryptOAEP")["result"]["key"]
+    assert new["decrypts"] is False and new["decryptionSchemes"] == ["RSA-OAEP-256", "RSA-OAEP"]
+    assert decrypted(new, oaep, scheme="RSA-OAEP-256")["result"]["plaintext"]["secret"] == secret
+    assert decrypted(new, [])["error"]["code"] == "unsupportedAlgorithm"
+    assert made("sign", "teleport")["error"]["code"] == "unsupportedAlgorithm"
+    for key in (old, new):
+        ask("key.destroy", dict(store, key={"uri": key["uri"], "publicKey": key["publicKey"]}))
 
 
 class Failure(Exception):

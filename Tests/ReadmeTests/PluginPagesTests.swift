@@ -11,7 +11,7 @@ import TestSupport
 import Testing
 
 /// Every code block of HandlingSecrets.md and KeyStores.md compiles, or is run with the command that is built beside the tests.
-@Suite(.timeLimit(.minutes(5))) struct PluginPagesTests {
+@Suite(.timeLimit(.minutes(20))) struct PluginPagesTests {
     private let directory: TemporaryDirectory
 
     init() throws { directory = try TemporaryDirectory() }

@@ -10,9 +10,12 @@ import Testing
         .deletingLastPathComponent()
 
     @Test(arguments: [
-        ("README.md", "ShortExample"), ("README.md", "EmbeddingExample"), ("README.md", "RenewalExample"),
+        ("README.md", "ShortExample"), ("Documentation/Embedding.md", "ShortExample"),
+        ("Documentation/Embedding.md", "EmbeddingExample"), ("Documentation/Embedding.md", "RenewalExample"),
+        ("Documentation/Embedding.md", "ReloadExample"),
         ("Documentation/WritingAProvider.md", "ProviderExample"),
         ("Documentation/WritingAProvider.md", "EnrolmentExample"), ("Documentation/OAuth.md", "OAuthExample"),
+        ("Documentation/Registration.md", "RegistrationExample"),
         ("Documentation/WritingAPlugin.md", "ConformanceExample"),
         ("Documentation/WritingAPlugin.md", "../ExamplePlugin/ExamplePlugin"),
     ])

@@ -11,5 +11,6 @@ func serve(
     let configuration = try TLSConfiguration.makeServerConfiguration(
         presenting: credentials, demandingClientCertificatesFrom: logon.trustAnchors)
     let server = try await makeServer(configuration)
-    try await ServiceGroup(services: [logon.renewal, server], logger: Logger(label: "service")).run()
+    let services: [any Service] = [logon.renewal, logon.reloading(), server]
+    try await ServiceGroup(services: services, logger: Logger(label: "service")).run()
 }

@@ -6,8 +6,9 @@ import Testing
 @testable import RemoteMDMProvider
 
 /// The certificate that a server knows a host by before it has issued one itself.
-@Suite(.timeLimit(.minutes(5))) struct ClientCertificateTests {
-    @Test func isForTheFirstEnrolment() async throws {
+@Suite(.timeLimit(.minutes(20))) struct ClientCertificateTests {
+    @Test("The client certificate authenticates the first enrolment, not the renewal")
+    func isForTheFirstEnrolment() async throws {
         let server = try ESTResponder(.certificate)
         let storage = InMemoryStorage()
         let settings = Self.settings(server)
@@ -19,7 +20,8 @@ import Testing
         #expect(subjects.count == 2 && subjects[0].contains("Device") && !subjects[1].contains("Device"))
     }
 
-    @Test func aServerMayWantAPasswordToo() async throws {
+    @Test("A server that requires both client certificate and password rejects either one alone")
+    func aServerMayWantAPasswordToo() async throws {
         let server = try ESTResponder([.certificate, .basic])
         let password = ["username": ESTServer.user, "password-source": "env:PASSWORD"]
         let provider = try server.provider(Self.settings(server).merging(password) { $1 })
@@ -51,7 +53,8 @@ import Testing
         _ = try await server.provider(settings).getCertificate(NoUserInteraction())
     }
 
-    @Test func whatCannotBeUsedIsRefusedBeforeAnythingIsSent() async throws {
+    @Test("An unusable client certificate or key fails before any request is sent")
+    func whatCannotBeUsedIsRefusedBeforeAnythingIsSent() async throws {
         let server = try ESTResponder(.certificate)
         let (encrypted, other) = ("encrypted.key", "other.key")
         let folder = server.directory.path
@@ -86,7 +89,8 @@ import Testing
 
     /// One that the server does not know the authority of. In TLS 1.3 our request is on its way meanwhile, and the
     /// server's alert may be lost.
-    @Test func whichCertificateIsRefusedIsSaid() async throws {
+    @Test("The error names the client certificate that the server refuses")
+    func whichCertificateIsRefusedIsSaid() async throws {
         let server = try await ESTServer.start("--auth", "certificate", "--tls", "1.2")
         let stranger = try CertifiedKey(
             "stranger", key: .generate(.p256, location: .file), isAuthority: false, usage: nil)
@@ -102,21 +106,23 @@ import Testing
         )
     }
 
-    @Test(arguments: [
-        ["client-key-source": "env:KEY"], ["client-certificate": "c.pem"],
-        ["client-certificate": "pkcs11:token=x", "client-key-source": "env:KEY"],
-        ["client-certificate": "pkcs11:token=x?pin-value=1234"],
-        ["client-certificate": "c.pem", "client-key-source": "prompt"],
-        [
-            "client-certificate": "c.pem", "client-key-source": "env:KEY", "protocol": "scep",
-            "url": "https://localhost/", "trust-anchors": "",
-        ],
-        [
-            "client-certificate": "c.pem", "client-key-source": "env:KEY", "protocol": "scep",
-            "url": "http://localhost/",
-            "trust-anchors": "",
-        ],
-    ])
+    @Test(
+        "Invalid client certificate parameters are refused",
+        arguments: [
+            ["client-key-source": "env:KEY"], ["client-certificate": "c.pem"],
+            ["client-certificate": "pkcs11:token=x", "client-key-source": "env:KEY"],
+            ["client-certificate": "pkcs11:token=x?pin-value=1234"],
+            ["client-certificate": "c.pem", "client-key-source": "prompt"],
+            [
+                "client-certificate": "c.pem", "client-key-source": "env:KEY", "protocol": "scep",
+                "url": "https://localhost/", "trust-anchors": "",
+            ],
+            [
+                "client-certificate": "c.pem", "client-key-source": "env:KEY", "protocol": "scep",
+                "url": "http://localhost/",
+                "trust-anchors": "",
+            ],
+        ])
     func whatDoesNotFitIsRefused(settings: [String: String]) throws {
         var parameters = [
             "protocol": "est", "url": "https://localhost", "trust-anchors": "ca.pem", "subject": "CN=client",

@@ -6,7 +6,7 @@ import Testing
 @testable import RemoteMDMProvider
 
 /// That `timeout` holds for a whole enrolment, and for nothing but what the server takes.
-@Suite(.timeLimit(.minutes(5))) struct DeadlineTests {
+@Suite(.timeLimit(.minutes(20))) struct DeadlineTests {
     /// Each answer would do by itself, and without a limit for all of them the enrolment would come to its end.
     @Test func answersThatAreSlowTogetherAreGivenUp() async throws {
         let server = try ESTResponder(.basic, .init(wishes: ["hash:sha384"]))
@@ -15,7 +15,8 @@ import Testing
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .timedOut)
     }
 
-    @Test func whatAPersonTakesIsNotCounted() async throws {
+    @Test("The time in which the user types the password does not count towards the timeout")
+    func whatAPersonTakesIsNotCounted() async throws {
         let server = try ESTResponder(.basic)
         let clock = TurnedClock()
         let provider = try server.provider(["password-source": "prompt"], clock: clock)
@@ -23,7 +24,8 @@ import Testing
         #expect(clock.waits == [.seconds(1000)])
     }
 
-    @Test func whatCanBeDoneWithoutHasAShareOfTheTime() async throws {
+    @Test("An optional request gets a quarter of the remaining time")
+    func whatCanBeDoneWithoutHasAShareOfTheTime() async throws {
         let clock = TurnedClock()
         let timeBudget = TimeBudget(.seconds(16), clock.retryPolicy)
         for share in [4, 3] {

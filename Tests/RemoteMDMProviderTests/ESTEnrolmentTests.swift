@@ -4,7 +4,7 @@ import Testing
 
 @testable import RemoteMDMProvider
 
-@Suite(.timeLimit(.minutes(5))) struct ESTEnrolmentTests {
+@Suite(.timeLimit(.minutes(20))) struct ESTEnrolmentTests {
     @Test func anIdentityIsEnrolledAndStored() async throws {
         let server = try ESTResponder(.basic)
         let storage = InMemoryStorage()
@@ -42,7 +42,9 @@ import Testing
         #expect(last.operation == .simplereenroll && last.authorization == nil)
     }
 
-    @Test(arguments: [("key:ec:P-384", "EC P-384"), ("key:ed25519", "Ed25519")])
+    @Test(
+        "A key of the type that the server requests is generated",
+        arguments: [("key:ec:P-384", "EC P-384"), ("key:ed25519", "Ed25519")])
     func whatTheServerWantsIsMade(wish: String, kind: String) async throws {
         let server = try ESTResponder([], .init(wishes: [wish], enforcesWishes: true))
         let identity = try await server.provider().getCertificate(NoUserInteraction())
@@ -76,7 +78,8 @@ import Testing
     }
 
     /// The administrator means what the configuration says now.
-    @Test func anotherConfigurationAsksForWhatItSays() async throws {
+    @Test("A renewal with a changed 'subject' requests the configured name")
+    func anotherConfigurationAsksForWhatItSays() async throws {
         let server = try ESTResponder(.basic)
         let storage = OneIdentity()
         _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
@@ -85,18 +88,21 @@ import Testing
         #expect(server.requests.last?.csrSubject == "CN=renamed,O=Example")
     }
 
-    @Test(arguments: [
-        ("", "/.well-known/est"), ("label", "/.well-known/est/label"), (".well-known/est", "/.well-known/est"),
-        (".well-known/est/label", "/.well-known/est/label"),
-        (".well-known/estimate", "/.well-known/est/.well-known/estimate"),
-    ])
+    @Test(
+        "The EST label is the path of the URL without /.well-known/est",
+        arguments: [
+            ("", "/.well-known/est"), ("label", "/.well-known/est/label"), (".well-known/est", "/.well-known/est"),
+            (".well-known/est/label", "/.well-known/est/label"),
+            (".well-known/estimate", "/.well-known/est/.well-known/estimate"),
+        ])
     func theLabelIsWhatIsNotTheWellKnownPath(path: String, target: String) async throws {
         let server = try ESTResponder(.basic)
         _ = await code { _ = try await server.provider(label: path).getCertificate(NoUserInteraction()) }
         #expect(server.requests.first?.path == "\(target)/cacerts")
     }
 
-    @Test func whatIsPendingGoesOnWithItsKey() async throws {
+    @Test("A pending enrolment continues with the same CSR")
+    func whatIsPendingGoesOnWithItsKey() async throws {
         let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3600"))
         let storage = InMemoryStorage()
         #expect(
@@ -145,7 +151,9 @@ import Testing
     }
 
     /// What a server has refused is not sent for the certificate once more, since it may lock accounts.
-    @Test(arguments: [ESTAuthentication.basic, .digest])
+    @Test(
+        "A password rejected for /csrattrs is not sent again for the enrolment",
+        arguments: [ESTAuthentication.basic, .digest])
     func aPasswordThatIsRefusedForTheWishesIsNotSentAgain(scheme: ESTAuthentication) async throws {
         let server = try ESTResponder(scheme, .init(wishes: ["key:ec:P-384"], authenticatesWishes: true))
         let wrong = try server.provider(["password-source": "env:WRONG"], variables: ["WRONG": "wr0ng"])
@@ -161,7 +169,8 @@ import Testing
         #expect(identity.certificate.publicKey.curve == "P-384")
     }
 
-    @Test func nobodyIsTrustedWithoutAReason() async throws {
+    @Test("Without a matching trust anchor, no request is sent to the server")
+    func nobodyIsTrustedWithoutAReason() async throws {
         let server = try ESTResponder(.basic)
         let without = try server.provider(["trust-anchors": ""])
         #expect(await code { _ = try await without.getCertificate(NoUserInteraction()) } == .configurationInvalid)

@@ -8,7 +8,7 @@ import Testing
 @testable import RemoteMDMProvider
 
 /// The responder that other tests enrol with, before clients that are not ours: strongSwan's, curl and OpenSSL.
-@Suite(.timeLimit(.minutes(5))) struct ESTResponderTests {
+@Suite(.timeLimit(.minutes(20))) struct ESTResponderTests {
     /// Has a responder listen on the loopback interface, with the handlers that it has in memory.
     private func listening<T>(
         _ responder: ESTResponder, _ body: (_ url: String, _ folder: String) throws -> T
@@ -126,7 +126,8 @@ import Testing
     }
 
     /// A fault that is misspelt would be no fault.
-    @Test func aFaultThatThereIsNotIsRefused() async throws {
+    @Test("The test responder refuses an unknown fault name")
+    func aFaultThatThereIsNotIsRefused() async throws {
         let responder = try ESTResponder()
         let provider = try responder.provider(label: "fault-hung")
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)

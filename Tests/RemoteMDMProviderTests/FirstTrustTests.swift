@@ -6,7 +6,7 @@ import Testing
 @testable import RemoteMDMProvider
 
 /// How a server is known of which nothing was known before (RFC 7030, section 4.1.1).
-@Suite(.timeLimit(.minutes(5))) struct FirstTrustTests {
+@Suite(.timeLimit(.minutes(20))) struct FirstTrustTests {
     /// Sends a token without being asked for it.
     private static let bearer = ["username": "", "password-source": "", "bearer-source": "env:TOKEN"]
 
@@ -57,7 +57,8 @@ import Testing
         #expect(requests.allSatisfy { $0.operation == .cacerts })
     }
 
-    @Test func aPersonConfirmsOnce() async throws {
+    @Test("The user confirms the CA fingerprint once, not again for a renewal")
+    func aPersonConfirmsOnce() async throws {
         let server = try ESTResponder(.bearer)
         let storage = InMemoryStorage()
         let person = Administrator(answering: true)
@@ -82,7 +83,8 @@ import Testing
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
     }
 
-    @Test(arguments: [Bool?.some(false), nil]) func withoutAYesNothingGoesOn(answer: Bool?) async throws {
+    @Test("Without the user's confirmation of the CA, the enrolment stops", arguments: [Bool?.some(false), nil])
+    func withoutAYesNothingGoesOn(answer: Bool?) async throws {
         let expected: CertificateProviderError.Code = answer == nil ? .configurationInvalid : .userCancelled
         let server = try ESTResponder(.bearer)
         let storage = InMemoryStorage()
@@ -122,7 +124,8 @@ import Testing
         }
     }
 
-    @Test func moreThanAPersonCanCompareIsNotShown() async throws {
+    @Test("The user is not asked to confirm five CA fingerprints at once, or none")
+    func moreThanAPersonCanCompareIsNotShown() async throws {
         let server = try ESTResponder()
         let provider = try server.provider(settings([:]))
         let person = Administrator(answering: true)

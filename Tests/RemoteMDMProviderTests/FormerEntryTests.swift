@@ -6,7 +6,7 @@ import Testing
 
 /// Identities and pending requests whose private key rests in their own entry, as they were stored before there were key
 /// stores.
-@Suite(.timeLimit(.minutes(5))) struct FormerEntryTests {
+@Suite(.timeLimit(.minutes(20))) struct FormerEntryTests {
     private let storage = InMemoryStorage()
 
     /// Stores an identity in the former form, and returns its provider.
@@ -25,7 +25,8 @@ import Testing
         return try server.provider(storage: storage)
     }
 
-    @Test func isUsedAndListed() async throws {
+    @Test("An identity stored in the former format is used and listed")
+    func isUsedAndListed() async throws {
         let server = try ESTResponder(.basic)
         let provider = try await enrolled(server)
         let identity = try #require(try provider.getStoredCertificate())
@@ -36,7 +37,8 @@ import Testing
         #expect(list.identities.map(\.isKeyExportable) == [true] && list.identities[0].keyURI == nil)
     }
 
-    @Test func isRenewedIntoTheKeyStore() async throws {
+    @Test("Renewing an identity in the former format puts the new key into the key store")
+    func isRenewedIntoTheKeyStore() async throws {
         let server = try ESTResponder(.basic)
         let provider = try await enrolled(server)
         let old = try #require(try provider.getStoredCertificate())
@@ -50,7 +52,8 @@ import Testing
         #expect(try await provider.settings.keyStore.list().count == 1)
     }
 
-    @Test func isDeleted() async throws {
+    @Test("An identity stored in the former format can be deleted")
+    func isDeleted() async throws {
         let provider = try await enrolled(try ESTResponder(.basic))
         #expect(try await provider.announcedDeletions().isEmpty)
         try provider.deleteStoredCertificate()
@@ -58,7 +61,8 @@ import Testing
     }
 
     /// The server has the request; its key is in the record.
-    @Test func aPendingRequestIsAskedForWithItsKey() async throws {
+    @Test("A pending request stored in the former format continues with its key")
+    func aPendingRequestIsAskedForWithItsKey() async throws {
         let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3600"))
         let provider = try server.provider(storage: storage)
         await #expect(throws: CertificateProviderError.self) {
@@ -82,7 +86,7 @@ import Testing
 }
 
 /// What an enrolment leaves in the key store `store:`.
-@Suite(.timeLimit(.minutes(5))) struct KeyStoreUseTests {
+@Suite(.timeLimit(.minutes(20))) struct KeyStoreUseTests {
     private let storage = InMemoryStorage()
 
     @Test func deletionLeavesNoKey() async throws {
@@ -106,7 +110,8 @@ import Testing
     }
 
     /// A key that is gone is replaced by the next enrolment, and said to be gone until then.
-    @Test func aKeyThatIsGoneIsCalledThat() async throws {
+    @Test("A missing private key is reported, and the next enrolment replaces the key")
+    func aKeyThatIsGoneIsCalledThat() async throws {
         let server = try ESTResponder(.basic)
         let provider = try server.provider(storage: storage)
         let identity = try await provider.getCertificate(NoUserInteraction())
@@ -122,7 +127,8 @@ import Testing
     }
 
     /// A person who refuses everything is not asked, and an unknown server hears nothing.
-    @Test func whoCannotBeAskedIsNotAsked() async throws {
+    @Test("A user who cannot be asked is not asked, and no request is sent")
+    func whoCannotBeAskedIsNotAsked() async throws {
         struct Refusing: UserInteraction {
             var canAsk: Bool { false }
             func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {

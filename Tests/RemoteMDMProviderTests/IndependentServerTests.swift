@@ -6,8 +6,10 @@ import Testing
 
 /// Enrolment with a server that shares no code with the client: its TLS is OpenSSL's, and its certificates are those of
 /// Python's cryptography.
-@Suite(.timeLimit(.minutes(5))) struct IndependentServerTests {
-    @Test(arguments: ["basic", "digest", "bearer", "certificate"], ["1.2", "1.3"])
+@Suite(.timeLimit(.minutes(20))) struct IndependentServerTests {
+    @Test(
+        "The client enrols and renews with each authentication scheme and TLS version",
+        arguments: ["basic", "digest", "bearer", "certificate"], ["1.2", "1.3"])
     func theServerKnowsTheClient(by scheme: String, tls: String) async throws {
         let server = try await ESTServer.start("--auth", scheme, "--tls", tls)
         let (certificate, key) = (server.directory["manufacturer.pem"], server.directory["manufacturer.key"])
@@ -26,7 +28,8 @@ import Testing
     }
 
     /// Of TCP, and of OpenSSL. A pair of sockets has no RST.
-    @Test func aConnectionMayEndAnywhere() async throws {
+    @Test("Each way that a connection can end gives a certificate or the expected error code")
+    func aConnectionMayEndAnywhere() async throws {
         let server = try await ESTServer.start("--auth", "basic")
         let expected: [(String, [CertificateProviderError.Code?])] = [
             ("close-after-request", [.unavailable]), ("half-close", [.unavailable]), ("no-length", [nil]),
@@ -42,7 +45,9 @@ import Testing
     }
 
     /// One challenge is answered again and again, and its session's key is that of the first answer.
-    @Test(arguments: ["MD5-sess", "SHA-256-sess"]) func aSessionOfDigestGoesOn(algorithm: String) async throws {
+    @Test(
+        "A Digest session remains valid for all polls of a pending enrolment", arguments: ["MD5-sess", "SHA-256-sess"])
+    func aSessionOfDigestGoesOn(algorithm: String) async throws {
         let server = try await ESTServer.start(
             "--auth", "digest", "--digest-algorithm", algorithm, "--pending", "2", "--retry-after", "1")
         try server.verify(try await server.provider(clock: TurnedClock()).getCertificate(NoUserInteraction()))
@@ -70,7 +75,9 @@ import Testing
         }
     }
 
-    @Test(arguments: [("pkcs8", "p256"), ("pkcs8", "p384"), ("pkcs8", "rsa2048"), ("pkcs1", "rsa2048")])
+    @Test(
+        "A server-generated key becomes the key of the identity",
+        arguments: [("pkcs8", "p256"), ("pkcs8", "p384"), ("pkcs8", "rsa2048"), ("pkcs1", "rsa2048")])
     func theServersKeyIsTheIdentitys(form: String, type: String) async throws {
         let server = try await ESTServer.start("--auth", "basic", "--serverkeygen", form)
         let storage = InMemoryStorage()

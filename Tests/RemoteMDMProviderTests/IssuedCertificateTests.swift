@@ -46,7 +46,8 @@ import X509
     }
 
     /// Where the server names its issuing authority, too, the path ends there.
-    @Test func theChainGoesOnBelowTheRoot() async throws {
+    @Test("The chain is complete below the root even if the server also names an intermediate")
+    func theChainGoesOnBelowTheRoot() async throws {
         let upper = try TestParty("upper")
         let leaf = try leaf(by: issuing.get())
         let chain = [leaf, try upper.certify(issuing.get()), try root.get().certify(upper)]
@@ -58,7 +59,8 @@ import X509
     }
 
     /// Some servers name their root and nothing else, and whoever configures that has what is between.
-    @Test func aConfiguredCertificateMayLieBetween() async throws {
+    @Test("A configured intermediate completes the chain but is not a trust anchor")
+    func aConfiguredCertificateMayLieBetween() async throws {
         let (leaf, between) = (try leaf(by: issuing.get()), try root.get().certify(issuing.get()))
         #expect(try await refusal([leaf]).contains("is not among the server's authorities"))
         let authorities = [try root.get().certify()]
@@ -73,7 +75,8 @@ import X509
         }
     }
 
-    @Test func whatIsThereTwiceIsThereOnce() async throws {
+    @Test("Duplicate certificates in an answer are dropped")
+    func whatIsThereTwiceIsThereOnce() async throws {
         let authority = try root.get().certify()
         let leaf = try leaf(by: root.get())
         let bag = try OpenSSLCommand.bag(of: [leaf, authority, leaf, authority])
@@ -82,11 +85,13 @@ import X509
         #expect(issued.chain == [leaf])
     }
 
-    @Test func anAuthorityIsNotWhatWasAskedFor() async throws {
+    @Test("A CA certificate is refused as the issued certificate")
+    func anAuthorityIsNotWhatWasAskedFor() async throws {
         #expect(try await refusal([leaf(by: root.get(), isAuthority: true)]).contains("is a CA certificate"))
     }
 
-    @Test func whatIsWrongWithTheChainIsSaid() async throws {
+    @Test("The error says why the chain is not valid")
+    func whatIsWrongWithTheChainIsSaid() async throws {
         let expired = try root.get().certify(issuing.get(), lifetime: -60)
         #expect(try await refusal([leaf(by: issuing.get()), expired]).contains("expired on"))
         #expect(try await refusal([leaf(by: issuing.get())]).contains("not among the server's authorities"))

@@ -8,14 +8,16 @@ import Testing
 @testable import RemoteMDMProvider
 
 /// How long the key of a request stays: as long as there may be an answer to it, and no longer.
-@Suite(.timeLimit(.minutes(5))) struct KeptKeyTests {
+@Suite(.timeLimit(.minutes(20))) struct KeptKeyTests {
     /// In front of the server, or with the password, something is wrong for a moment.
-    @Test(arguments: [
-        ("fault-status-404", [:], CertificateProviderError.Code.configurationInvalid),
-        ("fault-status-403", [:], .rejected), ("fault-wrong-type", [:], .protocolError),
-        ("fault-cut-50", [:], .protocolError), ("", ["password-source": "env:TOKEN"], .rejected),
-        ("", ["trust-anchors": "/nowhere/ca.pem"], .fileNotFound),
-    ])
+    @Test(
+        "A pending request survives temporary failures unchanged",
+        arguments: [
+            ("fault-status-404", [:], CertificateProviderError.Code.configurationInvalid),
+            ("fault-status-403", [:], .rejected), ("fault-wrong-type", [:], .protocolError),
+            ("fault-cut-50", [:], .protocolError), ("", ["password-source": "env:TOKEN"], .rejected),
+            ("", ["trust-anchors": "/nowhere/ca.pem"], .fileNotFound),
+        ])
     func aPendingRequestOutlastsTrouble(
         label: String, settings: [String: String], expected: CertificateProviderError.Code
     ) async throws {
@@ -36,13 +38,17 @@ import Testing
         let storage = InMemoryStorage()
         let server = try await SCEPHTTPServer(SCEPResponder(.init(pending: 99)))
         #expect(await code { _ = try await provider(server, storage).getCertificate(NoUserInteraction()) } == .pending)
+        let name = try provider(server, storage).settings.recordName
+        #expect(try storage.record(named: name)?.isEmpty == false)
         server.replaceResponder(by: try SCEPResponder(.init(failInfo: "2")))
         #expect(await code { _ = try await provider(server, storage).getCertificate(NoUserInteraction()) } == .rejected)
+        #expect(try storage.record(named: name)?.isEmpty != false)
         server.replaceResponder(by: try SCEPResponder())
         _ = try await provider(server, storage).getCertificate(NoUserInteraction())
     }
 
-    @Test func anotherConfigurationWantsAnotherKey() async throws {
+    @Test("A changed 'key-type' replaces the key of a pending request")
+    func anotherConfigurationWantsAnotherKey() async throws {
         let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3600"))
         let storage = InMemoryStorage()
         let first = try server.provider(storage: storage, ["key-type": "p256"])
@@ -53,7 +59,8 @@ import Testing
         #expect(try await second.getCertificate(NoUserInteraction()).certificate.publicKey.curve == "P-384")
     }
 
-    @Test func whatCannotBeReadIsDeletedAllTheSame() async throws {
+    @Test("An identity with an unreadable enrolment record can be deleted")
+    func whatCannotBeReadIsDeletedAllTheSame() async throws {
         let server = try ESTResponder(.basic)
         let storage = OneIdentity()
         let provider = try server.provider(storage: storage)
@@ -110,7 +117,7 @@ import Testing
 
     private func provider(_ server: SCEPHTTPServer, _ storage: any IdentityStorage) throws -> RemoteMDMProvider {
         let parameters = [
-            "protocol": "scep", "url": server.url, "subject": "CN=client,O=Example", "timeout": "60",
+            "protocol": "scep", "url": server.url, "subject": "CN=client,O=Example", "timeout": "600",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
         ]
         let provider = try RemoteMDMProvider(

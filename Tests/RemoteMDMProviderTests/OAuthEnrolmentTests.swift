@@ -8,7 +8,7 @@ import Testing
 @testable import RemoteMDMProvider
 
 /// Enrolment with tokens of OAuth 2 in place of a password.
-@Suite(.timeLimit(.minutes(5))) struct OAuthEnrolmentTests {
+@Suite(.timeLimit(.minutes(20))) struct OAuthEnrolmentTests {
     private func settings(_ server: some ESTPeer, _ more: [String: String] = [:]) -> [String: String] {
         [
             "username": "", "password-source": "", "token-url": "https://localhost:\(server.port)/token",
@@ -83,7 +83,8 @@ import Testing
         #expect(AuthenticatingSession.isRefused(token: response) == isRefused)
     }
 
-    @Test func whatTheTokenEndpointSaysIsPassedOn() async throws {
+    @Test("The error passes on the refusal of the token endpoint")
+    func whatTheTokenEndpointSaysIsPassedOn() async throws {
         let server = try await ESTServer.start("--auth", "oauth", "--client-secret", "another")
         let provider = try server.provider(settings(server))
         var failure: CertificateProviderError?
@@ -96,7 +97,8 @@ import Testing
     }
 
     /// By another name it is another origin, which the anchors for the server do not speak for.
-    @Test func theTokenEndpointIsKnownByItself() async throws {
+    @Test("The token endpoint is verified with its own trust anchors and pins")
+    func theTokenEndpointIsKnownByItself() async throws {
         let server = try await ESTServer.start("--auth", "oauth")
         let elsewhere = ["token-url": "https://127.0.0.1:\(server.port)/token"]
         let anchors = ["token-trust-anchors": server.directory["ca.pem"]]
@@ -121,7 +123,8 @@ import Testing
         #expect(try grants(server).count == 3)
     }
 
-    @Test func aPersonIsAskedForTheSecret() async throws {
+    @Test("The user is asked for the client secret if no source is configured")
+    func aPersonIsAskedForTheSecret() async throws {
         let server = try await ESTServer.start("--auth", "oauth")
         let provider = try server.provider(settings(server, ["client-secret-source": ""]))
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .interactionRequired)

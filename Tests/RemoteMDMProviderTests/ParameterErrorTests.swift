@@ -5,7 +5,7 @@ import Testing
 @testable import RemoteMDMProvider
 
 /// What is said of parameters that cannot be used.
-@Suite(.timeLimit(.minutes(5))) struct ParameterErrorTests {
+@Suite(.timeLimit(.minutes(20))) struct ParameterErrorTests {
     private static let ordinary = [
         "protocol": "est", "url": "https://localhost:1", "trust-anchors": "/nonexistent.pem", "subject": "CN=client",
         "token-url": "https://localhost:1/token", "client-id": "me", "client-secret-source": "env:SECRET",
@@ -27,14 +27,17 @@ import Testing
         #expect(error.message.hasPrefix("file:1: "))
     }
 
-    @Test(arguments: ["", " "]) func anEmptyFingerprintIsNone(text: String) {
+    @Test("An empty 'ca-fingerprint' is refused", arguments: ["", " "])
+    func anEmptyFingerprintIsNone(text: String) {
         #expect(failure(["ca-fingerprint": text])?.code == .configurationInvalid)
     }
 
-    @Test(arguments: [
-        ("subject", "client"), ("subject", "CN="), ("subject-alternative-names", "dns:a, host:b"),
-        ("ca-fingerprint", "12"),
-    ])
+    @Test(
+        "The error names file, line and parameter of a malformed value",
+        arguments: [
+            ("subject", "client"), ("subject", "CN="), ("subject-alternative-names", "dns:a, host:b"),
+            ("ca-fingerprint", "12"),
+        ])
     func whatIsMalformedIsFoundByItsLine(name: String, value: String) throws {
         let error = try #require(failure([name: value]))
         #expect(error.code == .configurationInvalid && error.provider == ProviderID("mdm"))
@@ -42,11 +45,14 @@ import Testing
     }
 
     /// Files are read when they are needed.
-    @Test(arguments: [
-        (["pin": "sha256/x", "trust-anchors": ""], "pin", CertificateProviderError.Code.configurationInvalid),
-        (["pin": "/nonexistent.pem", "trust-anchors": ""], "pin", .fileNotFound), ([:], "trust-anchors", .fileNotFound),
-        (["trust-anchors": "/etc/passwd"], "trust-anchors", .configurationInvalid),
-    ])
+    @Test(
+        "The error names file, line and parameter of an unusable file or pin",
+        arguments: [
+            (["pin": "sha256/x", "trust-anchors": ""], "pin", CertificateProviderError.Code.configurationInvalid),
+            (["pin": "/nonexistent.pem", "trust-anchors": ""], "pin", .fileNotFound),
+            ([:], "trust-anchors", .fileNotFound),
+            (["trust-anchors": "/etc/passwd"], "trust-anchors", .configurationInvalid),
+        ])
     func soIsAFileThatCannotBeRead(
         more: [String: String], name: String, code: CertificateProviderError.Code
     ) async throws {
@@ -60,7 +66,8 @@ import Testing
         #expect(error?.message.hasPrefix("file:1: The parameter '\(name)': ") == true, "\(String(describing: error))")
     }
 
-    @Test func whatIsThereIsTaken() {
+    @Test("Valid parameters, including a list of pins, are accepted")
+    func whatIsThereIsTaken() {
         #expect(failure([:]) == nil)
         #expect(failure(["pin": "a.pem, b.pem", "token-pin": "c.pem"]) == nil)
     }

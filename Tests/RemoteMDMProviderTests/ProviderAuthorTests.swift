@@ -18,7 +18,9 @@ import Testing
         #expect(response.mediaType == "application/json")
     }
 
-    @Test(arguments: ["", "{}", "<html>s3cret", #"{"text":{"s3cret":1}}"#])
+    @Test(
+        "An answer that is not the expected JSON gives an error that does not quote the answer",
+        arguments: ["", "{}", "<html>s3cret", #"{"text":{"s3cret":1}}"#])
     func anotherAnswerIsAnErrorThatDoesNotShowIt(body: String) throws {
         let response = HTTPResponse(
             status: 200, headers: ["Content-Type": " Text/HTML; charset=utf-8"], body: Array(body.utf8))
@@ -31,7 +33,8 @@ import Testing
         #expect(error.map { !String(describing: $0).contains("s3cret") && $0.underlying == nil } == true)
     }
 
-    @Test func whatGetsASecretIsNotKnownByTheSystemTrustStoreAlone() throws {
+    @Test("A server that receives a secret must have configured trust anchors or pins")
+    func whatGetsASecretIsNotKnownByTheSystemTrustStoreAlone() throws {
         let (anchors, pins) = (ServerParameter.trustAnchors(), ServerParameter.pins())
         func trust(_ texts: [String: String]) throws -> ConfiguredTrust {
             ConfiguredTrust(

@@ -10,7 +10,7 @@ import Testing
 @testable import RemoteMDMProvider
 
 /// A renewal whose certificate the server refuses in the TLS handshake. In TLS 1.3 that shows after the handshake.
-@Suite(.timeLimit(.minutes(5))) struct RefusedCertificateTests {
+@Suite(.timeLimit(.minutes(20))) struct RefusedCertificateTests {
     private static let refusals = ["unknown-ca", "close", "close-notify"]
 
     /// Requests that the server has issued for.
@@ -18,7 +18,7 @@ import Testing
         try server.requests().filter { $0["status"] as? Int == 200 && $0["serial"] is String }
     }
 
-    @Test(arguments: refusals, ["1.2", "1.3"])
+    @Test("If the server refuses the current certificate, the password renews", arguments: refusals, ["1.2", "1.3"])
     func thePasswordRenewsInstead(refusal: String, version: String) async throws {
         let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", refusal, "--tls", version)
         let (storage, log) = (InMemoryStorage(), WarningLog())
@@ -37,13 +37,15 @@ import Testing
         #expect(server.issued == 3)
     }
 
-    @Test(arguments: [
-        ("digest", [:]), ("bearer", ["username": "", "password-source": "", "bearer-source": "env:TOKEN"]),
-        (
-            "oauth",
-            ["username": "", "password-source": "", "client-id": "estclient", "client-secret-source": "env:SECRET"]
-        ),
-    ])
+    @Test(
+        "If the server refuses the current certificate, a token or Digest password renews",
+        arguments: [
+            ("digest", [:]), ("bearer", ["username": "", "password-source": "", "bearer-source": "env:TOKEN"]),
+            (
+                "oauth",
+                ["username": "", "password-source": "", "client-id": "estclient", "client-secret-source": "env:SECRET"]
+            ),
+        ])
     func soDoOtherCredentials(scheme: String, settings: [String: String]) async throws {
         let server = try await ESTServer.start("--auth", scheme, "--refuse-clients", "unknown-ca")
         var settings = settings
@@ -55,7 +57,8 @@ import Testing
     }
 
     /// The usual reason: the server has dropped the root that the clients' certificates are from.
-    @Test(arguments: ["1.2", "1.3"]) func theServerMayHaveAnotherRootByThen(version: String) async throws {
+    @Test("A renewal by password succeeds after the server has changed its root", arguments: ["1.2", "1.3"])
+    func theServerMayHaveAnotherRootByThen(version: String) async throws {
         let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", "unknown-ca", "--tls", version)
         let provider = try server.provider(storage: InMemoryStorage())
         try server.verify(try await provider.getCertificate(NoUserInteraction()))
@@ -64,7 +67,8 @@ import Testing
         #expect(try enrolments(server).map { $0["operation"] as? String } == ["simpleenroll", "simpleenroll"])
     }
 
-    @Test func aDecisionIsWaitedFor() async throws {
+    @Test("A renewal by password waits for a pending decision")
+    func aDecisionIsWaitedFor() async throws {
         let server = try await ESTServer.start("--auth", "basic", "--refuse-clients", "close-notify", "--pending", "2")
         let provider = try server.provider(storage: InMemoryStorage())
         _ = try await provider.getCertificate(NoUserInteraction())
@@ -74,7 +78,8 @@ import Testing
     }
 
     /// As for the first enrolment, where that was made with both.
-    @Test func theClientCertificateGoesAlong() async throws {
+    @Test("A renewal by password also presents the configured client certificate")
+    func theClientCertificateGoesAlong() async throws {
         let server = try ESTResponder([.certificate, .basic], .init(refusesOwnClients: true))
         let (certificate, key) = (server.directory["manufacturer.pem"], server.directory["manufacturer.key"])
         chmod(key, 0o600)
@@ -108,7 +113,10 @@ import Testing
     }
 
     /// What ends before the certificate was sent is no refusal of it: a server may not wait for a slow token.
-    @Test(arguments: ["-tls1_2", "-tls1_3"]) func anEndDuringOurSignatureIsNoRefusal(version: String) async throws {
+    @Test(
+        "A connection lost while the client signs does not count as a refused certificate",
+        arguments: ["-tls1_2", "-tls1_3"])
+    func anEndDuringOurSignatureIsNoRefusal(version: String) async throws {
         let authority = try TestAuthority()
         let (shown, own) = (try authority.issue("server"), try authority.issue("client"))
         let server = try DemandingServer(shown, version)
@@ -118,7 +126,7 @@ import Testing
             provenance: own.provenance)
         let session = server.session(presenting: try TLSCredentials(slow))
         let error = await #expect(throws: CertificateProviderError.self) {
-            try await session.connect(before: .now() + .seconds(60))
+            try await session.connect(before: .now() + .seconds(600))
         }
         #expect(error?.code == .unavailable && error?.isEndAfterCertificate == false, "\(String(describing: error))")
     }
@@ -133,7 +141,8 @@ import Testing
     }
 
     /// Other than with TLS 1.3, the alert always arrives.
-    @Test(arguments: ["none", "file", "prompt"]) func withoutAPasswordItStaysRefused(source: String) async throws {
+    @Test("Without a usable password, the error names the refused certificate", arguments: ["none", "file", "prompt"])
+    func withoutAPasswordItStaysRefused(source: String) async throws {
         let server = try await ESTServer.start("--auth", "none", "--refuse-clients", "unknown-ca", "--tls", "1.2")
         let storage = InMemoryStorage()
         let password = server.directory["password"]
@@ -192,7 +201,9 @@ import Testing
         #expect(log.warnings.isEmpty)
     }
 
-    @Test(arguments: [true, false]) func aChallengeIsForSCEP(isThere: Bool) async throws {
+    @Test(
+        "If the TLS server refuses the current certificate, the SCEP challenge enrols anew", arguments: [true, false])
+    func aChallengeIsForSCEP(isThere: Bool) async throws {
         let web = try TestAuthority("Web")
         let folder = try TemporaryDirectory()
         let authority = try CertifiedKey.authority.get().certificate
@@ -202,7 +213,7 @@ import Testing
         let server = try await SCEPHTTPServer(responder, showing: web.issue("web"), accepting: web.root)
         let parameters = [
             "protocol": "scep", "url": server.url, "challenge-source": "file:\(folder["challenge"])",
-            "trust-anchors": folder["both.pem"], "subject": "CN=client,O=Example", "timeout": "60",
+            "trust-anchors": folder["both.pem"], "subject": "CN=client,O=Example", "timeout": "600",
         ]
         let provider = try RemoteMDMProvider(
             environment: .testing(), parameters: ProviderParameters(parameters.mapValues { .init($0) }),

@@ -6,8 +6,9 @@ import Testing
 @testable import RemoteMDMProvider
 
 /// What is asked again by itself, and what never is.
-@Suite(.timeLimit(.minutes(5))) struct RepetitionTests {
-    @Test func whatDoesNoHarmIsAskedAgain() async throws {
+@Suite(.timeLimit(.minutes(20))) struct RepetitionTests {
+    @Test("Requests for CA certificates and CSR attributes are repeated after a failure")
+    func whatDoesNoHarmIsAskedAgain() async throws {
         let server = try ESTResponder(.basic)
         for (fault, count) in [
             ("cacerts-status-503*2", 3), ("cacerts-status-500*1", 2), ("cacerts-close-after-request*2", 3),
@@ -24,7 +25,8 @@ import Testing
         }
     }
 
-    @Test func whatFailsForGoodIsAskedThreeTimes() async throws {
+    @Test("A request that keeps failing with 502 is sent three times, one with 404 once")
+    func whatFailsForGoodIsAskedThreeTimes() async throws {
         let server = try ESTResponder(.basic)
         let clock = TurnedClock()
         let provider = try server.provider(label: "fault-cacerts-status-502", clock: clock)
@@ -50,7 +52,9 @@ import Testing
     }
 
     /// And does not say so beforehand, as libest.
-    @Test(arguments: [ESTAuthentication.basic, .digest], ["1.2", "1.3"])
+    @Test(
+        "Authentication succeeds if the server closes the connection after its 401",
+        arguments: [ESTAuthentication.basic, .digest], ["1.2", "1.3"])
     func aServerMayCloseAfterItsRefusal(authentication: ESTAuthentication, version: String) async throws {
         let server = try ESTResponder(authentication, .init(tls: version))
         for _ in 0..<5 {
@@ -68,14 +72,15 @@ import Testing
         #expect(Set(enrolments.map(\.connection)).count == 1)
     }
 
-    @Test func aServerSaysWhenToComeBack() async throws {
+    @Test("A Retry-After delay is observed, and one beyond the deadline ends the enrolment")
+    func aServerSaysWhenToComeBack() async throws {
         let server = try ESTResponder(.basic)
         let clock = TurnedClock()
         let soon = try server.provider(label: "fault-cacerts-status-503-retry-5*1", clock: clock)
         _ = try await soon.getCertificate(NoUserInteraction())
         #expect(clock.waits == [.milliseconds(5700)])
         // Later than the deadline: it is not asked before that.
-        let late = try server.provider(label: "fault-cacerts-status-429-retry-120", clock: clock)
+        let late = try server.provider(label: "fault-cacerts-status-429-retry-120", ["timeout": "60"], clock: clock)
         let error = await #expect(throws: CertificateProviderError.self) {
             try await late.getCertificate(NoUserInteraction())
         }
@@ -99,7 +104,8 @@ import Testing
         #expect(Set(drawn).count > 1 && drawn.allSatisfy { (.milliseconds(200)...(.milliseconds(1200))).contains($0) })
     }
 
-    @Test func whatHoldsForARunIsAskedForOnce() async throws {
+    @Test("CA certificates and CSR attributes are requested once per run")
+    func whatHoldsForARunIsAskedForOnce() async throws {
         let server = try ESTResponder(.basic, .init(wishes: ["hash:sha384"], pending: 2))
         _ = try await server.provider().getCertificate(NoUserInteraction())
         let operations = server.requests.map(\.operation)
@@ -134,7 +140,8 @@ import Testing
         #expect(retryPolicy.delay(beforePoll: 9, told: .seconds(2)) == .seconds(2))
     }
 
-    @Test func soItIsWithSCEP() async throws {
+    @Test("SCEP fetches CA certificates and capabilities once; PKIOperation is not repeatable")
+    func soItIsWithSCEP() async throws {
         let responder = try SCEPResponder(.init(pending: 1))
         let recorder = RecordingTransport(responder.transport)
         let client = SCEPClient.testing(

@@ -7,7 +7,7 @@ import X509
 @testable import RemoteMDMProvider
 
 /// A server goes over to a new root.
-@Suite(.timeLimit(.minutes(5))) struct RolloverTests {
+@Suite(.timeLimit(.minutes(20))) struct RolloverTests {
     private func operations(_ server: ESTResponder, after count: Int) -> [ESTOperation] {
         server.requests.dropFirst(count).compactMap(\.operation)
     }
@@ -33,7 +33,8 @@ import X509
         #expect(operations(server, after: count).filter { $0 == .cacerts }.count == 1)
     }
 
-    @Test func aRootThatNobodyVouchesForIsNot() async throws {
+    @Test("A new root that the old root has not certified is not trusted")
+    func aRootThatNobodyVouchesForIsNot() async throws {
         let server = try ESTResponder(.basic, .init(linksRoots: false))
         let provider = try server.provider(storage: InMemoryStorage())
         let first = try await provider.getCertificate(NoUserInteraction())
@@ -45,7 +46,8 @@ import X509
     }
 
     /// A stranger is not even asked.
-    @Test func aServerThatWasNeverKnownHasNoSuccessor() async throws {
+    @Test("Without an earlier enrolment, a new root is not trusted")
+    func aServerThatWasNeverKnownHasNoSuccessor() async throws {
         let server = try ESTResponder(.basic)
         try server.rollOver()
         let provider = try server.provider()
@@ -64,7 +66,8 @@ import X509
         #expect(operations(server, after: before).filter { $0 == .cacerts }.count == 1)
     }
 
-    @Test func withAPinAndTheHostsListNothingIsLearnt() async throws {
+    @Test("With pin-mode=pin-only and the system trust store, no CA is remembered")
+    func withAPinAndTheHostsListNothingIsLearnt() async throws {
         let server = try ESTResponder(.basic, .init(serverCertificate: .selfSigned))
         let storage = InMemoryStorage()
         let settings = ["pin": server.directory["server.pem"], "trust-anchors": "", "pin-mode": "pin-only"]
@@ -73,7 +76,8 @@ import X509
         #expect(try storage.record(named: provider.settings.authoritiesRecordName) == nil)
     }
 
-    @Test func onlyTheOldRootItselfVouches() async throws {
+    @Test("Only a certificate by the old root makes a new root trusted")
+    func onlyTheOldRootItselfVouches() async throws {
         let old = try CertifiedKey("Root", key: TestKeys.makeP256())
         let new = try CertifiedKey("Root", key: TestKeys.makeP256())
         let stranger = try CertifiedKey("Root", key: TestKeys.makeP256())
@@ -103,7 +107,8 @@ import X509
     }
 
     /// The new root would be free of them.
-    @Test func whatTheLinkForbidsIsNotPermittedByTheNewRoot() async throws {
+    @Test("A new root that lacks the constraints of its link certificate or old root is refused")
+    func whatTheLinkForbidsIsNotPermittedByTheNewRoot() async throws {
         let (oldKey, newKey) = (try TestKeys.makeP256(), try TestKeys.makeP256())
         typealias Make = (SoftwareKey, CertifiedKey?) throws -> CertifiedKey
         let free: Make = { try CertifiedKey("Root", key: $0, issuer: $1) }

@@ -41,7 +41,8 @@ import X509
         }
     }
 
-    @Test func oneRegistrationAuthorityForBoth() async throws {
+    @Test("One registration authority may both sign and decrypt")
+    func oneRegistrationAuthorityForBoth() async throws {
         let authority = try CertifiedKey.authority.get()
         let both = try registration(
             "both", by: authority, usage: KeyUsage(digitalSignature: true, keyEncipherment: true))
@@ -62,7 +63,8 @@ import X509
         _ = try await client.enrol(.testing(key: TestKeys.rsa.get())).certificates()
     }
 
-    @Test func anRSAIntermediateBelowAnECRoot() async throws {
+    @Test("An RSA intermediate below an EC root is chosen as the recipient")
+    func anRSAIntermediateBelowAnECRoot() async throws {
         let root = try CertifiedKey("EC Root", key: TestKeys.p256.get())
         let intermediate = try CertifiedKey("RSA CA", key: TestKeys.rsa.get(), issuer: root)
         for order in [[root, intermediate], [intermediate, root]] {
@@ -99,7 +101,9 @@ import X509
     }
 
     /// NDES says that its certificates are for this, others by RFC 6402.
-    @Test(arguments: [[1, 3, 6, 1, 4, 1, 311, 20, 2, 1], [1, 3, 6, 1, 5, 5, 7, 3, 28] as ASN1ObjectIdentifier])
+    @Test(
+        "A certificate with a registration authority's extended key usage is taken as one",
+        arguments: [[1, 3, 6, 1, 4, 1, 311, 20, 2, 1], [1, 3, 6, 1, 5, 5, 7, 3, 28] as ASN1ObjectIdentifier])
     func aRegistrationAuthorityMaySayThatItIsOne(purpose: ASN1ObjectIdentifier) async throws {
         let authority = try CertifiedKey.authority.get()
         let agent = try registration(
@@ -156,7 +160,8 @@ import X509
     }
 
     /// Each signs each: so many ways that none is looked for.
-    @Test(.timeLimit(.minutes(5))) func authoritiesThatCertifyEachOtherAreTooMany() async throws {
+    @Test("Too many cross-certified CA certificates are refused", .timeLimit(.minutes(20)))
+    func authoritiesThatCertifyEachOtherAreTooMany() async throws {
         let keys = try (0..<9).map { _ in try TestKeys.makeP256() }
         let authorities = try keys.map { try CertifiedKey("CA", key: $0) }
         let all = try authorities.flatMap { issuer in try keys.map { try CertifiedKey("CA", key: $0, issuer: issuer) } }
@@ -171,7 +176,8 @@ import X509
         }
     }
 
-    @Test func theNextAuthorityIsSignedByThisOne() async throws {
+    @Test("The next CA certificate must be signed by the current CA")
+    func theNextAuthorityIsSignedByThisOne() async throws {
         let authority = try CertifiedKey.authority.get()
         let responder = try SCEPResponder()
         let client = SCEPClient.testing(

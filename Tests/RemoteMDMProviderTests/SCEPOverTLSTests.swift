@@ -7,7 +7,7 @@ import Testing
 @testable import RemoteMDMProvider
 
 /// SCEP over https: what says which CA it is, and what says which server.
-@Suite(.timeLimit(.minutes(5))) struct SCEPOverTLSTests {
+@Suite(.timeLimit(.minutes(20))) struct SCEPOverTLSTests {
     private let folder: TemporaryDirectory
     private let server: SCEPHTTPServer
     private let fingerprint: String
@@ -31,7 +31,7 @@ import Testing
             storage: storage, variables: ["CHALLENGE": SCEPServer.challenge, "TOKEN": "t0ken", "SECRET": "estsecret"])
         let parameters = [
             "protocol": "scep", "url": server.url, "challenge-source": "env:CHALLENGE",
-            "subject": "CN=client,O=Example", "timeout": "60",
+            "subject": "CN=client,O=Example", "timeout": "600",
         ].merging(settings) { $1 }
         let provider = try RemoteMDMProvider(
             environment: environment, parameters: ProviderParameters(parameters.mapValues { .init($0) }),
@@ -40,11 +40,13 @@ import Testing
     }
 
     /// For the CA and for the connection.
-    @Test(arguments: [
-        ["trust-anchors": "both"], ["trust-anchors": "both", "ca-fingerprint": ""],
-        ["pin": "leaf", "pin-mode": "pin-only", "ca-fingerprint": ""],
-        ["pin": "leaf", "pin-mode": "pin-only", "trust-anchors": "both"],
-    ])
+    @Test(
+        "Trust settings for both the CA and the TLS server allow the enrolment",
+        arguments: [
+            ["trust-anchors": "both"], ["trust-anchors": "both", "ca-fingerprint": ""],
+            ["pin": "leaf", "pin-mode": "pin-only", "ca-fingerprint": ""],
+            ["pin": "leaf", "pin-mode": "pin-only", "trust-anchors": "both"],
+        ])
     func bothAreKnown(settings: [String: String]) async throws {
         var settings = settings
         for (name, file) in settings where name != "pin-mode" { settings[name] = folder["\(file).pem"] }
@@ -53,7 +55,8 @@ import Testing
         #expect(server.requests.last?.operation == "PKIOperation")
     }
 
-    @Test func anchorsAreForTheCAAsWell() async throws {
+    @Test("A CA that matches 'ca-fingerprint' must also match the trust anchors")
+    func anchorsAreForTheCAAsWell() async throws {
         let settings = ["trust-anchors": folder["web.pem"], "ca-fingerprint": fingerprint]
         #expect(
             await code { _ = try await provider(settings).getCertificate(NoUserInteraction()) } == .serverNotTrusted)
@@ -61,7 +64,8 @@ import Testing
     }
 
     /// The host's list is left for the connection, and this server is not on it.
-    @Test func withAFingerprintAloneTheConnectionIsOneOfTheWeb() async throws {
+    @Test("With 'ca-fingerprint' alone, the system trust store verifies the TLS server")
+    func withAFingerprintAloneTheConnectionIsOneOfTheWeb() async throws {
         for settings in [["ca-fingerprint": fingerprint], ["ca-fingerprint": fingerprint, "pin": folder["leaf.pem"]]] {
             #expect(
                 await code { _ = try await provider(settings).getCertificate(NoUserInteraction()) } == .serverNotTrusted
@@ -96,7 +100,8 @@ import Testing
         _ = try await self.provider(settings, storage: storage).getCertificate(NoUserInteraction())
     }
 
-    @Test func withNothingThereIsNothingToAsk() async throws {
+    @Test("Without trust settings, no request is sent and the user is not asked")
+    func withNothingThereIsNothingToAsk() async throws {
         let provider = try provider([:])
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .configurationInvalid)
         let person = Administrator(answering: true)

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// The provider with Debian's scepserver.
-@Suite(.timeLimit(.minutes(5))) struct SCEPProviderTests {
+@Suite(.timeLimit(.minutes(20))) struct SCEPProviderTests {
     private func provider(
         _ server: SCEPServer, storage: any IdentityStorage = InMemoryStorage(), _ settings: [String: String] = [:]
     ) throws -> RemoteMDMProvider {
@@ -13,7 +13,7 @@ import Testing
         var parameters = [
             "protocol": "scep", "url": "http://127.0.0.1:\(server.port)/scep", "challenge-source": "env:CHALLENGE",
             "ca-fingerprint": server.authority.sha256Fingerprint.hexEncoded, "subject": "CN=client,O=Example",
-            "timeout": "60",
+            "timeout": "600",
         ]
         parameters.merge(settings) { $1 }
         let provider = try RemoteMDMProvider(

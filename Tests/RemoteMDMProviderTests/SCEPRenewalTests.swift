@@ -10,7 +10,7 @@ import X509
 @testable import RemoteMDMProvider
 
 /// What a provider does without, where a SCEP server or a file has nothing to say.
-@Suite(.timeLimit(.minutes(5))) struct SCEPRenewalTests {
+@Suite(.timeLimit(.minutes(20))) struct SCEPRenewalTests {
     private let folder: TemporaryDirectory
     private let storage = InMemoryStorage()
 
@@ -67,7 +67,8 @@ import X509
         #expect(await code { _ = try await unsafe.getCertificate(NoUserInteraction()) } == .configurationInvalid)
     }
 
-    @Test func capabilitiesThatDoNotComeAreNone() async throws {
+    @Test("The enrolment continues if the server does not answer GetCACaps")
+    func capabilitiesThatDoNotComeAreNone() async throws {
         let responder = try SCEPResponder()
         let server = try await SCEPHTTPServer(showing: nil) { request in
             if request.operation == "GetCACaps" { return HTTPResponse(status: 0, headers: [:], body: []) }

@@ -101,7 +101,7 @@ import Testing
         let envelope = try client.library.envelopedData([1, 2, 3], recipient: certificate, cipher: .aes128CBC)
         let read = try CMSEnvelope(envelope, for: certificate, accepting: [.aes128CBC], with: client.library)
         let error = await #expect(throws: CertificateProviderError.self) {
-            try await TestKeys.otherRSA.get().decrypt(read.encryptedKey)
+            try await TestKeys.otherRSA.get().decrypt(read.encryptedKey, using: .rsaPKCS1)
         }
         #expect(error?.code == .malformedData)
     }

@@ -5,7 +5,7 @@ import Testing
 @testable import RemoteMDMProvider
 
 /// What other tests measure our client by is a SCEP server to a client that is not ours: `scepclient`.
-@Suite(.timeLimit(.minutes(5))) struct SCEPResponderTests {
+@Suite(.timeLimit(.minutes(20))) struct SCEPResponderTests {
     private static let threads = BlockingExecutor.threads(maximum: 2)
 
     private func enrol(with responder: SCEPResponder, in folder: TemporaryDirectory) async throws {
@@ -38,7 +38,8 @@ import Testing
         #expect(try X509Certificate(derRepresentation: signer).pemRepresentation.utf8.elementsEqual(first))
     }
 
-    @Test func anotherClientUnderstandsARefusal() async throws {
+    @Test("The independent client understands the test server's refusal")
+    func anotherClientUnderstandsARefusal() async throws {
         let responder = try SCEPResponder(.init(failInfo: "2"))
         let failure = await #expect(throws: CertificateProviderError.self) {
             try await enrol(with: responder, in: try TemporaryDirectory())

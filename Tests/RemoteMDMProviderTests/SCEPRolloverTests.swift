@@ -8,7 +8,7 @@ import Testing
 @testable import RemoteMDMProvider
 
 /// The provider with SCEP servers that are not like Debian's.
-@Suite(.timeLimit(.minutes(5))) struct SCEPRolloverTests {
+@Suite(.timeLimit(.minutes(20))) struct SCEPRolloverTests {
     private func provider(
         _ server: SCEPHTTPServer, storage: any IdentityStorage = InMemoryStorage(), _ settings: [String: String] = [:]
     ) throws -> RemoteMDMProvider {
@@ -16,7 +16,7 @@ import Testing
         var parameters = [
             "protocol": "scep", "url": "http://127.0.0.1:\(server.port)/scep", "challenge-source": "env:CHALLENGE",
             "ca-fingerprint": try CertifiedKey.authority.get().certificate.sha256Fingerprint.hexEncoded,
-            "subject": "CN=client,O=Example", "timeout": "60",
+            "subject": "CN=client,O=Example", "timeout": "600",
         ]
         parameters.merge(settings) { $1 }
         let provider = try RemoteMDMProvider(
@@ -26,14 +26,16 @@ import Testing
         return provider
     }
 
-    @Test func whatHoldsForARunIsAskedForOnce() async throws {
+    @Test("CA certificates and capabilities are requested once per run")
+    func whatHoldsForARunIsAskedForOnce() async throws {
         let server = try await SCEPHTTPServer(SCEPResponder(.init(pending: 2)))
         _ = try await provider(server, ["timeout": "600"]).getCertificate(NoUserInteraction())
         let once = ["GetCACert", "GetCACaps", "GetNextCACert"]
         #expect(server.operations == once + ["PKIOperation", "PKIOperation", "PKIOperation"])
     }
 
-    @Test(arguments: [true, false]) func theNextAuthorityIsKnownBeforeItIsThere(withAnchors: Bool) async throws {
+    @Test("A CA announced by GetNextCACert is trusted after the rollover", arguments: [true, false])
+    func theNextAuthorityIsKnownBeforeItIsThere(withAnchors: Bool) async throws {
         let server = try await SCEPHTTPServer(SCEPResponder())
         let folder = try TemporaryDirectory()
         try folder.write(try CertifiedKey.authority.get().certificate.pemRepresentation.utf8, to: "ca.pem")
@@ -68,7 +70,8 @@ import Testing
         #expect(await code { _ = try await later.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
     }
 
-    @Test(arguments: [true, false]) func whatIsConfiguredIsNotRemembered(withAnchors: Bool) async throws {
+    @Test("The configured CA is not recorded as a learnt one", arguments: [true, false])
+    func whatIsConfiguredIsNotRemembered(withAnchors: Bool) async throws {
         let server = try await SCEPHTTPServer(SCEPResponder(.init(capabilities: "SCEPStandard\nRenewal")))
         let folder = try TemporaryDirectory()
         try folder.write(try CertifiedKey.authority.get().certificate.pemRepresentation.utf8, to: "ca.pem")
@@ -80,7 +83,8 @@ import Testing
     }
 
     /// A server that cannot say it now has said it before.
-    @Test func whatWasAnnouncedStaysKnown() async throws {
+    @Test("An announced CA stays trusted after a later GetNextCACert fails")
+    func whatWasAnnouncedStaysKnown() async throws {
         let storage = InMemoryStorage()
         let server = try await SCEPHTTPServer(SCEPResponder())
         _ = try await provider(server, storage: storage).getCertificate(NoUserInteraction())

@@ -111,7 +111,8 @@ import X509
             provenance: .init(provider: ProviderID("test")))
     }
 
-    @Test func aRequestWithoutASubject() async throws {
+    @Test("A certificate with an empty subject can be requested")
+    func aRequestWithoutASubject() async throws {
         let responder = try SCEPResponder()
         let leaf = try await client(responder).enrol(.testing("", key: TestKeys.rsa.get())).certificates().first
         #expect(leaf?.subject.isEmpty == true)
@@ -151,7 +152,8 @@ import X509
         #expect(asked.value == 0)
     }
 
-    @Test(arguments: [400, 404, 500, 503]) func capabilitiesThatCannotBeHadAreNone(status: Int) async throws {
+    @Test("The enrolment continues with GET if GetCACaps fails with an HTTP error", arguments: [400, 404, 500, 503])
+    func capabilitiesThatCannotBeHadAreNone(status: Int) async throws {
         let responder = try SCEPResponder(.init(statuses: ["GetCACaps": status]))
         let recorder = RecordingTransport(responder.transport)
         let client = SCEPClient.testing(
@@ -172,7 +174,8 @@ import X509
         #expect(responder.received.isEmpty)
     }
 
-    @Test(arguments: ["", "\u{e4}\u{f6}", "a*b@c"]) func challengesAreText(challenge: String) async throws {
+    @Test("A challenge may contain any text but must not be empty", arguments: ["", "\u{e4}\u{f6}", "a*b@c"])
+    func challengesAreText(challenge: String) async throws {
         let responder = try SCEPResponder()
         let client = SCEPClient.testing(
             try SCEPConfiguration(trusting: responder.authority.certificate), challenge: challenge,

@@ -8,10 +8,11 @@ import Testing
 @testable import RemoteMDMProvider
 
 /// Keys that the server makes (RFC 7030, section 4.4).
-@Suite(.timeLimit(.minutes(5))) struct ServerKeyTests {
+@Suite(.timeLimit(.minutes(20))) struct ServerKeyTests {
     private static let settings = ["server-keygen": "true"]
 
-    @Test func nobodyGetsAKeyWithoutAsking() async throws {
+    @Test("Requesting a server-generated key fails with SCEP or a server that generates none")
+    func nobodyGetsAKeyWithoutAsking() async throws {
         let server = try ESTResponder(.basic, .init(makesKeys: false))
         _ = try await server.provider().getCertificate(NoUserInteraction())
         let provider = try server.provider(Self.settings)
@@ -22,10 +23,12 @@ import Testing
             await code { _ = try server.provider(scep.merging(Self.settings) { $1 }) } == .configurationInvalid)
     }
 
-    @Test(arguments: [
-        "other-key", "wrong-subject", "untrusted", "expired", "empty-bag", "not-base64", "garbage", "empty-body",
-        "wrong-type", "cut-1200", "raw-der", "other-kind",
-    ])
+    @Test(
+        "A faulty answer with a server-generated key is refused and not stored",
+        arguments: [
+            "other-key", "wrong-subject", "untrusted", "expired", "empty-bag", "not-base64", "garbage", "empty-body",
+            "wrong-type", "cut-1200", "raw-der", "other-kind",
+        ])
     func whatDoesNotFitIsRefused(fault: String) async throws {
         let server = try ESTResponder(.basic)
         let storage = InMemoryStorage()
@@ -44,6 +47,10 @@ import Testing
         let storage = WatchedStorage()
         for count in 1...2 {
             let provider = try server.provider(storage: storage, Self.settings)
+            storage.onEntry { entry in
+                let key = try? OwnedKey(entry).map { try provider.keys.storedKey($0) }
+                #expect(key != nil, "The entry is written before its key.")
+            }
             let identity = try await provider.getCertificate(NoUserInteraction())
             #expect(storage.written.count == count)
             let last = try #require(storage.written.last)
@@ -60,7 +67,8 @@ import Testing
         "--b\r\nContent-Type: \(type)\r\n\r\n\(content)\r\n"
     }
 
-    @Test func partsAreToldApart() throws {
+    @Test("A multipart answer is split into its parts, and a malformed one refused")
+    func partsAreToldApart() throws {
         let body =
             "preamble\r\n" + part("application/pkcs8", "AA\r\nBB") + part("text/plain; a=b", "--bx") + "--b--\r\nx"
         for type in [
@@ -105,9 +113,15 @@ private final class WatchedStorage: IdentityStorage {
     private let storage = InMemoryStorage()
     private let entries = Mutex([StoredIdentity]())
 
+    private let observer = Mutex<(@Sendable (StoredIdentity) -> Void)?>(nil)
+
+    /// Calls `body` before each entry is written.
+    func onEntry(_ body: @escaping @Sendable (StoredIdentity) -> Void) { observer.withLock { $0 = body } }
+
     var written: [StoredIdentity] { entries.withLock(\.self) }
 
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+        observer.withLock(\.self)?(identity)
         entries.withLock { $0.append(identity) }
         try storage.setEntry(identity, named: name)
     }

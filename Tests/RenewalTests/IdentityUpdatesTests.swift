@@ -17,7 +17,8 @@ import Testing
 
     private func name(_ identity: Identity?) -> String? { identity?.provenance.alias }
 
-    @Test func everyConsumerGetsTheCurrentOneFirst() async {
+    @Test("Every consumer of the updates gets the current identity first")
+    func everyConsumerGetsTheCurrentOneFirst() async {
         var early = updates.makeAsyncIterator()
         #expect(name(await early.next()) == "identity-0")
         latest.publish(identities[1])
@@ -33,7 +34,8 @@ import Testing
         #expect(name(await iterator.next()) == "identity-3")
     }
 
-    @Test func manyWaitAtTheSameTime() async {
+    @Test("All consumers that wait at the same time get the new identity")
+    func manyWaitAtTheSameTime() async {
         let updates = updates
         let begun = AsyncStream<Void>.makeStream()
         let tasks = (0..<50).map { _ in
@@ -71,7 +73,8 @@ import Testing
         #expect(await task.value)
     }
 
-    @Test func afterTheEndThereIsStillTheLast() async {
+    @Test("A consumer that begins after the end of the updates gets the last identity")
+    func afterTheEndThereIsStillTheLast() async {
         latest.finish()
         var iterator = updates.makeAsyncIterator()
         #expect(name(await iterator.next()) == "identity-0")

@@ -28,7 +28,8 @@ import Testing
         #expect(await iterator.next() == nil, "the updates have ended")
     }
 
-    @Test func aRenewalThatIsUnderWayComesToItsEnd() async throws {
+    @Test("A graceful shutdown lets a renewal that is under way finish")
+    func aRenewalThatIsUnderWayComesToItsEnd() async throws {
         let clock = TurnedClock(until: .days(2))
         let provider = try IssuingProvider(clock, lifetime: .days(1))
         let asked = AsyncStream<Void>.makeStream()
@@ -54,7 +55,8 @@ import Testing
         #expect(service.current.certificate != first.certificate && provider.renewals.count == 1)
     }
 
-    @Test func keepsTheIdentityOfAManager() async throws {
+    @Test("The service renews the identity of a LogonManager and shuts its provider down")
+    func keepsTheIdentityOfAManager() async throws {
         let clock = TurnedClock(until: .days(2))
         let provider = try IssuingProvider(clock, lifetime: .days(1))
         let descriptor = ProviderDescriptor(id: provider.id, displayName: "", summary: "", parameters: []) { _, _ in
@@ -78,7 +80,8 @@ import Testing
         #expect(try await manager.storedIdentity()?.certificate == service.current.certificate)
     }
 
-    @Test func runsInAServiceGroup() async throws {
+    @Test("The service renews in a ServiceGroup and ends with the group's shutdown")
+    func runsInAServiceGroup() async throws {
         let clock = TurnedClock(until: .days(1))
         let provider = try IssuingProvider(clock, lifetime: .days(1))
         let service = RenewingIdentity(

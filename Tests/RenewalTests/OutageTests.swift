@@ -19,6 +19,7 @@ import Testing
     }
 
     @Test(
+        "A host renews within 62 minutes after the server is back",
         .enabled(if: TestLength.hasSeconds, "it takes seconds"),
         arguments: [(17.0, 22.0), (17, 33)])
     func theHostIsBackSoonAfterTheServer(from begin: Double, to end: Double) async throws {

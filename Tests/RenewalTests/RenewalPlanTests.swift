@@ -18,7 +18,8 @@ import Testing
         Moment(wall: Date(timeIntervalSince1970: hours * 3600), uptime: .hours(uptime ?? hours))
     }
 
-    @Test func itIsTimeWhenTheCertificateIsDue() {
+    @Test("A renewal is due after two thirds of the lifetime")
+    func itIsTimeWhenTheCertificateIsDue() {
         let plan = RenewalPlan(schedule())
         #expect(abs(plan.delay(at: moment(10)) / .hours(6) - 1) < 0.001)
         #expect(plan.delay(at: moment(16.01)) <= .zero)
@@ -37,7 +38,8 @@ import Testing
         #expect(waits.reduce(0, +) < 6 * 3600, "a dozen attempts fit")
     }
 
-    @Test func theWholeRangeIsDrawnFromAboveAFloor() {
+    @Test("The first retry delay is drawn from 30 to 90 seconds")
+    func theWholeRangeIsDrawnFromAboveAFloor() {
         for (draw, seconds) in [(0.0, 30.0), (0.5, 60), (0.999, 90)] {
             var plan = RenewalPlan(schedule())
             plan.fail(with: unavailable, at: moment(16.1), draw: draw)
@@ -45,7 +47,8 @@ import Testing
         }
     }
 
-    @Test func afterExpiryItGoesOnSlowly() {
+    @Test("After expiry, renewals are retried about once an hour")
+    func afterExpiryItGoesOnSlowly() {
         var plan = RenewalPlan(schedule())
         for _ in 0..<5000 { plan.fail(with: unavailable, at: moment(30), draw: 0.999) }
         let wait = plan.delay(at: moment(30))
@@ -74,7 +77,8 @@ import Testing
         }
     }
 
-    @Test func aMarginOfOnesOwnIsKept() {
+    @Test("A configured margin limits the wait that Retry-After asks for")
+    func aMarginOfOnesOwnIsKept() {
         let schedule = RenewalSchedule(
             from: Date(timeIntervalSince1970: 0), to: Date(timeIntervalSince1970: 24 * 3600),
             policy: RenewalPolicy(margin: .hours(6)), draw: 0)

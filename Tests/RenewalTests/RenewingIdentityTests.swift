@@ -47,7 +47,8 @@ import Testing
         ) { identity throws(CertificateProviderError) in try installed.install(identity) }
     }
 
-    @Test func renewsAgainAndAgainAndPublishesEach() async throws {
+    @Test("The service renews whenever due and publishes the new identity")
+    func renewsAgainAndAgainAndPublishesEach() async throws {
         let service = service()
         let seen = Task {
             var certificates: [X509Certificate] = []
@@ -104,7 +105,8 @@ import Testing
         #expect(taken.count == provider.renewals.count, "nothing else was taken into use")
     }
 
-    @Test func whatCannotBeTakenIntoUseIsNotPublished() async throws {
+    @Test("An identity that cannot be taken into use is not published")
+    func whatCannotBeTakenIntoUseIsNotPublished() async throws {
         installed.failures.withLock { $0 = 3 }
         let service = service()
         await service.run(on: clock)
@@ -118,7 +120,8 @@ import Testing
     }
 
     /// Connections are made with it until the new one is in use, and other processes with the same store come later.
-    @Test func whatIsReplacedIsKeptForAnHour() async throws {
+    @Test("A replaced identity is kept for 70 minutes")
+    func whatIsReplacedIsKeptForAnHour() async throws {
         let service = service()
         await service.run(on: clock)
         let times = [.zero] + provider.renewals
@@ -129,7 +132,8 @@ import Testing
     }
 
     /// Also where the first renewal was due before the service had started.
-    @Test(arguments: [false, true]) func whatWasNotReplacedIsNotDestroyed(isDueAtOnce: Bool) async throws {
+    @Test("An identity whose successor cannot be taken into use is not destroyed", arguments: [false, true])
+    func whatWasNotReplacedIsNotDestroyed(isDueAtOnce: Bool) async throws {
         installed.failures.withLock { $0 = .max }
         if isDueAtOnce { try provider.store(provider.issue()) }
         let service = service()
@@ -162,7 +166,8 @@ import Testing
         #expect(service.current.certificate == first.certificate)
     }
 
-    @Test func someMinutesOfADifferenceBetweenClocksAreTolerated() async throws {
+    @Test("A certificate that becomes valid in four minutes is accepted")
+    func someMinutesOfADifferenceBetweenClocksAreTolerated() async throws {
         let provider = provider
         provider.answer { _, _ throws(CertificateProviderError) in
             do { return try provider.issue(from: .minutes(4)) } catch {
@@ -172,7 +177,8 @@ import Testing
         try await service().renew()
     }
 
-    @Test func whatAnotherProcessHasStoredIsTakenWithoutAsking() async throws {
+    @Test("An identity stored by another process is used without a request to the provider")
+    func whatAnotherProcessHasStoredIsTakenWithoutAsking() async throws {
         let service = service()
         let stored = try provider.issue(validFor: .days(10))
         provider.store(stored)
@@ -180,7 +186,8 @@ import Testing
         #expect(provider.attempts.isEmpty && service.current.certificate == stored.certificate)
     }
 
-    @Test func nobodyIsAsked() async throws {
+    @Test("A renewal does not ask the user, and fails if a PIN is needed")
+    func nobodyIsAsked() async throws {
         provider.answer { issued, interaction throws(CertificateProviderError) in
             _ = try await interaction.requestSecret("PIN")
             return issued

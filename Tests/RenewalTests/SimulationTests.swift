@@ -19,7 +19,8 @@ import Testing
         #expect(renewals.lastIndex { $0 > 0 }.map { Double($0) <= 16 * Self.hour + 60 } == true)
     }
 
-    @Test func theyDisperseFurtherWithEachRenewal() {
+    @Test("The renewals of many hosts disperse further each time")
+    func theyDisperseFurtherWithEachRenewal() {
         var population = Population(lifetime: Self.day, end: 5 * Self.day, binWidth: 60)
         population.hosts = 5000
         let outcome = population.run()
@@ -30,7 +31,7 @@ import Testing
     }
 
     @Test(
-        .enabled(if: TestLength.hasSeconds, "it takes seconds"),
+        "After an outage, the hosts do not all renew at once", .enabled(if: TestLength.hasSeconds, "it takes seconds"),
         arguments: [(22.0, false), (33, true)])
     func afterAnOutageTheyDoNotComeBackAtOnce(until end: Double, hasExpired: Bool) {
         var population = Population(

@@ -11,7 +11,9 @@ import RemoteMDMProvider
         case "mdm": await Plugin(RemoteMDMProvider.descriptor).run()
         case "transcript": await TranscriptProvider.plugin(CommandLine.arguments.last ?? "").run()
         case "pkcs11": await Plugin(PKCS11TokenProvider.descriptor, keyStores: [TokenKeyStore.descriptor]).run()
-        default: await Plugin(id: ProviderID("keys"), keyStores: [RenamedKeyStore.descriptor]).run()
+        // One request at a time, as the plainest plugins do: a host that asks for a signature while a key is made waits
+        // for itself.
+        default: await Plugin(id: ProviderID("keys"), keyStores: [RenamedKeyStore.descriptor], concurrency: 1).run()
         }
     }
 }

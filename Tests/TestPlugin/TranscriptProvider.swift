@@ -151,7 +151,8 @@ final class TranscriptProvider: CertificateProvider {
         let keys = try await hostStore.list()
         guard let old = keys.first?.reference, let rsa = keys.last?.reference,
             let decrypter = try hostStore.storedKey(for: rsa)?.decrypter,
-            try await decrypter.decrypt([1, 2, 3]) == SecretBytes(utf8: "secret"), hostStore.holds(keyURI: old.uri)
+            try await decrypter.decrypt([1, 2, 3], using: .rsaOAEPSHA256) == SecretBytes(utf8: "secret"),
+            hostStore.holds(keyURI: old.uri)
         else { return }
         let identity = try await hostStore.identity(old.uri, interaction)
         try await hostStore.removeOtherCertificates(than: identity.certificate, of: old, interaction)

@@ -49,7 +49,7 @@ public final class ESTServer: Sendable {
     /// Has the server go over to its new root, and waits for that.
     public func rollOver() throws {
         process.send(SIGUSR1)
-        let end = ContinuousClock.now + .seconds(30)
+        let end = ContinuousClock.now + .seconds(600)
         while try !requests().contains(where: { $0["event"] as? String == "rolled-over" }) {
             guard ContinuousClock.now < end else { throw Subprocess.Failure(description: "no rollover") }
             usleep(1000)

@@ -11,6 +11,7 @@ public final class ExampleKeyStore: KeyStore, KeyImporting {
     /// What all stores of one descriptor have in common.
     private final class Entries: Sendable { let all = Mutex<[String: Entry]>([:]) }
 
+    private static let generator = BlockingExecutor.threads()
     private let place: KeyStoreLocation
     private let entries: Entries
     private let environment: ProviderEnvironment
@@ -30,7 +31,7 @@ public final class ExampleKeyStore: KeyStore, KeyImporting {
 
     public var scheme: String { place.scheme }
     public var location: KeyLocation { .token }
-    public var makes: [KeyType: KeyUse] { [.p256: .signing, .rsa2048: [.signing, .pkcs1Decryption]] }
+    public var makes: [KeyType: KeyUse] { [.p256: .signing, .rsa2048: [.signing, .pkcs1Decryption, .oaepDecryption]] }
     public var importer: (any KeyImporting)? { self }
 
     public func holds(keyURI: String) -> Bool { keyURI.hasPrefix("\(scheme):") }
@@ -46,7 +47,10 @@ public final class ExampleKeyStore: KeyStore, KeyImporting {
         if let source = place.pinSource {
             _ = try await environment.secret(from: source, prompt: "The PIN of \(scheme)", interaction: interaction)
         }
-        var key = try SoftwareKey.generate(type, location: .token)
+        // RSA takes seconds, during which tasks would have one thread less.
+        var key = try await Self.generator.run { () throws(CertificateProviderError) in
+            try SoftwareKey.generate(type, location: .token)
+        }
         key.use = use
         return try await add(key, label, remember)
     }

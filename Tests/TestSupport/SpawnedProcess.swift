@@ -77,13 +77,13 @@ public final class SpawnedProcess: Sendable {
         }
     }
 
-    /// The next line of standard output without its end, or `nil` at its end and after half a minute of silence.
+    /// The next line of standard output without its end, or `nil` at its end and after ten minutes of silence.
     public func readLine() -> String? {
         let descriptor = held.withLock { $0.output }
         var line: [UInt8] = []
         while true {
             var waiting = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-            guard poll(&waiting, 1, 30_000) > 0 else { return nil }
+            guard poll(&waiting, 1, 600_000) > 0 else { return nil }
             var byte: UInt8 = 0
             guard recv(descriptor, &byte, 1, 0) == 1 else { return nil }
             if byte == 0x0a { return String(decoding: line, as: UTF8.self) }
@@ -121,6 +121,22 @@ public final class SpawnedProcess: Sendable {
             let list = try? String(contentsOfFile: "/proc/\(pid)/task/\(task)/children", encoding: .utf8)
             return (list ?? "").split(separator: " ").compactMap { pid_t($0) }
         }
+    }
+
+    /// The most memory that it has had so far, in KiB; `nil` when it has ended.
+    public var peakMemory: Int? {
+        let status = try? String(contentsOfFile: "/proc/\(pid)/status", encoding: .utf8)
+        let line = status?.split(separator: "\n").first { $0.hasPrefix("VmHWM:") }
+        return line?.split(whereSeparator: \.isWhitespace).dropFirst().first.flatMap { Int($0) }
+    }
+
+    /// The processor time that it has used so far, in seconds; `nil` when it has ended.
+    public var processorTime: Double? {
+        // The name, in parentheses, may contain anything.
+        let status = try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8).split(separator: ")").last
+        let fields = status?.split(separator: " ") ?? []
+        guard fields.count > 12, let user = Double(fields[11]), let system = Double(fields[12]) else { return nil }
+        return (user + system) / Double(sysconf(Int32(_SC_CLK_TCK)))
     }
 
     /// Sends a signal to the program, where it still runs.

@@ -1,7 +1,7 @@
 public import CertificateProviding
 import Foundation
 
-/// A program that is run to its end, for a minute if nothing else is said.
+/// A program that is run to its end, for ten minutes if nothing else is said.
 public enum Subprocess {
     public struct Failure: Error, CustomStringConvertible { public var description: String }
 
@@ -9,7 +9,7 @@ public enum Subprocess {
     /// - Throws: When it fails, with what it wrote.
     @discardableResult
     public static func run(
-        _ arguments: [String], input: [UInt8] = [], in directory: String = "/", seconds: Double = 60
+        _ arguments: [String], input: [UInt8] = [], in directory: String = "/", seconds: Double = 600
     ) throws -> [UInt8] {
         let folder = try TemporaryDirectory()
         try folder.write(input, to: "in")
@@ -40,7 +40,7 @@ public enum Subprocess {
         let command = program + ["sh", "-c", "exec \"$@\" 2>&1", "sh", CommandLine.arguments[0]]
         let arguments = variables + command + ["--testing-library", "swift-testing", "--filter", suite]
         let output = try await threads.run { () throws(CertificateProviderError) in
-            do { return try run(arguments, seconds: 180) } catch {
+            do { return try run(arguments, seconds: TestLength.current == .soak ? 3600 : 180) } catch {
                 throw CertificateProviderError(.internal, "\(error)")
             }
         }

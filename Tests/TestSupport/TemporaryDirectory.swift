@@ -46,8 +46,7 @@ public final class TemporaryDirectory: Sendable {
     /// Writes a file in one step, so that no reader meets half of it, and returns its path.
     public func replace(_ name: String, with bytes: some Sequence<UInt8>, modifiedAt seconds: Int) throws -> String {
         let new = try write(bytes, to: "new")
-        let time = timespec(tv_sec: seconds, tv_nsec: 0)
-        guard utimensat(AT_FDCWD, new, [time, time], 0) == 0, rename(new, self[name]) == 0 else {
+        guard setModificationTime(of: new, to: seconds), rename(new, self[name]) == 0 else {
             throw Failure(description: "\(self[name]) cannot be replaced")
         }
         return self[name]

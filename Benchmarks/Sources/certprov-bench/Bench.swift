@@ -26,6 +26,9 @@ import PKCS12FileProvider
 ///     certprov-bench enrol URL ANCHORS STATE COUNT CONCURRENCY
 ///                                       enrolments per second with an EST server, and what they need
 ///
+///     certprov-bench requests FILE STATE TARGET COUNT
+///                                       time of a request over the registered identity of a property file
+///
 /// STATE is a directory for an identity store.
 /// The password of the file is in the environment variable PASSWORD.
 @main
@@ -72,12 +75,18 @@ struct Bench {
             try await EnrolBenchmark(
                 url: arguments[1], anchors: arguments[2], state: arguments[3], count: count, concurrency: concurrency
             ).run()
+        case ("requests", 5):
+            guard let count = Int(arguments[4]) else { exit(64) }
+            try await RequestBenchmark(
+                configuration: arguments[1], state: arguments[2], target: arguments[3], count: count
+            ).run()
         default:
             print(
                 """
                 usage: certprov-bench store P12 STATE | tls P12 KEY CHAIN CA STATE | sign MODULE URI STATE CALLERS SECONDS
                        | plugin-sign PLUGINS token|memory SOURCE URI STATE CALLERS SECONDS
                        | plugin-tls PLUGINS P12 KEY CHAIN CA STATE COUNT | token-tls MODULE URI KEY CHAIN CA STATE | enrol URL ANCHORS STATE COUNT CONCURRENCY
+                       | requests FILE STATE TARGET COUNT
                 """
             )
             exit(64)

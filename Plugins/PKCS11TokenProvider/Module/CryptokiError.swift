@@ -93,6 +93,8 @@ struct CryptokiError: Error, CustomStringConvertible {
         CKR_ATTRIBUTE_VALUE_INVALID: "CKR_ATTRIBUTE_VALUE_INVALID", CKR_DATA_INVALID: "CKR_DATA_INVALID",
         CKR_DATA_LEN_RANGE: "CKR_DATA_LEN_RANGE", CKR_DEVICE_ERROR: "CKR_DEVICE_ERROR",
         CKR_DEVICE_MEMORY: "CKR_DEVICE_MEMORY", CKR_DEVICE_REMOVED: "CKR_DEVICE_REMOVED",
+        CKR_ENCRYPTED_DATA_INVALID: "CKR_ENCRYPTED_DATA_INVALID",
+        CKR_ENCRYPTED_DATA_LEN_RANGE: "CKR_ENCRYPTED_DATA_LEN_RANGE",
         CKR_FUNCTION_CANCELED: "CKR_FUNCTION_CANCELED", CKR_FUNCTION_NOT_SUPPORTED: "CKR_FUNCTION_NOT_SUPPORTED",
         CKR_KEY_HANDLE_INVALID: "CKR_KEY_HANDLE_INVALID", CKR_KEY_SIZE_RANGE: "CKR_KEY_SIZE_RANGE",
         CKR_KEY_TYPE_INCONSISTENT: "CKR_KEY_TYPE_INCONSISTENT",
@@ -139,8 +141,12 @@ extension CertificateProviderError {
         let (code, sentence): (Code, String) =
             switch error.code {
             case CKR_PIN_INCORRECT, CKR_PIN_INVALID:
-                (.pinIncorrect, "The token '\(token)' rejects the PIN; it will not be sent again")
-            case CKR_PIN_LEN_RANGE: (.pinIncorrect, "The PIN is shorter or longer than the token '\(token)' accepts")
+                (
+                    .pinIncorrect,
+                    "The token '\(token)' rejects the PIN, which is not sent again by itself; correct it, or its source"
+                )
+            case CKR_PIN_LEN_RANGE:
+                (.pinIncorrect, "The PIN is shorter or longer than the token '\(token)' accepts; correct its source")
             case CKR_PIN_LOCKED:
                 (
                     .pinLocked,
@@ -149,7 +155,8 @@ extension CertificateProviderError {
                 )
             case CKR_PIN_EXPIRED:
                 (.rejected, "The PIN of the token '\(token)' has expired; change it with the token's own tool")
-            case CKR_USER_PIN_NOT_INITIALIZED: (.rejected, "The token '\(token)' has no user PIN yet; initialise it")
+            case CKR_USER_PIN_NOT_INITIALIZED:
+                (.rejected, "The token '\(token)' has no user PIN yet; set one with the token's own tool")
             case CKR_USER_NOT_LOGGED_IN:
                 (.interactionRequired, "The token '\(token)' requires a PIN; configure its source")
             case CKR_DEVICE_REMOVED, CKR_TOKEN_NOT_PRESENT, CKR_TOKEN_NOT_RECOGNIZED, CKR_SLOT_ID_INVALID,
@@ -168,7 +175,8 @@ extension CertificateProviderError {
             case CKR_MECHANISM_INVALID, CKR_MECHANISM_PARAM_INVALID, CKR_KEY_TYPE_INCONSISTENT, CKR_KEY_SIZE_RANGE,
                 CKR_KEY_FUNCTION_NOT_PERMITTED:
                 (.unsupportedAlgorithm, "The token '\(token)' does not support this operation with the key")
-            case CKR_FUNCTION_NOT_SUPPORTED where error.usesKey:
+            case CKR_FUNCTION_NOT_SUPPORTED where error.usesKey,
+                CKR_ARGUMENTS_BAD where error.function == "C_DecryptInit":
                 (.unsupportedAlgorithm, "The token '\(token)' does not support this operation with the key")
             case CKR_FUNCTION_NOT_SUPPORTED:
                 (.unavailable, "The PKCS#11 module of the token '\(token)' lacks a required function")

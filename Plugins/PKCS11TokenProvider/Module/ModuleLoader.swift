@@ -11,8 +11,8 @@ enum ModuleLoader {
     ///   - path: The module's library, or the directory that the URI's `module-name` is in, where the configuration
     ///     names it; otherwise the URI's `module-path`, its `module-name`, or all that p11-kit is configured with.
     ///   - timeout: Of calls.
-    /// - Throws: `unavailable` when p11-kit itself fails or there is no such module; `fileNotFound`;
-    ///   `configurationInvalid` for a directory without a name.
+    /// - Throws: `unavailable` when p11-kit itself fails or has no such module; `fileNotFound`; `configurationInvalid` for a
+    ///   directory without a name, and for two names.
     static func modules(
         for uri: PKCS11URI, path: String?, timeout: Duration
     ) throws(CertificateProviderError) -> [ModuleReference] {
@@ -22,7 +22,9 @@ enum ModuleLoader {
             handles = try load(library(at: path, named: uri.moduleName))
         } else {
             guard let list = p11_kit_modules_load(nil, 0) else {
-                throw CertificateProviderError(.unavailable, "p11-kit cannot load its modules: \(message()).")
+                throw CertificateProviderError(
+                    .unavailable,
+                    "p11-kit cannot load its modules: \(message()); check its configuration with: p11-kit list-modules")
             }
             handles = LoadedModules(.list(list))
         }
@@ -42,7 +44,7 @@ enum ModuleLoader {
         if modules.isEmpty, let name = uri.moduleName.map(DisplayText.visible) {
             if let path = path.map(DisplayText.visible) {
                 throw CertificateProviderError(
-                    .unavailable,
+                    .configurationInvalid,
                     "'module-path' names the PKCS#11 module '\(path)', but 'module-name' in the URI names '\(name)'; "
                         + "remove one of them.")
             }
@@ -83,16 +85,18 @@ enum ModuleLoader {
         let files: [String]
         do { files = try FileManager.default.contentsOfDirectory(atPath: absolute) } catch {
             throw CertificateProviderError(
-                .unavailable, "The directory '\(shown)' of 'module-path' cannot be read.", underlying: error)
+                .unavailable,
+                "The directory '\(shown)' of 'module-path' cannot be read; check its permissions, or set 'module-path' to a "
+                    + "library.", underlying: error)
         }
         // Several versions may lie beside each other: the name without one is the shortest.
         let found = files.filter { $0.lowercased().contains(".so") && libraryName($0) == libraryName(name) }
             .min { ($0.count, $0) < ($1.count, $1) }
         guard let found else {
             throw CertificateProviderError(
-                .unavailable,
+                .fileNotFound,
                 "The PKCS#11 module '\(DisplayText.visible(name))' was not found in the directory '\(shown)' of "
-                    + "'module-path'.")
+                    + "'module-path'; correct one of them.")
         }
         return try library(at: absolute + "/" + found, named: nil)
     }
@@ -100,7 +104,9 @@ enum ModuleLoader {
     private static func load(_ path: String) throws(CertificateProviderError) -> LoadedModules {
         guard let functions = p11_kit_module_load(path, 0) else {
             throw CertificateProviderError(
-                .unavailable, "The PKCS#11 module '\(DisplayText.visible(path))' cannot be loaded: \(message()).")
+                .unavailable,
+                "The PKCS#11 module '\(DisplayText.visible(path))' cannot be loaded: \(message()); check that it is a PKCS#11 "
+                    + "library for this host.")
         }
         return LoadedModules(.single(functions))
     }

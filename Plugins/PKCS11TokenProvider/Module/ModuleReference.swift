@@ -56,7 +56,9 @@ final class ModuleReference: Sendable {
         } catch {
             if case .ended = error.origin { throw .modulesEnded }
             throw CertificateProviderError(
-                .unavailable, "The PKCS#11 module '\(name)' cannot be initialised (\(error)).",
+                .unavailable,
+                "The PKCS#11 module '\(name)' cannot be initialised (\(error)); check its configuration, and the service that it "
+                    + "uses.",
                 nativeCode: Int(clamping: error.code), underlying: error)
         }
     }

@@ -64,7 +64,9 @@ extension Token {
             guard let result = try attempt(message, with: key, by: mechanisms, loggedIn: loggedIn) else {
                 try pins.requirePermission(for: self)
                 throw CertificateProviderError(
-                    .notFound, "The token '\(displayName)' no longer has the private key of the certificate.")
+                    .notFound,
+                    "The token '\(displayName)' no longer has the private key of the certificate; fetch a new identity."
+                )
             }
             let refusal: CertificateProviderError
             do throws(CertificateProviderError) {

@@ -3,7 +3,7 @@ import CertificateProviding
 /// A private key that signs inside its token and never leaves it.
 struct TokenKey: IdentityKey, CallbackSigning {
     var callbackSigner: (any CallbackSigning)? { self }
-    var decrypter: (any KeyDecrypting)? { canDecrypt ? self : nil }
+    var decrypter: (any KeyDecrypting)? { decryptionSchemes.isEmpty ? nil : self }
 
     let publicKey: PublicKeyInfo
     let uri: String?
@@ -13,7 +13,7 @@ struct TokenKey: IdentityKey, CallbackSigning {
     let id: [UInt8]
     let token: Token
     /// Looked at where the key was made or looked for by itself.
-    var canDecrypt = false
+    var decryptionSchemes: [DecryptionScheme] = []
     /// What people call it, where it was made or looked for by itself.
     var label: String?
 

@@ -1,14 +1,14 @@
 import CP11Kit
 import CertificateProviding
 
-/// The mechanisms of a token, and what it says of those that sign.
+/// The mechanisms of a token, and what it says of those that sign or decrypt.
 struct TokenMechanisms: Sendable {
     private let listed: Set<CK_MECHANISM_TYPE>
     /// Of those that the token tells something about.
     private let known: [CK_MECHANISM_TYPE: Info]
 
     fileprivate struct Info {
-        let signs: Bool
+        let signs, decrypts: Bool
         let sizes: ClosedRange<CK_ULONG>?
     }
 
@@ -18,7 +18,7 @@ struct TokenMechanisms: Sendable {
         listed = try Set(
             slot.module.list("C_GetMechanismList", maximum: 4096, spare: 1) { $0.C_GetMechanismList?(slot.id, $1, $2) })
         var known: [CK_MECHANISM_TYPE: Info] = [:]
-        for mechanism in listed.intersection(SigningMechanism.types) {
+        for mechanism in listed.intersection(SigningMechanism.types.union(DecryptionMechanism.types)) {
             var info = CK_MECHANISM_INFO()
             do throws(CryptokiError) {
                 try slot.module.call("C_GetMechanismInfo") { $0.C_GetMechanismInfo?(slot.id, mechanism, &info) }
@@ -31,8 +31,15 @@ struct TokenMechanisms: Sendable {
         self.known = known
     }
 
-    /// Whether the token may be able to decrypt with RSA keys.
-    var mayDecrypt: Bool { listed.contains(CKM_RSA_PKCS) }
+    /// Whether the token may be able to decrypt by a mechanism with a key: only what it says clearly counts against it.
+    func mayDecrypt(_ mechanism: CK_MECHANISM_TYPE, with key: PublicKeyInfo) -> Bool {
+        guard listed.contains(mechanism) else { return false }
+        guard let info = known[mechanism] else { return true }
+        return info.decrypts && info.fits(key)
+    }
+
+    /// Those of `mechanisms` that the token lists.
+    func listed(of mechanisms: Set<CK_MECHANISM_TYPE>) -> Set<CK_MECHANISM_TYPE> { listed.intersection(mechanisms) }
 
     /// Whether the token may be able to sign by a mechanism with a key: only what it says clearly counts against it.
     func maySign(_ mechanism: CK_MECHANISM_TYPE, with key: PublicKeyInfo) -> Bool {
@@ -48,7 +55,8 @@ extension TokenMechanisms.Info {
         let operations = CK_FLAGS(
             CKF_ENCRYPT | CKF_DECRYPT | CKF_DIGEST | CKF_SIGN | CKF_SIGN_RECOVER | CKF_VERIFY | CKF_VERIFY_RECOVER
                 | CKF_GENERATE | CKF_GENERATE_KEY_PAIR | CKF_WRAP | CKF_UNWRAP | CKF_DERIVE)
-        signs = info.flags & operations == 0 || info.flags & CK_FLAGS(CKF_SIGN) != 0
+        func does(_ flag: Int) -> Bool { info.flags & operations == 0 || info.flags & CK_FLAGS(flag) != 0 }
+        (signs, decrypts) = (does(Int(CKF_SIGN)), does(Int(CKF_DECRYPT)))
         let (least, most) = (info.ulMinKeySize, info.ulMaxKeySize == 0 ? .max : info.ulMaxKeySize)
         sizes = least <= most ? least...most : nil
     }

@@ -25,7 +25,8 @@ struct TokenSignature: Sendable {
         guard let result else {
             throw CertificateProviderError(
                 .protocolError,
-                "The token '\(token)' returned a signature of \(bytes.count) bytes, which is not valid for \(scheme).")
+                "The token '\(token)' returned a signature of \(bytes.count) bytes, which is not valid for \(scheme); update its "
+                    + "PKCS#11 module.")
         }
         return result
     }

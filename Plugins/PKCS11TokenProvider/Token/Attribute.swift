@@ -14,6 +14,10 @@ struct Attribute {
         self.init(type, withUnsafeBytes(of: number) { Array($0) })
     }
 
+    init(_ type: CK_ATTRIBUTE_TYPE, numbers: [CK_ULONG]) {
+        self.init(type, numbers.flatMap { number in withUnsafeBytes(of: number) { Array($0) } })
+    }
+
     init(_ type: CK_ATTRIBUTE_TYPE, _ flag: Bool) { self.init(type, [flag ? 1 : 0]) }
 
     /// Lends the attributes as the C template.

@@ -67,7 +67,7 @@ struct PINRecord {
     init(_ record: SecretBytes) throws(CertificateProviderError) {
         var bytes = record.withUnsafeBytes { Array($0) }[...]
         guard let format = bytes.first, format <= Self.format else {
-            throw Self.unreadable("was written by a newer certprov; update this one")
+            throw Self.unreadable("was written by a newer certprov; update certprov")
         }
         guard format > 0, bytes.count >= 1 + Self.keySize + 2 else { throw Self.unreadable("is damaged") }
         key = Array(bytes.dropFirst().prefix(Self.keySize))

@@ -1,6 +1,7 @@
 import FoundationEssentials
 
-/// Whether a configured PIN may be sent to a token by itself: the table of the security page.
+/// Whether a configured PIN may be sent to a token by itself: the table of
+/// Documentation/Decisions/011-unanswered-logins.md.
 ///
 /// A configured PIN that the token has rejected is never sent again. After a login without an answer (the device failed,
 /// the timeout expired, the process was killed) the PIN may be right: a service that never sent it again would stay

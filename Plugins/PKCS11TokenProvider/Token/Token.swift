@@ -29,6 +29,10 @@ final class Token: Sendable {
         var place: Slot?
         /// Whether the keys of public objects sign without a login, as far as that was needed.
         var withoutLogin: [PublicKeyInfo: Bool] = [:]
+        /// The start of the module since which it says of a token with a user PIN that there is none.
+        var staleStart: Int?
+        /// Whether it decrypts by schemes for which its list of mechanisms does not say it.
+        var decryption: [DecryptionScheme: Bool] = [:]
     }
 
     /// - Parameter logsInAlways: Also where the token does not demand it.
@@ -169,7 +173,7 @@ final class Token: Sendable {
 
     private func connected() throws(CertificateProviderError) -> TokenConnection {
         if let current = state.withLock(\.connection) { return current }
-        var slot = slotOfLastLook()
+        var slot = state.withLock { $0.staleStart == module.generation } ? nil : slotOfLastLook()
         if slot == nil { try bringBack() }
         return try connectLock.withLock { _ throws(CertificateProviderError) in
             guard !isShutDown.load(ordering: .acquiring) else { throw .modulesEnded }
@@ -198,13 +202,14 @@ final class Token: Sendable {
         }
     }
 
-    /// Starts the module again where it does not see the token, and that may help.
+    /// Starts the module again where it does not see the token, or its PIN, and that may help.
     ///
     /// - Throws: `tokenNotPresent` where the module does not start.
     private func bringBack() throws(CertificateProviderError) {
         let generation = module.generation
+        let isStale = state.withLock { $0.staleStart == generation }
         // Whoever looks next says what fails.
-        guard let all = try? slots(), !all.contains(where: { $0.identity == identity }) else { return }
+        guard let all = try? slots(), isStale || !all.contains(where: { $0.identity == identity }) else { return }
         do throws(CryptokiError) { _ = try module.startAgainToFind(beside: all, in: generation) } catch { throw away() }
     }
 
@@ -291,6 +296,7 @@ final class Token: Sendable {
     /// - Returns: `false` where the connection is over: nothing was sent.
     private func logIn(_ connection: TokenConnection, _ pin: SecretBytes?) throws(CertificateProviderError) -> Bool {
         guard !connection.isLoggedIn else { return true }
+        let generation = module.generation
         do throws(CertificateProviderError) {
             return try connectLock.withLock { _ throws(CertificateProviderError) in
                 guard !connection.isOver else { return false }
@@ -313,12 +319,29 @@ final class Token: Sendable {
                 return true
             }
         } catch {
-            guard let cause = error.underlying as? CryptokiError, cause.endsConnection else { throw error }
+            guard let cause = error.underlying as? CryptokiError else { throw error }
+            if isStale(cause) {
+                // One new start is tried at once, and the next one with the next operation.
+                let wasTried = state.withLock { state in
+                    defer { state.staleStart = generation }
+                    return state.staleStart.map { $0 >= generation - 1 } ?? false
+                }
+                forget(connection)
+                if wasTried { throw error }
+                return false
+            }
+            guard cause.endsConnection else { throw error }
             forget(connection)
             // Found anew by this call only where nothing was sent: it must not send a PIN twice.
             guard cause.isOvertaken else { throw error }
             return false
         }
+    }
+
+    /// Whether the module knows of no user PIN though the token has one: SoftHSM reads it when it starts, and never sees one that
+    /// another process has set since, or was just changing then.
+    private func isStale(_ error: CryptokiError) -> Bool {
+        error.code == CKR_USER_PIN_NOT_INITIALIZED && (try? present())?.has(UInt(CKF_USER_PIN_INITIALIZED)) == true
     }
 
     /// What answers a key that asks for the PIN each time, in the middle of its operation.
@@ -347,6 +370,14 @@ final class Token: Sendable {
 
     /// A key has shown that it needs a login.
     func noteLogin(isNeededFor publicKey: PublicKeyInfo) { state.withLock { $0.withoutLogin[publicKey] = false } }
+
+    /// Whether the token decrypts by a scheme; `nil` where no key has tried it.
+    func knownSupport(of scheme: DecryptionScheme) -> Bool? { state.withLock { $0.decryption[scheme] } }
+
+    /// A key has shown whether the token decrypts by a scheme.
+    func note(_ isSupported: Bool, of scheme: DecryptionScheme) {
+        state.withLock { $0.decryption[scheme] = isSupported }
+    }
 
     func describe(_ error: CryptokiError) -> CertificateProviderError {
         CertificateProviderError(specific(error), token: displayName)

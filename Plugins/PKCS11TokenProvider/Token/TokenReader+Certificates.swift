@@ -56,7 +56,8 @@ extension TokenReader {
         for id in Set(strangers).subtracting(reading.found.map(\.id)) {
             let error = CertificateProviderError(
                 .keyMismatch,
-                "The private key with the id \(DisplayText.hexadecimal(id)) is not the key of the certificate with that id."
+                "The private key with the id \(DisplayText.hexadecimal(id)) is not the key of the certificate with that id; "
+                    + "replace one of them."
             )
             failures.append(error.in(slot, id))
         }

@@ -7,12 +7,15 @@ struct KeyPairTemplate {
     let publicKey, privateKey: [Attribute]
 
     /// The mechanisms to ask, the one that says most first: modules refuse attributes that they do not know.
-    /// - Parameter forbidsDecryption: Whether the longer ones forbid it where `use` does not want it.
+    /// - Parameters:
+    ///   - forbidsDecryption: Whether the longer ones forbid it where `use` does not want it.
+    ///   - allowed: The mechanisms to which the first one restricts the private key.
     static func all(
-        _ type: KeyType, id: [UInt8], label: String, for use: KeyUse, forbidsDecryption: Bool = true
+        _ type: KeyType, id: [UInt8], label: String, for use: KeyUse, forbidsDecryption: Bool = true,
+        allowing allowed: [CK_MECHANISM_TYPE]? = nil
     ) -> [KeyPairTemplate] {
         let name = [Attribute(CKA_ID, id), Attribute(CKA_LABEL, Array(label.utf8)), Attribute(CKA_TOKEN, true)]
-        let decrypts = use.contains(.pkcs1Decryption)
+        let decrypts = !use.decryptionSchemes.isEmpty
         let publicKey =
             name + [Attribute(CKA_PRIVATE, false), Attribute(CKA_VERIFY, true)]
             + (decrypts ? [Attribute(CKA_ENCRYPT, true)] : [])
@@ -24,9 +27,10 @@ struct KeyPairTemplate {
         // Some modules let a key do everything that nobody has forbidden.
         let decryption = decrypts || !forbidsDecryption ? [] : [CKA_DECRYPT]
         let forbidden = (decryption + [CKA_UNWRAP, CKA_DERIVE, CKA_SIGN_RECOVER]).map { Attribute($0, false) }
+        let restricted = allowed.map { privateKey + forbidden + [Attribute(CKA_ALLOWED_MECHANISMS, numbers: $0)] }
         let kind = Kind(type)
         return kind.parameters.flatMap { parameters in
-            [privateKey + forbidden, privateKey].map {
+            ([restricted].compactMap(\.self) + [privateKey + forbidden, privateKey]).map {
                 KeyPairTemplate(
                     mechanism: kind.mechanism,
                     publicKey: publicKey + [Attribute(CKA_KEY_TYPE, kind.keyType)] + parameters, privateKey: $0)

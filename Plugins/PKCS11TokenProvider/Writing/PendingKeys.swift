@@ -133,7 +133,7 @@ struct PendingKeys: Sendable {
             return (Array(record.dropFirst(9)), Date(timeIntervalSince1970: TimeInterval(seconds)))
         default:
             throw CertificateProviderError(
-                .storeReadFailed, "The record of a pending key pair was written by a newer certprov; update this one.")
+                .storeReadFailed, "The record of a pending key pair was written by a newer certprov; update certprov.")
         }
     }
 }

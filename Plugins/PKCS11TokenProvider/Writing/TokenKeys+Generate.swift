@@ -11,7 +11,7 @@ extension TokenKeys {
     func generate(
         _ type: KeyType, label: String, for use: KeyUse = .signing
     ) throws(CertificateProviderError) -> MadeKey {
-        guard !use.contains(.pkcs1Decryption) || type.isRSA else {
+        guard use.decryptionSchemes.isEmpty || type.isRSA else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm, "Keys of type \(type) cannot decrypt; choose an RSA key.")
         }
@@ -25,8 +25,10 @@ extension TokenKeys {
                 mayBeLeft = true
                 var made: [CK_OBJECT_HANDLE] = []
                 do throws(CryptokiError) {
+                    let isStrict = !token.module.losesLoadedKeys
                     let templates = KeyPairTemplate.all(
-                        type, id: id, label: label, for: use, forbidsDecryption: !token.module.losesLoadedKeys)
+                        type, id: id, label: label, for: use, forbidsDecryption: isStrict,
+                        allowing: isStrict ? connection.mechanisms.restriction(to: use) : nil)
                     let pair = try generate(templates, id: id, in: session)
                     made = [pair.privateKey, pair.publicKey]
                     return try key(pair, id: id, connection, session)

@@ -80,19 +80,13 @@ struct TokenKeys: Sendable {
     func tokenKey(
         _ key: TokenReader.PrivateKey, _ publicKey: PublicKeyInfo, _ connection: TokenConnection, _ session: Session
     ) throws(CryptokiError) -> TokenKey {
-        var canDecrypt = false
-        if publicKey.algorithm == .rsa, connection.mechanisms.mayDecrypt,
-            key.allowedMechanisms?.contains(CKM_RSA_PKCS) ?? true
-        {
-            canDecrypt = try session.flag(CKA_DECRYPT, of: key.handle) ?? false
-        }
-        return TokenKey(
+        TokenKey(
             publicKey: publicKey,
             uri: PKCS11URI.text(of: connection.slot.token, class: CKO_PRIVATE_KEY, id: key.id, label: key.label),
             mechanisms: SigningMechanism.all(
                 for: publicKey, mechanisms: connection.mechanisms, allowed: key.allowedMechanisms),
             id: key.id, token: token,
-            canDecrypt: canDecrypt,
+            decryptionSchemes: try token.decryptionSchemes(of: key, publicKey, connection, session),
             label: String(validating: key.label, as: UTF8.self))
     }
 

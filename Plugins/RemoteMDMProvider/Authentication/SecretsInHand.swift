@@ -1,16 +1,84 @@
 import CertificateProviding
+import OAuth
+import ProviderTransport
 import Synchronization
 
 /// The secrets of one run, cached by their prompts: the user is asked for each once.
 final class SecretsInHand: Sendable {
-    private let secrets = Mutex<[String: SecretBytes]>([:])
+    /// What a server may lock after a few wrong secrets.
+    struct Account {
+        enum Kind { case password, clientSecret }
+
+        let kind: Kind
+        let user: String
+        let authority: String
+        var name: String { "\(kind) \(user)@\(authority)" }
+    }
+
+    private struct State {
+        var secrets: [String: (secret: SecretBytes, account: Account?)] = [:]
+        var withheld: CertificateProviderError?
+        var proxies: ProxyChoice?
+    }
+    private let state = Mutex(State())
+
+    /// Why a renewal goes without a password that is configured.
+    var withheld: CertificateProviderError? {
+        get { state.withLock(\.withheld) }
+        set { state.withLock { $0.withheld = newValue } }
+    }
+    /// The proxies of the run, with the password for them.
+    var proxies: ProxyChoice? {
+        get { state.withLock(\.proxies) }
+        set { state.withLock { $0.proxies = newValue } }
+    }
 
     func secret(
-        _ prompt: String, orAsk ask: () async throws(CertificateProviderError) -> SecretBytes
+        _ prompt: String, _ account: Account?, orAsk ask: () async throws(CertificateProviderError) -> SecretBytes
     ) async throws(CertificateProviderError) -> SecretBytes {
-        if let secret = secrets.withLock({ $0[prompt] }) { return secret }
+        if let known = state.withLock({ $0.secrets[prompt] }) { return known.secret }
         let secret = try await ask()
-        secrets.withLock { $0[prompt] = secret }
+        state.withLock { $0.secrets[prompt] = (secret, account) }
         return secret
+    }
+
+    /// The accounts whose secrets the run has.
+    var accounts: [(Account, SecretBytes)] {
+        state.withLock { $0.secrets.values.compactMap { entry in entry.account.map { ($0, entry.secret) } } }
+    }
+}
+
+extension SecretsInHand.Account {
+    /// The error for a secret that is not sent, since the server has rejected it before.
+    var rejectedBefore: CertificateProviderError {
+        let (what, setting) =
+            switch kind {
+            case .password: ("password of", EnrolmentParameter.passwordSource.name)
+            case .clientSecret: ("secret of the OAuth client", EnrolmentParameter.clientSecretSource.name)
+            }
+        return CertificateProviderError(
+            .rejected,
+            "\(authority) has rejected this \(what) '\(user.withVisibleControls)' before, so it is not sent again; correct "
+                + "'\(setting)', or set it to prompt and enter it once.",
+            underlying: RejectedBefore())
+    }
+}
+
+/// Marks the error of a secret that is not sent, since the server has rejected it before.
+struct RejectedBefore: Error {}
+
+extension SecretsInHand {
+    /// The accounts whose secrets the server has got and rejected.
+    func accounts(rejectedBy error: CertificateProviderError) -> [(Account, SecretBytes)] {
+        let kind: Account.Kind
+        switch error.underlying {
+        // A token endpoint that says 401 without a reason means the client (RFC 6749, section 5.2).
+        case let rejected as RejectedPassword where !rejected.isOfProxy:
+            kind = accounts.contains { $0.0.kind == .clientSecret } ? .clientSecret : .password
+        case let refusal as OAuthRefusal where refusal.error == "invalid_client": kind = .clientSecret
+        case let refusal as OAuthRefusal where refusal.error == "invalid_grant": kind = .password
+        default: return []
+        }
+        return accounts.filter { $0.0.kind == kind }
     }
 }

@@ -36,7 +36,8 @@ struct CSRAttributes: Sendable, Equatable {
             for node in nodes { try note(node) }
         } catch {
             throw CertificateProviderError(
-                .protocolError, "The server's CSR attributes (csrattrs) cannot be read: the answer is damaged.",
+                .protocolError,
+                "The server's CSR attributes (csrattrs) cannot be read: the answer is damaged. Ask its administrator.",
                 underlying: error)
         }
         guard extensions.count <= Self.maximumExtensions,
@@ -45,7 +46,7 @@ struct CSRAttributes: Sendable, Equatable {
             throw CertificateProviderError(
                 .protocolError,
                 "The server's CSR attributes (csrattrs) exceed the limit of \(Self.maximumExtensions) extensions of "
-                    + "\(Self.maximumValue) bytes each.")
+                    + "\(Self.maximumValue) bytes each; ask its administrator.")
         }
     }
 

@@ -103,7 +103,7 @@ struct ESTClient: EnrolmentProtocol {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
                 "\(connection.server.authority) wants a request that is bound to the TLS connection (RFC 7030, "
-                    + "section 3.5), but this connection has no channel binding.")
+                    + "section 3.5), but this connection has no channel binding; enable TLS 1.3 there.")
         }
         let text = Data(binding).base64EncodedString()
         do {

@@ -28,7 +28,8 @@ struct MultipartBody: Sendable {
         }
         guard let parts = Self.parts(of: response.body, between: Array("--\(boundary)".utf8)) else {
             throw CertificateProviderError(
-                .protocolError, "The server's answer with a key is damaged or truncated: its parts cannot be separated."
+                .protocolError,
+                "The server's answer with a key is damaged or truncated: its parts cannot be separated. Ask its administrator."
             )
         }
         self.parts = parts

@@ -28,7 +28,7 @@ struct ServerGeneratedKey: Sendable {
             throw CertificateProviderError(
                 .protocolError,
                 "The server's answer has \(keys.count) keys and \(bags.count) collections of certificates; one of "
-                    + "each is expected.")
+                    + "each is expected. Ask its administrator.")
         }
         certificates = try CertificateBag.certificates(in: Base64Body.decode(bag.content))
         privateKey = try Self.pkcs8(try Base64Body.decode(key.content))
@@ -40,7 +40,7 @@ struct ServerGeneratedKey: Sendable {
         do { _ = try SoftwareKey(pkcs8: key, location: .store) } catch {
             guard error.code == .malformedData else { throw error }
             throw CertificateProviderError(
-                .protocolError, "The key that the server has made is damaged, or not PKCS#8.")
+                .protocolError, "The key that the server has made is damaged, or not PKCS#8; ask its administrator.")
         }
         return key
     }

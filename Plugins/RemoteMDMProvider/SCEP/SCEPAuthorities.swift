@@ -36,7 +36,7 @@ struct SCEPAuthorities: Sendable {
             throw CertificateProviderError(
                 .protocolError,
                 "The SCEP server has sent \(certificates.count) certificates; at most \(Self.maximumCount) are "
-                    + "accepted.")
+                    + "accepted. Ask its administrator.")
         }
         let roots = try await Self.roots(of: certificates, configuration, now)
         var trusted: [X509Certificate] = []
@@ -74,11 +74,15 @@ struct SCEPAuthorities: Sendable {
         self.signers = registration.filter { Self.usage($0)?.digitalSignature ?? true } + authorities
         guard !trusted.isEmpty, !signers.isEmpty else {
             throw CertificateProviderError(
-                .serverNotTrusted, "The certificates of the SCEP server do not lead to a configured trust anchor.")
+                .serverNotTrusted,
+                "The certificates of the SCEP server do not lead to a configured trust anchor; add its CA to "
+                    + "'trust-anchors', or set 'ca-fingerprint'.")
         }
         guard let recipient = recipients.first(where: { $0.publicKey.algorithm == .rsa }) else {
             throw CertificateProviderError(
-                .unsupportedAlgorithm, "The SCEP server has no RSA certificate that a request could be encrypted for.")
+                .unsupportedAlgorithm,
+                "The SCEP server has no RSA certificate that a request could be encrypted for; configure one there, or use EST."
+            )
         }
         self.recipient = recipient
         self.issuerDER = issuing?.subjectDER ?? recipient.issuerDER
@@ -114,7 +118,7 @@ struct SCEPAuthorities: Sendable {
             throw CertificateProviderError(
                 .serverNotTrusted,
                 "The CA '\(pinned.subject)' has the configured fingerprint, but does not lead to a configured trust "
-                    + "anchor.")
+                    + "anchor; add its root to 'trust-anchors'.")
         }
         return [pinned]
     }

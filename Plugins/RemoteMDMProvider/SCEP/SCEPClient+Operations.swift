@@ -143,6 +143,11 @@ extension SCEPClient {
     ) -> CertificateProviderError {
         let status = response.status
         let answer = "The SCEP server answered \(operation) with HTTP status \(status)"
+        if response.hasRefusedPassword {
+            return CertificateProviderError(
+                .rejected, "\(answer): it does not accept the password; check 'username' and 'password-source'.",
+                nativeCode: status, underlying: RejectedPassword())
+        }
         return switch (status, operation) {
         case (401, _), (403, _):
             CertificateProviderError(.rejected, "\(answer): it does not permit this; ask its administrator.")

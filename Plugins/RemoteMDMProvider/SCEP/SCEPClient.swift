@@ -161,7 +161,7 @@ struct SCEPClient: EnrolmentProtocol {
             guard let decrypter = requester.key.decrypter else {
                 throw CertificateProviderError(.internal, "The key that has signed cannot decrypt.")
             }
-            let contentKey = try await decrypter.decrypt(envelope.encryptedKey)
+            let contentKey = try await decrypter.decrypt(envelope.encryptedKey, using: .rsaPKCS1)
             return (try envelope.content(key: contentKey, with: library), envelope.cipher)
         } catch let error as CertificateProviderError where error.code != .malformedData {
             throw error

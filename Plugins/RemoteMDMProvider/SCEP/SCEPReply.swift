@@ -31,7 +31,9 @@ struct SCEPReply: Sendable {
             signed = try library.verifySignedData(reply, signers: signers.map(\.derRepresentation))
         } catch {
             throw CertificateProviderError(
-                .protocolError, "The reply of the SCEP server is damaged, or not signed by the CA.", underlying: error)
+                .protocolError,
+                "The reply of the SCEP server is damaged, or not signed by the CA; ask its administrator.",
+                underlying: error)
         }
         let attributes = SCEPReplyAttributes(signed.attributes)
         try attributes.check(answering: message)
@@ -77,15 +79,18 @@ private struct SCEPReplyAttributes {
     func check(answering message: SCEPMessage) throws(CertificateProviderError) {
         guard text(SCEPAttribute.messageType) == SCEPMessageType.certRep.rawValue else {
             throw CertificateProviderError(
-                .protocolError, "The SCEP server's answer is not a CertRep message.")
+                .protocolError, "The SCEP server's answer is not a CertRep message; check 'url'.")
         }
         guard text(SCEPAttribute.transactionID) == message.transactionID else {
-            throw CertificateProviderError(.protocolError, "The SCEP server answered for another transaction.")
+            throw CertificateProviderError(
+                .protocolError, "The SCEP server answered for another transaction; try again, or ask its administrator."
+            )
         }
         guard value(SCEPAttribute.recipientNonce) == .octetString(message.nonce) else {
             throw CertificateProviderError(
                 .protocolError,
-                "The SCEP server's reply is to another message: its recipientNonce is not the nonce sent.")
+                "The SCEP server's reply is to another message: its recipientNonce is not the nonce sent. Try again, or ask its "
+                    + "administrator.")
         }
     }
 

@@ -23,7 +23,7 @@ struct SCEPSigner: Sendable {
                 use an RSA key, or EST.
                 """)
         }
-        guard signing.decrypter != nil else {
+        guard signing.decrypter?.decryptionSchemes.contains(.rsaPKCS1) == true else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
                 """

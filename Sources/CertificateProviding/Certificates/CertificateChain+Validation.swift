@@ -61,10 +61,19 @@ extension CertificateChain {
         return Validation(path: same, obstacle: nil)
     }
 
-    /// Returns the path found by ``validation(of:among:trusting:at:)``: leaf first, with the anchor; `nil` if there is
-    /// none.
+    /// Returns a path from the leaf to a trust anchor: leaf first, with the anchor; `nil` if there is none.
     ///
-    /// - Throws: As ``validation(of:among:trusting:at:)``.
+    /// The path is validated by RFC 5280, section 6: signatures, validity, basic constraints, name constraints and critical
+    /// extensions. Revocation is not checked. The number of issuers that are tried is bounded, so that the search takes well under
+    /// a second for any input.
+    ///
+    /// - Parameters:
+    ///   - candidates: Certificates that the path may go through, in any order. Those that swift-certificates cannot
+    ///     read are left out.
+    ///   - anchors: The trust anchors, roots or not; `nil` for the system trust store, whose file is then read.
+    ///   - date: The time at which all certificates must be valid.
+    /// - Throws: `unsupportedAlgorithm` for a leaf that swift-certificates cannot read, `userCancelled` if the task was
+    ///   cancelled.
     public static func validated(
         from leaf: X509Certificate, among candidates: [X509Certificate], trusting anchors: [X509Certificate]?,
         at date: Date

@@ -24,9 +24,10 @@ public enum CertificateFile {
             if !certificates.isEmpty { return certificates }
         } catch {
             throw CertificateProviderError(
-                .malformedData, "\(shown) contains a damaged certificate, or is neither PEM nor DER.",
+                .malformedData, "\(shown) contains a damaged certificate, or is neither PEM nor DER; replace it.",
                 underlying: error)
         }
-        throw CertificateProviderError(.malformedData, "\(shown) contains no certificate.")
+        throw CertificateProviderError(
+            .malformedData, "\(shown) contains no certificate; name a file with one, in PEM or DER.")
     }
 }

@@ -130,7 +130,9 @@ extension KeyStore {
         _ uri: String, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
         throw CertificateProviderError(
-            .notFound, "The key store '\(scheme):' keeps no certificates, and so has no identity of its own.")
+            .notFound,
+            "The key store '\(scheme):' keeps no certificates, and so has no identity of its own; name one that does, such as "
+                + "pkcs11:, or a file.")
     }
 
     /// Returns the key's public key and URI: the default. The URI is empty for a key without one.
@@ -183,4 +185,7 @@ public struct KeyUse: OptionSet, Hashable, Sendable {
     public static let signing = Self(rawValue: 1)
     /// RSAES-PKCS1-v1_5 (RFC 8017, section 7.2), which SCEP needs. RSA only.
     public static let pkcs1Decryption = Self(rawValue: 2)
+    /// RSAES-OAEP (RFC 8017, section 7.1) with SHA-256, SHA-1 or both, as the store can; the key's
+    /// ``KeyDecrypting/decryptionSchemes`` say which. RSA only.
+    public static let oaepDecryption = Self(rawValue: 4)
 }

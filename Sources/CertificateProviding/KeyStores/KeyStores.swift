@@ -3,18 +3,19 @@ public struct KeyStores: Sendable {
     /// Makes a store for a place; nil for a scheme that is not installed.
     private let make: @Sendable (KeyStoreLocation) throws(CertificateProviderError) -> (any KeyStore)?
     private let schemes: [String]
+    private let whereabouts: @Sendable () -> String?
 
     /// Creates the key stores of a program. ``ProviderRegistry/keyStores(_:in:)`` does it for those of a registry.
     ///
     /// - Parameters:
     ///   - schemes: The built-in ones, for errors.
+    ///   - whereabouts: Returns where others are installed, for errors: a clause.
     ///   - make: Makes a store for a place; nil for a scheme that is not installed. Does no I/O.
     public init(
-        schemes: [String],
+        schemes: [String], whereabouts: @escaping @Sendable () -> String? = { nil },
         _ make: @escaping @Sendable (KeyStoreLocation) throws(CertificateProviderError) -> (any KeyStore)?
     ) {
-        self.schemes = schemes
-        self.make = make
+        (self.schemes, self.whereabouts, self.make) = (schemes, whereabouts, make)
     }
 
     /// For an environment without key stores.
@@ -37,9 +38,12 @@ public struct KeyStores: Sendable {
         guard let location = KeyStoreLocation(uri: uri, pinSource: pinSource, parameter: parameter),
             let store = try make(location)
         else {
-            let known = schemes.isEmpty ? "a scheme that is installed" : schemes.map { "\($0):" }.alternatives
+            let others = whereabouts()
+            let known = schemes.map { "\($0):" } + (others == nil && !schemes.isEmpty ? [] : ["the scheme of a plugin"])
             throw CertificateProviderError(
-                .configurationInvalid, "No key store is installed for the URI; it must begin with \(known).")
+                .configurationInvalid,
+                "No key store is installed for the URI; it must begin with \(known.alternatives)"
+                    + (others.map { "; \($0)." } ?? "."))
         }
         return store
     }

@@ -50,6 +50,22 @@ public struct OwnedKeys: Sendable {
         }
     }
 
+    /// Returns the keys that a record names.
+    ///
+    /// - Throws: `storeReadFailed`, and other errors of the storage.
+    package static func recorded(
+        in storage: any IdentityStorage, record: String
+    ) throws(CertificateProviderError) -> [KeyReference] { try named(in: try storage.record(named: record)) }
+
+    /// Takes a key out of the record without destroying it: the user has its certificate request or its URI now.
+    ///
+    /// - Throws: The errors of the storage. The key is then in the record still.
+    public func handOver(_ key: KeyReference) async throws(CertificateProviderError) {
+        try await environment.executor.run { () throws(CertificateProviderError) in
+            try change { $0.removeAll(where: key.isSame) }
+        }
+    }
+
     /// Returns a key without asking for a PIN. Blocks for a bounded time.
     ///
     /// - Throws: `notFound` if it is gone, `interactionRequired` if the user would have to be asked, and other errors of
@@ -72,7 +88,7 @@ public struct OwnedKeys: Sendable {
         than current: KeyReference?, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
         let keys = try await environment.executor.run { () throws(CertificateProviderError) in
-            try named(in: try environment.storage.record(named: recordName))
+            try Self.named(in: try environment.storage.record(named: recordName))
         }
         for key in keys where current.map(key.isSame) != true {
             do throws(CertificateProviderError) {
@@ -81,9 +97,7 @@ public struct OwnedKeys: Sendable {
                 try tolerate(error, about: key)
                 continue
             }
-            try await environment.executor.run { () throws(CertificateProviderError) in
-                try change { $0.removeAll(where: key.isSame) }
-            }
+            try await handOver(key)
         }
     }
 
@@ -132,7 +146,7 @@ public struct OwnedKeys: Sendable {
 
     // MARK: - The record
 
-    /// JSON: `{"version":1,"keys":[…]}`, with a ``KeyReference`` for each key.
+    /// JSON: `{"version":1,"keys":[…]}`, with a ``KeyReference`` for each key. Empty without a key.
     private struct Contents: Codable {
         static let version = 1
         var version = Self.version
@@ -145,7 +159,7 @@ public struct OwnedKeys: Sendable {
     private func all(and current: KeyReference?) throws(CertificateProviderError) -> [KeyReference] {
         var keys: [KeyReference] = []
         do throws(CertificateProviderError) {
-            keys = try named(in: try environment.storage.record(named: recordName))
+            keys = try Self.named(in: try environment.storage.record(named: recordName))
         } catch  where error.isOfNewerVersion {
             throw error
         } catch {
@@ -157,15 +171,16 @@ public struct OwnedKeys: Sendable {
 
     private func change(_ change: (inout [KeyReference]) -> Void) throws(CertificateProviderError) {
         try environment.storage.updateRecord(named: recordName) { record throws(CertificateProviderError) in
-            var keys = try named(in: record)
+            var keys = try Self.named(in: record)
             change(&keys)
+            if keys.isEmpty { return SecretBytes(copying: []) }
             do { return SecretBytes(copying: try JSONEncoder().encode(Contents(keys: keys))) } catch {
                 throw CertificateProviderError(.internal, "The record of keys cannot be encoded.", underlying: error)
             }
         }
     }
 
-    private func named(in record: SecretBytes?) throws(CertificateProviderError) -> [KeyReference] {
+    private static func named(in record: SecretBytes?) throws(CertificateProviderError) -> [KeyReference] {
         guard let record, !record.isEmpty else { return [] }
         let data = record.withUnsafeBytes { Data($0) }
         do {
@@ -177,7 +192,7 @@ public struct OwnedKeys: Sendable {
             throw CertificateProviderError(
                 .storeReadFailed,
                 error is NewerVersion
-                    ? "A newer version of this program has written the record of the provider's keys; use that version."
+                    ? "The record of the provider's keys was written by a newer version of certprov; update certprov."
                     : "The record of the provider's keys is damaged; delete the identity to discard it.",
                 underlying: error)
         }

@@ -78,12 +78,22 @@ extension IdentityKey where Self: CallbackSigning {
     }
 }
 
-/// The ability of an ``IdentityKey`` to decrypt, which SCEP (RFC 8894) asks of an identity's key.
+/// The ability of an ``IdentityKey`` to decrypt what ``PublicKeyInfo/encrypt(_:using:)`` has encrypted.
 public protocol KeyDecrypting: Sendable {
-    /// Decrypts by RSAES-PKCS1-v1_5 (RFC 8017, section 7.2). Suspends while a token works.
+    /// The schemes that the key decrypts by, most preferred first; at least one.
+    var decryptionSchemes: [DecryptionScheme] { get }
+
+    /// Decrypts (RFC 8017, sections 7.1.2 and 7.2.2).
     ///
-    /// - Throws: `malformedData` for a ciphertext that was not encrypted for the key, or an error of the key store.
-    func decrypt(_ ciphertext: [UInt8]) async throws(CertificateProviderError) -> SecretBytes
+    /// Runs on the caller's executor and does not suspend if the key is in memory. A key that blocks works on other
+    /// threads and suspends the caller.
+    ///
+    /// - Throws: `unsupportedAlgorithm` for a scheme outside ``decryptionSchemes``; `malformedData` for a ciphertext that
+    ///   is damaged, or was encrypted for another key or by another scheme, without telling which; or an error of the key
+    ///   store.
+    func decrypt(
+        _ ciphertext: [UInt8], using scheme: DecryptionScheme
+    ) async throws(CertificateProviderError) -> SecretBytes
 }
 
 /// The ability of an ``IdentityKey`` to leave its key store.

@@ -9,7 +9,7 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
     public var exporter: (any KeyExporting)? { self }
     /// The key itself; `nil` for a key that is not RSA, is restricted to RSASSA-PSS, or is not for decryption.
     public var decrypter: (any KeyDecrypting)? {
-        publicKey.algorithm == .rsa && !publicKey.isRestrictedToPSS && use.contains(.pkcs1Decryption) ? self : nil
+        decryptionSchemes.isEmpty ? nil : self
     }
 
     /// The public key.
@@ -19,7 +19,7 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
     /// The key's URI in its key store; `nil` for a key outside of one.
     public var uri: String?
     /// The uses for which the key was made. At first every one; the type of the key restricts them further.
-    public var use: KeyUse = [.signing, .pkcs1Decryption]
+    public var use: KeyUse = [.signing, .pkcs1Decryption, .oaepDecryption]
     private let pkcs8: SecretBytes
     private let signer: Signer
 
@@ -108,20 +108,38 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
 }
 
 extension SoftwareKey: KeyDecrypting {
+    /// The schemes of ``use`` for an RSA key; none for another one, and for a key restricted to RSASSA-PSS.
+    public var decryptionSchemes: [DecryptionScheme] {
+        publicKey.algorithm == .rsa && !publicKey.isRestrictedToPSS ? use.decryptionSchemes : []
+    }
+
     /// Decrypts in memory, without suspending.
     ///
-    /// - Throws: `malformedData`, also for a key that is not RSA.
-    public func decrypt(_ ciphertext: [UInt8]) async throws(CertificateProviderError) -> SecretBytes {
+    /// - Throws: `unsupportedAlgorithm` for a scheme outside ``decryptionSchemes``, `malformedData`.
+    public func decrypt(
+        _ ciphertext: [UInt8], using scheme: DecryptionScheme
+    ) async throws(CertificateProviderError) -> SecretBytes {
+        guard decryptionSchemes.contains(scheme), let padding = PublicKeyInfo.padding(of: scheme) else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                """
+                This key of type \(publicKey.displayName) does not decrypt by \(scheme.rawValue.withVisibleControls); use \
+                one of: \(decryptionSchemes.map(\.description).joined(separator: ", ")).
+                """)
+        }
         do {
             // swift-crypto has another type for keys that decrypt.
             let key = try pkcs8.withUnsafeBytes {
                 try _RSA.Encryption.PrivateKey(
                     unsafeDERRepresentation: PrivateKeyInfo(derEncoded: ArraySlice($0)).privateKey)
             }
-            return SecretBytes(copying: try key.decrypt(ciphertext, padding: ._WEAK_AND_INSECURE_PKCS_V1_5))
+            return SecretBytes(copying: try key.decrypt(ciphertext, padding: padding))
         } catch {
+            // Nothing tells the padding from the rest.
             throw CertificateProviderError(
-                .malformedData, "The data cannot be decrypted: it was not encrypted for this key.")
+                .malformedData,
+                "The data cannot be decrypted by \(scheme): it is damaged, or was encrypted for another key; get it again."
+            )
         }
     }
 }

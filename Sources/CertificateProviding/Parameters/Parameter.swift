@@ -306,7 +306,7 @@ extension ParameterDescriptor {
     var withCompanion: [ParameterDescriptor] {
         guard kind == .keyStore else { return [self] }
         let companion = Parameter<SecretSource?>.secretSource(
-            name + Self.pinSourceSuffix, defaultValue: "the URI's pin-source; else a person is asked",
+            name + Self.pinSourceSuffix, defaultValue: "the URI's pin-source, else the user is asked",
             needs: [.given(name)], summary: "The source of the PIN of the key store; a service needs it.")
         return [self, companion.descriptor]
     }

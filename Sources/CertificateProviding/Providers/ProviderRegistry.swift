@@ -4,6 +4,10 @@ public protocol ProviderSource: Sendable {
     /// The ids of the installed providers, in alphabetical order. Blocks on the file system at most.
     var providerIDs: [ProviderID] { get }
 
+    /// The places of installed providers and key stores, for errors: a clause without a period. Blocks on the file system
+    /// at most.
+    var whereabouts: String { get }
+
     /// Returns a provider; `nil` if it is not installed. Blocks for a bounded time, such as for the start of a plugin.
     ///
     /// - Parameter configured: What the configuration says for it, which may be more or less than it has parameters.
@@ -72,6 +76,10 @@ public struct ProviderRegistry: Sendable {
     /// The key stores of the program, in alphabetical order of their schemes. Those of a source are not among them.
     public var keyStores: [KeyStoreDescriptor] { byScheme.values.sorted { $0.scheme < $1.scheme } }
 
+    /// The places of further providers and key stores, for errors: a clause; `nil` without a source. Blocks on the file
+    /// system at most.
+    public var whereabouts: String? { source?.whereabouts }
+
     /// Returns the key stores as providers get them.
     ///
     /// - Parameters:
@@ -91,7 +99,7 @@ public struct ProviderRegistry: Sendable {
         }
         // Those of the source are looked up when a URI names them first.
         let others = BlockingMutex<[String: (KeyStoreDescriptor, Parameters)]>([:])
-        return KeyStores(schemes: keyStores.map(\.scheme)) {
+        return KeyStores(schemes: keyStores.map(\.scheme), whereabouts: { [self] in whereabouts }) {
             [self, checked] location throws(CertificateProviderError) in
             let scheme = location.scheme
             if let descriptor = byScheme[scheme] {

@@ -67,7 +67,8 @@ public final class SecretReader: Sendable {
         case .environment(let name):
             guard let value = environment(name) else {
                 throw CertificateProviderError(
-                    .configurationInvalid, "The secret \(source) cannot be read: the environment variable is not set.",
+                    .configurationInvalid,
+                    "The secret \(source) cannot be read: the environment variable is not set. Set it, or use another source.",
                     nativeCode: Int(ENOENT))
             }
             return value
@@ -117,6 +118,15 @@ extension SecretReader {
         }
     }
 
+    private func advice(_ code: Int32, _ source: SecretSource) -> String {
+        switch (code, source) {
+        case (ENOENT, .systemdCredential(let name)): " Add LoadCredential=\(name.withVisibleControls):PATH to the unit."
+        case (ENOENT, _), (ENOTDIR, _): " Create the file, or name another one."
+        case (EACCES, _): " Give uid \(geteuid()) the right to read it."
+        default: ""
+        }
+    }
+
     private func readFile(
         _ path: String, _ source: SecretSource, refusingAccessByOthers: Bool
     ) throws(CertificateProviderError) -> SecretBytes {
@@ -126,7 +136,7 @@ extension SecretReader {
             let code = errno
             throw CertificateProviderError(
                 code == ENOENT ? .fileNotFound : .configurationInvalid,
-                "The secret \(source) cannot be opened: \(String(cString: strerror(code))).")
+                "The secret \(source) cannot be opened: \(String(cString: strerror(code)))." + advice(code, source))
         }
         defer { close(descriptor) }
         guard let status = try? FileDescriptor(rawValue: descriptor).stat() else {
@@ -134,11 +144,12 @@ extension SecretReader {
                 .configurationInvalid, "The file status of the secret \(source) cannot be read.")
         }
         guard status.type != .directory else {
-            throw CertificateProviderError(.configurationInvalid, "The secret \(source) is a directory, not a file.")
+            throw CertificateProviderError(
+                .configurationInvalid, "The secret \(source) is a directory; name a file in it.")
         }
         guard status.type == .regular || status.type == .fifo else {
             throw CertificateProviderError(
-                .configurationInvalid, "The secret \(source) is a device or a socket, not a file or a pipe.")
+                .configurationInvalid, "The secret \(source) is a device or a socket; name a file or a pipe.")
         }
         if refusingAccessByOthers {
             guard [geteuid(), 0].contains(status.userID.rawValue) else {
@@ -169,7 +180,9 @@ extension SecretReader {
                 if ready < 0 && errno == EINTR { continue }
                 guard ready > 0 else {
                     throw CertificateProviderError(
-                        .timedOut, "The secret \(source) sent no data for \(Self.silence / 1000) seconds.")
+                        .timedOut,
+                        "The secret \(source) sent no data for \(Self.silence / 1000) seconds; check the program "
+                            + "that writes to it.")
                 }
                 let count = Glibc.read(
                     descriptor, UnsafeMutableRawBufferPointer(rebasing: buffer[used...]).baseAddress,
@@ -186,7 +199,8 @@ extension SecretReader {
         }
         guard used <= Self.maximumSize else {
             throw CertificateProviderError(
-                .configurationInvalid, "The secret \(source) is larger than \(Self.maximumSize / 1024) KiB.")
+                .configurationInvalid,
+                "The secret \(source) is larger than \(Self.maximumSize / 1024) KiB; check that it is the right file.")
         }
         return whole.withUnsafeBytes { SecretBytes(copying: $0[0..<used]) }
     }

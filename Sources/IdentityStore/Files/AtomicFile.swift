@@ -64,16 +64,32 @@ extension SafeDirectory {
         let file = files.create(descriptor, name, O_WRONLY | O_EXCL)
         guard file >= 0 else { throw failure("\(path) cannot be written to") }
         defer { close(file) }
+        try write(bytes, to: file, files)
+        // Whatever the umask is.
+        guard files.changeMode(file, mode) == 0, files.synchronize(file) == 0 else {
+            throw failure("\(path)/\(name) cannot be flushed to disk")
+        }
+    }
+
+    /// Overwrites the file `name` in place and flushes it. Returns false, and changes nothing, if it does not exist or has another
+    /// size. Not atomic, unless all bytes are in one sector of the disk.
+    func overwrite(_ name: String, with bytes: [UInt8], _ files: FileSystem) throws(Refusal) -> Bool {
+        guard try read(name, atMost: bytes.count)?.count == bytes.count else { return false }
+        let file = files.create(descriptor, name, O_WRONLY)
+        guard file >= 0 else { throw failure("\(path)/\(name) cannot be opened") }
+        defer { close(file) }
+        try write(bytes, to: file, files)
+        guard files.synchronize(file) == 0 else { throw failure("\(path)/\(name) cannot be flushed to disk") }
+        return true
+    }
+
+    private func write(_ bytes: [UInt8], to file: Int32, _ files: FileSystem) throws(Refusal) {
         var remaining = bytes[...]
         while !remaining.isEmpty {
             let count = remaining.withUnsafeBytes { files.write(file, $0) }
             if count < 0 && errno == EINTR { continue }
             guard count > 0 else { throw failure("\(path) cannot be written to") }
             remaining = remaining.dropFirst(count)
-        }
-        // Whatever the umask is.
-        guard files.changeMode(file, mode) == 0, files.synchronize(file) == 0 else {
-            throw failure("\(path)/\(name) cannot be flushed to disk")
         }
     }
 

@@ -26,7 +26,7 @@ package struct PEMDirectory {
     }
 
     /// Writes a set of files and points `current` to it. If `current` already has the same content, nothing is written,
-    /// so that programs that watch the directory are not notified.
+    /// so that a program that watches the link is notified of changes only. The directory has events of its own, such as those of its lock.
     ///
     /// - Returns: The paths of the files, in `current`.
     /// - Throws: `storeWriteFailed`; `current` is then unchanged.

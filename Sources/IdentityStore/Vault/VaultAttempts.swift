@@ -1,7 +1,7 @@
 import CertificateProviding
 
 /// The passcodes that were tried since the last right one, and the limit at that time: a file with the format version and both
-/// numbers, in decimal digits, a line each. Without the file there were none.
+/// numbers, in ten decimal digits, a line each. Without the file there were none.
 ///
 /// Read and written with the vault's lock held.
 struct VaultAttempts {
@@ -25,15 +25,18 @@ struct VaultAttempts {
         return VaultAttempts(count: numbers[0], limit: numbers[1])
     }
 
-    /// They are on disk when it returns.
+    /// They are on disk when it returns. A file that exists is changed in place, which needs no room: on a full disk, the right
+    /// passcode must still count as an attempt before it is tried. It has a few bytes in one sector, which a crash leaves old or
+    /// new.
     func write(to directory: SafeDirectory, _ files: FileSystem) throws(SafeDirectory.Refusal) {
-        let text = "\(Self.version)\n\(count)\n\(limit)\n"
-        try directory.write(Array(text.utf8), to: Self.file, replacing: true, files)
+        let bytes = Array("\(Self.version)\n\(padded(count))\n\(padded(limit))\n".utf8)
+        guard try !directory.overwrite(Self.file, with: bytes, files) else { return }
+        try directory.write(bytes, to: Self.file, replacing: true, files)
     }
 
-    /// Needs no room on the disk.
-    static func remove(from directory: SafeDirectory, _ files: FileSystem) throws(SafeDirectory.Refusal) {
-        try directory.remove(file, files)
-        try directory.flush(files)
+    /// All files have the same size.
+    private func padded(_ number: Int) -> String {
+        let digits = String(number)
+        return String(repeating: "0", count: max(0, 10 - digits.count)) + digits
     }
 }

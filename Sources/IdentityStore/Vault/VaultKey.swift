@@ -7,6 +7,8 @@ final class VaultKey: SealingKeySource {
         let identifier: [UInt8]
         /// Whether the key's file is not written yet.
         let isNew: Bool
+        /// What the server demands of the use of the vault.
+        let lockSeconds: Int?
     }
     private let unlocked = BlockingMutex<Unlocked?>(nil)
     /// Returns the identifier of the key that is on disk; `nil` if there is none.
@@ -19,8 +21,11 @@ final class VaultKey: SealingKeySource {
     var isUnlocked: Bool { unlocked.withLock { $0 != nil } }
     var identifier: [UInt8]? { unlocked.withLock { $0?.identifier } }
 
-    func set(_ key: SecretBytes, identifier: [UInt8], isNew: Bool = false) {
-        unlocked.withLock { $0 = Unlocked(key: key, identifier: identifier, isNew: isNew) }
+    var lockSeconds: Int? { unlocked.withLock { $0?.lockSeconds } }
+
+    func set(_ key: SecretBytes, identifier: [UInt8], _ terms: VaultTerms, isNew: Bool = false) {
+        let seconds = terms.demands?.lockSeconds
+        unlocked.withLock { $0 = Unlocked(key: key, identifier: identifier, isNew: isNew, lockSeconds: seconds) }
     }
 
     func forget() { unlocked.withLock { $0 = nil } }
@@ -28,7 +33,8 @@ final class VaultKey: SealingKeySource {
     /// Looks at the disk each time: another process may have destroyed the vault.
     func existingKey() throws(CertificateProviderError) -> SecretBytes? {
         guard let unlocked = unlocked.withLock(\.self) else {
-            throw CertificateProviderError(.vaultLocked, "The vault is locked; unlock it with its passcode.")
+            throw CertificateProviderError(
+                .vaultLocked, "The vault is locked; run 'certprov unlock --for 15m', or set Passcode.source.")
         }
         let isCurrent = unlocked.isNew ? true : try storedIdentifier() == unlocked.identifier
         guard isCurrent else {
@@ -40,7 +46,8 @@ final class VaultKey: SealingKeySource {
 
     func keyForSealing() throws(CertificateProviderError) -> SecretBytes {
         guard let key = try existingKey() else {
-            throw CertificateProviderError(.vaultLocked, "The vault is locked; unlock it with its passcode.")
+            throw CertificateProviderError(
+                .vaultLocked, "The vault is locked; run 'certprov unlock --for 15m', or set Passcode.source.")
         }
         return key
     }

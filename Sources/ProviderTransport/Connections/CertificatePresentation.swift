@@ -4,12 +4,23 @@ import NIOCore
 import NIOSSL
 import Synchronization
 
-/// Whether our certificate was sent over a connection.
+/// Whether our certificate was sent over a connection, and the alert that ended it.
 final class CertificatePresentation: Sendable {
     private enum Stage { case none, requested, sent }
     private let stage = Mutex(Stage.none)
+    private let end = Mutex<(any Error)?>(nil)
 
     var isSent: Bool { stage.withLock { $0 == .sent } }
+
+    /// The error with the server's alert. In TLS 1.3 a refusal may arrive after the handshake and before the request, which
+    /// then fails because the channel is closed.
+    var alert: (any Error)? { end.withLock(\.self) }
+
+    /// Records an error of the connection, if it is an alert of the server.
+    func note(_ error: any Error) {
+        guard TLSAlert(receivedIn: error) != nil else { return }
+        end.withLock { $0 = $0 ?? error }
+    }
 
     /// Records that the verified server has requested a certificate. The certificate may be sent much later, since a
     /// token may be slow to sign.

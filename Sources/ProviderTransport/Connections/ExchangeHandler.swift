@@ -49,7 +49,9 @@ final class ExchangeHandler: ChannelDuplexHandler {
         let request = exchange.request
         var headers = request.headers
         headers.replaceOrAdd(name: "Host", value: exchange.authority)
-        if request.method == .post { headers.replaceOrAdd(name: "Content-Length", value: String(request.body.count)) }
+        if ![.get, .delete].contains(request.method) || !request.body.isEmpty {
+            headers.replaceOrAdd(name: "Content-Length", value: String(request.body.count))
+        }
         let method = HTTPMethod(rawValue: request.method.rawValue)
         context.write(
             wrapOutboundOut(.head(.init(version: .http1_1, method: method, uri: request.target, headers: headers))),

@@ -9,10 +9,12 @@ import NIOSSL
 extension ServerConnection {
     /// Returns the error for a failed connection.
     ///
-    /// - Parameter isProxy: Whether the connection is to a proxy. The message then says so, since the user may not
-    ///   know the proxy's name.
+    /// - Parameters:
+    ///   - names: The settings that the message names.
+    ///   - isProxy: Whether the connection is to a proxy. The message then says so, since the user may not know the
+    ///     proxy's name.
     static func failure(
-        _ error: any Error, _ server: ServerURL, isConnecting: Bool, isProxy: Bool = false
+        _ error: any Error, _ server: ServerURL, _ names: ServerSettingNames, isConnecting: Bool, isProxy: Bool = false
     ) -> CertificateProviderError {
         let name = isProxy ? "the proxy \(server.authority)" : server.authority
         let start = isProxy ? "The proxy \(server.authority)" : server.authority
@@ -20,14 +22,14 @@ extension ServerConnection {
         case let error as CertificateProviderError: return error
         case ChannelError.connectTimeout, ExchangeFailure.timedOut:
             return CertificateProviderError(
-                .timedOut,
-                "\(start) did not answer in time; check whether it is overloaded, or increase 'timeout'.")
+                .timedOut, "\(start) did not answer in time; \(names.adviceForSlowness).")
         case ExchangeFailure.tooLarge(let limit):
             return CertificateProviderError(
-                .protocolError, "The answer of \(name) is larger than the limit of \(limit) bytes.")
+                .protocolError,
+                "The answer of \(name) is larger than the limit of \(limit) bytes; check \(names.address).")
         case ExchangeFailure.unanswered where !isConnecting, ChannelError.ioOnClosedChannel where !isConnecting:
             return CertificateProviderError(
-                .unavailable, "\(start) closed the connection without an answer.", underlying: error)
+                .unavailable, "\(start) closed the connection without an answer; try again later.", underlying: error)
         case ExchangeFailure.cutOff, ExchangeFailure.unanswered, ChannelError.eof, ChannelError.ioOnClosedChannel,
             ChannelError.alreadyClosed, NIOSSLError.uncleanShutdown,
             // A server that is starting or stopping, or a load balancer without a backend.
@@ -36,10 +38,12 @@ extension ServerConnection {
                 .unavailable,
                 isConnecting
                     ? "\(start) closed the connection in the TLS handshake; check that it is up, and check the port."
-                    : "\(start) closed the connection before its answer was complete.", underlying: error)
+                    : "\(start) closed the connection before its answer was complete; try again later.",
+                underlying: error)
         case is HTTPParserError:
             return CertificateProviderError(
-                .protocolError, "The answer of \(name) is not HTTP, or is cut off.", underlying: error)
+                .protocolError, "The answer of \(name) is not HTTP, or is cut off; check \(names.address).",
+                underlying: error)
         case let error as NIOConnectionError:
             guard let last = error.connectionErrors.last?.error else {
                 return CertificateProviderError(
@@ -48,11 +52,14 @@ extension ServerConnection {
                         + "service.",
                     underlying: error)
             }
-            return failure(last, server, isConnecting: isConnecting, isProxy: isProxy)
+            return failure(last, server, names, isConnecting: isConnecting, isProxy: isProxy)
         case let error as IOError:
             let reason = String(cString: strerror(error.errnoCode))
             return CertificateProviderError(
-                .unavailable, "The connection to \(name) \(isConnecting ? "cannot be made" : "broke"): \(reason).",
+                .unavailable,
+                isConnecting
+                    ? "The connection to \(name) cannot be made: \(reason). Check \(names.address), and that it is up."
+                    : "The connection to \(name) broke: \(reason). Try again later.",
                 underlying: error)
         default:
             return CertificateProviderError(tlsError: error, from: name)

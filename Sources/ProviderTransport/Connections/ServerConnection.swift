@@ -18,6 +18,7 @@ public final class ServerConnection: Sendable {
     private let gateway: HTTPProxy?
     private let channel: any Channel
     private let presentation: CertificatePresentation?
+    private let names: ServerSettingNames
     private struct State {
         var hasAnswered = false
         /// Whether the server has announced that it closes the connection.
@@ -25,8 +26,11 @@ public final class ServerConnection: Sendable {
     }
     private let state = Mutex(State())
 
-    private init(server: ServerURL, tls: TLSHandshake?, gateway: HTTPProxy?, channel: any Channel) {
+    private init(
+        server: ServerURL, tls: TLSHandshake?, gateway: HTTPProxy?, channel: any Channel, names: ServerSettingNames
+    ) {
         self.server = server
+        self.names = names
         self.binding = tls?.binding
         self.presentation = tls?.presentation
         self.gateway = gateway
@@ -60,12 +64,14 @@ public final class ServerConnection: Sendable {
         let attempt = Attempt(on: eventLoop)
         do {
             let channel = try await withTaskCancellationHandler {
-                try await connect(server, tls, proxy, attempt, network, deadline: deadline)
+                try await connect(
+                    server, tls, proxy, security.settingNames, attempt, network, deadline: deadline)
             } onCancel: {
                 attempt.cancel()
             }
             return ServerConnection(
-                server: server, tls: tls, gateway: tls == nil ? proxy : nil, channel: channel)
+                server: server, tls: tls, gateway: tls == nil ? proxy : nil, channel: channel,
+                names: security.settingNames)
         } catch {
             tls?.abandon()
             if Task.isCancelled {
@@ -81,7 +87,7 @@ public final class ServerConnection: Sendable {
             {
                 throw CertificateProviderError(demandedCertificate: alert, by: server.authority, underlying: error)
             }
-            throw Self.failure(error, server, isConnecting: true)
+            throw Self.failure(error, server, security.settingNames, isConnecting: true)
                 .marked(asEndBy: error, after: tls?.presentation)
         }
     }
@@ -113,8 +119,8 @@ public final class ServerConnection: Sendable {
     }
 
     private static func connect(
-        _ server: ServerURL, _ tls: TLSHandshake?, _ proxy: HTTPProxy?, _ attempt: Attempt, _ network: any Network,
-        deadline: NIODeadline
+        _ server: ServerURL, _ tls: TLSHandshake?, _ proxy: HTTPProxy?, _ names: ServerSettingNames,
+        _ attempt: Attempt, _ network: any Network, deadline: NIODeadline
     ) async throws -> any Channel {
         let next = proxy?.server ?? server
         let tunnelled = tls == nil ? nil : proxy
@@ -128,12 +134,13 @@ public final class ServerConnection: Sendable {
         }.cascade(to: attempt.connected)
         let channel: any Channel
         do { channel = try await attempt.connected.futureResult.get() } catch {
-            throw failure(error, next, isConnecting: true, isProxy: proxy != nil)
+            throw failure(error, next, names, isConnecting: true, isProxy: proxy != nil)
         }
         do {
             if let tunnelled {
                 try await channel.eventLoop.flatSubmit {
-                    ProxyTunnel(proxy: tunnelled, server: server).open(on: channel, before: deadline) { channel in
+                    ProxyTunnel(proxy: tunnelled, server: server, names: names).open(on: channel, before: deadline) {
+                        channel in
                         try prepare(channel, tls)
                     }
                 }.get()
@@ -200,9 +207,9 @@ public final class ServerConnection: Sendable {
             if Task.isCancelled {
                 throw CertificateProviderError(.userCancelled, "The request to \(server.authority) was cancelled.")
             }
-            let failure = Self.failure(error, server, isConnecting: false)
-            throw state.withLock(\.hasAnswered)
-                ? failure : failure.marked(asEndBy: error, after: presentation)
+            if state.withLock(\.hasAnswered) { throw Self.failure(error, server, names, isConnecting: false) }
+            let cause = presentation?.alert ?? error
+            throw Self.failure(cause, server, names, isConnecting: false).marked(asEndBy: cause, after: presentation)
         }
     }
 }

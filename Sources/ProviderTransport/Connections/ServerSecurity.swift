@@ -15,6 +15,10 @@ public struct ServerSecurity: Sendable {
     /// Whether trust anchors, names and dates are not verified. Pins are still checked. Only for requests without
     /// secrets, whose response is not trusted.
     public var skipsVerification: Bool
+    /// Whether credentials are sent without TLS to a server on this host (``ServerURL/isOnThisHost``); false by default.
+    public var permitsPlaintextWithinHost = false
+    /// The settings that messages name, so that the user finds what to change.
+    public var settingNames = ServerSettingNames()
 
     /// Creates a security.
     ///

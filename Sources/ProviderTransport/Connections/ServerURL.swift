@@ -50,6 +50,14 @@ public struct ServerURL: Sendable, Hashable {
         return URL(string: text, relativeTo: URL(string: origin + target)).flatMap { ServerURL($0.absoluteString) }
     }
 
+    /// Whether the host is this one: an address that leads nowhere else, or `localhost` (RFC 6761, section 6.3).
+    public var isOnThisHost: Bool {
+        let name = host.lowercased()
+        let parts = name.split(separator: ".", omittingEmptySubsequences: false)
+        return name == "localhost" || name == "::1"
+            || parts.count == 4 && parts[0] == "127" && parts.allSatisfy { UInt8($0) != nil }
+    }
+
     /// Whether scheme, host and port are the same (RFC 6454, section 5).
     public func isOfSameOrigin(as other: ServerURL) -> Bool { origin.lowercased() == other.origin.lowercased() }
 

@@ -59,7 +59,7 @@ final class TLSHandshake: Sendable {
         try pipeline.addHandler(binding.makeRecorder())
         try pipeline.addHandler(presentation.makeRecorder())
         try pipeline.addHandler(handler)
-        try pipeline.addHandler(HandshakeWaiter(completed))
+        try pipeline.addHandler(HandshakeWaiter(completed, presentation))
     }
 
     func completion(before deadline: NIODeadline) async throws {
@@ -104,18 +104,22 @@ extension ServerSecurity {
         let pins = trust.pins
         guard pins.isEmpty || chain.contains(where: { one in pins.contains { $0.matches(one) } }) else {
             throw CertificateProviderError(
-                .serverNotTrusted, "The server's certificate is not trusted: no pin matches it.")
+                .serverNotTrusted,
+                "The server's certificate is not trusted: no pin matches it; check the server, then correct the pin.")
         }
     }
 }
 
-/// Completes a promise when the handshake succeeds or fails.
+/// Completes a promise when the handshake succeeds or fails, and records an alert that arrives later.
 private final class HandshakeWaiter: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 
     private let completed: EventLoopPromise<Void>
+    private let presentation: CertificatePresentation
 
-    init(_ completed: EventLoopPromise<Void>) { self.completed = completed }
+    init(_ completed: EventLoopPromise<Void>, _ presentation: CertificatePresentation) {
+        (self.completed, self.presentation) = (completed, presentation)
+    }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         if case TLSUserEvent.handshakeCompleted? = event as? TLSUserEvent { completed.succeed() }
@@ -123,6 +127,7 @@ private final class HandshakeWaiter: ChannelInboundHandler {
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        presentation.note(error)
         completed.fail(error)
         context.fireErrorCaught(error)
     }

@@ -34,7 +34,8 @@ extension HTTPResponse {
         do { return try JSONDecoder().decode(type, from: Data(body)) } catch {
             throw CertificateProviderError(
                 .protocolError,
-                "The answer of \(server.authority) is not the JSON that is expected; check 'url'.", nativeCode: status)
+                "The answer of \(server.authority) is not the JSON that is expected; check \(settingNames.address).",
+                nativeCode: status)
         }
     }
 }

@@ -2,12 +2,18 @@ public import NIOHTTP1
 
 /// An HTTP request, without the server that it is sent to.
 public struct HTTPRequest: Sendable {
-    /// The methods that providers use (RFC 9110, section 9.3).
+    /// The methods (RFC 9110, section 9.3).
     public enum Method: String, Sendable {
         /// Reads, and changes nothing on the server.
         case get = "GET"
         /// Sends ``HTTPRequest/body``.
         case post = "POST"
+        /// Replaces what the target names.
+        case put = "PUT"
+        /// Changes a part of it, as OData's servers understand it.
+        case merge = "MERGE"
+        /// Removes it.
+        case delete = "DELETE"
     }
 
     /// The method; GET by default.
@@ -50,8 +56,13 @@ public struct HTTPResponse: Sendable {
     public var headers: HTTPHeaders
     /// The content, complete; at most ``ServerSession/maximumBody`` bytes.
     public var body: [UInt8]
+    /// Whether the server refuses a password that was sent to it, by the status 401. ``refusal(by:of:saying:advice:at:)`` has
+    /// ``RejectedPassword`` as its underlying error then.
+    public internal(set) var hasRefusedPassword = false
     /// Removes the secrets of the request from texts of the server.
     package var redaction = Redaction()
+    /// The settings that errors about the response name.
+    var settingNames = ServerSettingNames()
 
     /// Creates a response, for tests.
     public init(status: Int, headers: HTTPHeaders, body: [UInt8]) {

@@ -18,7 +18,8 @@ extension HTTPResponse {
     /// A month, in seconds.
     private static let maximumDelay: Int64 = 30 * 86_400
 
-    /// Returns the error for a response with an unexpected status.
+    /// Returns the error for a response with an unexpected status. Its underlying error is ``RejectedPassword`` if the server
+    /// has refused a password.
     ///
     /// - Parameters:
     ///   - purpose: What was asked for, as part of a sentence: `the request for a certificate`.
@@ -36,13 +37,14 @@ extension HTTPResponse {
             case 401, 407:
                 (.rejected, "\(challenge)check the user name and password, the token, or the certificate")
             case 403: (.rejected, "it does not permit this; ask its administrator")
-            case 404, 405, 410: (.configurationInvalid, "check 'url' and its label")
+            case 404, 405, 410: (.configurationInvalid, "check \(settingNames.path)")
             case 408, 429, 500...599: (.unavailable, "try again later")
             case 400...499: (.rejected, "look for the reason in the server's log")
             default: (.protocolError, "the protocol does not define this status")
             }
         return CertificateProviderError(
-            code, "\(start); \(advice ?? usual).", nativeCode: status, retryAfter: retryAfter(now: now))
+            code, "\(start); \(advice ?? usual).", nativeCode: status, retryAfter: retryAfter(now: now),
+            underlying: hasRefusedPassword ? RejectedPassword() : nil)
     }
 
     /// The authentication scheme that the server demands, as part of a message; empty if it names none.

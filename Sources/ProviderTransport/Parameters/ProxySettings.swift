@@ -23,7 +23,9 @@ public struct ProxySettings: Sendable {
     /// Returns the rule that chooses the proxy. Reads the proxy's password, if there is a user name for it, or asks the
     /// user.
     ///
-    /// - Throws: The errors of ``ProviderEnvironment/secret(from:prompt:interaction:)``.
+    /// - Throws: `rejected` for a password from a source that the proxy has rejected before; the errors of
+    ///   ``/CertificateProviding/ProviderEnvironment/secret(from:prompt:interaction:)`` and
+    ///   ``/CertificateProviding/ProviderEnvironment/isRejected(_:for:)``.
     public func choice(
         _ environment: ProviderEnvironment, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> ProxyChoice {
@@ -32,6 +34,31 @@ public struct ProxySettings: Sendable {
         let password = try await environment.secret(
             from: passwordSource ?? .prompt, prompt: "Password of \(user) at the proxy \(server.server.authority)",
             interaction: interaction)
-        return .always(server.with(user: user, password: password))
+        let complete = server.with(user: user, password: password)
+        if let credentials = complete.credentials, let source = passwordSource, source != .prompt,
+            try await environment.isRejected(credentials.password, for: credentials.account)
+        {
+            throw CertificateProviderError(
+                .rejected,
+                "The proxy \(server.server.authority) has rejected this password of '\(user.withVisibleControls)' before, so it is "
+                    + "not sent again; correct 'proxy-password-source', or set it to prompt and enter the password once."
+            )
+        }
+        return .always(complete)
+    }
+
+    /// Notes whether the proxy has rejected or accepted the password, so that a rejected one is not sent again by itself. Call it
+    /// at the end of a run.
+    ///
+    /// - Parameters:
+    ///   - error: The error of the run; `nil` if it has succeeded.
+    ///   - proxies: The result of ``choice(_:_:)`` for the run.
+    public func noteOutcome(
+        _ error: CertificateProviderError?, through proxies: ProxyChoice, _ environment: ProviderEnvironment
+    ) async {
+        guard case .always(let proxy) = proxies.kind, let credentials = proxy.credentials else { return }
+        let isRejected = (error?.underlying as? RejectedPassword)?.isOfProxy == true
+        guard isRejected || error == nil else { return }
+        await environment.note(credentials.password, for: credentials.account, isRejected: isRejected)
     }
 }

@@ -9,6 +9,8 @@ public struct HTTPProxy: Sendable {
     public let server: ServerURL
     private let user: String?
     private let password: SecretBytes?
+    /// The environment variable that names the proxy; `nil` for the parameters.
+    var variable: String?
 
     /// Reads the address of a proxy. Opens no connection.
     ///
@@ -23,13 +25,28 @@ public struct HTTPProxy: Sendable {
         self.password = password
     }
 
-    /// Returns the same proxy with credentials for HTTP Basic (RFC 7617), which are sent to the proxy only.
+    /// Returns the same proxy with credentials for HTTP Basic (RFC 7617), which are sent to the proxy only. Parameters name
+    /// both.
     package func with(user: String, password: SecretBytes) -> HTTPProxy {
         HTTPProxy(server: server, user: user, password: password)
     }
 
     private init(server: ServerURL, user: String?, password: SecretBytes?) {
         (self.server, self.user, self.password) = (server, user, password)
+    }
+
+    /// What names the proxy, for messages.
+    var setting: String { variable.map { "the environment variable \($0)" } ?? "'proxy'" }
+
+    private var credentialSettings: String {
+        variable == nil
+            ? "'proxy-username' and 'proxy-password-source'" : "the user name and the password in \(setting)"
+    }
+
+    /// The password, and the account that it is for; `nil` if the proxy gets none.
+    var credentials: (password: SecretBytes, account: String)? {
+        guard let user, let password else { return nil }
+        return (password, "proxy \(user)@\(server.authority)")
     }
 
     /// The `Proxy-Authorization` field of HTTP Basic (RFC 7617). It is sent to the proxy only.
@@ -55,14 +72,16 @@ public struct HTTPProxy: Sendable {
             switch status {
             // Tinyproxy says 401 of wrong ones.
             case 401, 407:
-                (.rejected, "check 'proxy-username' and 'proxy-password-source'; only HTTP Basic is supported")
+                (.rejected, "check \(credentialSettings); only HTTP Basic is supported")
             case 403: (.rejected, "it does not permit this connection; ask its administrator")
             case 408, 429, 500...599: (.unavailable, "check whether the server is up, or try again later")
-            default: (.configurationInvalid, "check that 'proxy' names an HTTP proxy")
+            default: (.configurationInvalid, "check that \(setting) names an HTTP proxy")
             }
         return CertificateProviderError(
             code,
             "The proxy \(self.server.authority) answers the request for a connection to \(server.authority) with the "
-                + "status \(status); \(advice).", nativeCode: status)
+                + "status \(status); \(advice).", nativeCode: status,
+            underlying: code == .rejected && status != 403 && password != nil
+                ? RejectedPassword(isOfProxy: true) : nil)
     }
 }

@@ -27,12 +27,13 @@ struct ProxyEnvironment: Sendable {
             return nil
         }
         // The value is not shown, since a password may be in it.
-        guard let proxy = Self.proxy(value) else {
+        guard var proxy = Self.proxy(value) else {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "The environment variable \(name) is not a usable proxy URL: expected "
-                    + "http://[USER:PASSWORD@]HOST:PORT. Correct it, or set 'proxy'.")
+                    + "http://[USER:PASSWORD@]HOST:PORT. Correct it, or unset it.")
         }
+        proxy.variable = name
         return proxy
     }
 

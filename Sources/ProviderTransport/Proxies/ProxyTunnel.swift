@@ -7,6 +7,7 @@ import NIOHTTP1
 struct ProxyTunnel {
     let proxy: HTTPProxy
     let server: ServerURL
+    let names: ServerSettingNames
 
     /// Opens a tunnel over a connection to the proxy. Call it on the channel's event loop.
     ///
@@ -46,17 +47,18 @@ struct ProxyTunnel {
             return CertificateProviderError(
                 .protocolError,
                 "The proxy \(proxy.server.authority) does not answer in HTTP to the request for a connection to "
-                    + "\(server.authority); check that 'proxy' names an HTTP proxy.",
+                    + "\(server.authority); check that \(proxy.setting) names an HTTP proxy.",
                 underlying: error)
         case let error as NIOHTTP1ProxyConnectHandler.Error where error == .httpProxyHandshakeTimeout():
-            return ServerConnection.failure(ExchangeFailure.timedOut, proxy.server, isConnecting: true, isProxy: true)
+            return ServerConnection.failure(
+                ExchangeFailure.timedOut, proxy.server, names, isConnecting: true, isProxy: true)
         case let error as IOError:
-            return ServerConnection.failure(error, proxy.server, isConnecting: true, isProxy: true)
+            return ServerConnection.failure(error, proxy.server, names, isConnecting: true, isProxy: true)
         default:
             return CertificateProviderError(
                 .unavailable,
                 "The proxy \(proxy.server.authority) closed the connection before the tunnel to \(server.authority) "
-                    + "was open.", underlying: error)
+                    + "was open; look for the reason in its log.", underlying: error)
         }
     }
 }

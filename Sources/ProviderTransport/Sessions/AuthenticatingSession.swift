@@ -6,7 +6,7 @@ import NIOHTTP1
 /// same origin.
 actor AuthenticatingSession {
     let server: ServerURL
-    private let security: ServerSecurity
+    let security: ServerSecurity
     let credentials: ServerCredentials
     private let proxy: HTTPProxy?
     private let network: any Network
@@ -18,6 +18,11 @@ actor AuthenticatingSession {
     private var isTokenRefused = false
 
     private static let maximumRedirections = 5
+
+    /// Whether credentials may be sent: over TLS, or where that is permitted, within this host.
+    nonisolated var isConfidential: Bool {
+        server.isSecure || security.permitsPlaintextWithinHost && server.isOnThisHost
+    }
 
     init(
         _ server: ServerURL, _ security: ServerSecurity, _ credentials: ServerCredentials,
@@ -54,6 +59,7 @@ actor AuthenticatingSession {
             var response = try await connection.response(
                 to: request, limit: ServerSession.maximumBody, deadline: deadline)
             response.redaction = Redaction(credentials.secrets(with: token))
+            response.settingNames = security.settingNames
             // Some servers end a connection after a refusal without saying so beforehand. What meets that end on its way
             // has no answer, and may not be sent again.
             if response.status == 401, !request.isRepeatable, !response.saysKeepAlive { close() }
@@ -73,13 +79,17 @@ actor AuthenticatingSession {
                 request.target = try target(of: response, from: request.target, redirections)
             default:
                 isTokenRefused = response.status == 401 && credentials.isToken
+                response.hasRefusedPassword = response.status == 401 && hasSentPassword
                 return response
             }
         }
     }
 
     /// Whether the server has refused credentials: an answer that was made with the password, or the token.
-    var hasRefusedCredentials: Bool { digest != nil || sendsPassword || isTokenRefused }
+    var hasRefusedCredentials: Bool { hasSentPassword || isTokenRefused }
+
+    /// Whether an answer to a challenge was made with the password.
+    private var hasSentPassword: Bool { digest != nil || sendsPassword }
 
     /// Gets a token, the current or a new one, if there is a source of tokens.
     func authenticate(before deadline: NIODeadline) async throws(CertificateProviderError) {
@@ -126,12 +136,14 @@ actor AuthenticatingSession {
                 .configurationInvalid,
                 "\(server.authority) redirects to '\(response.shown(location, 200))'. Nothing is sent to another "
                     + "server, port or scheme than the configured one; if the redirection is right, put its target "
-                    + "into 'url'.",
+                    + "into \(security.settingNames.address).",
                 nativeCode: response.status)
         }
         guard count <= Self.maximumRedirections else {
             throw CertificateProviderError(
-                .protocolError, "\(server.authority) redirects more than \(Self.maximumRedirections) times.")
+                .protocolError,
+                "\(server.authority) redirects more than \(Self.maximumRedirections) times; look for the reason in the server's log."
+            )
         }
         return place.target
     }
@@ -173,7 +185,7 @@ actor AuthenticatingSession {
     private func prepareAnswer(to response: HTTPResponse, isFirst: Bool) -> Bool {
         guard case .password = credentials.kind else { return false }
         let challenges = AuthenticationChallenge.all(in: response.headers)
-        if digest != nil || sendsPassword {
+        if hasSentPassword {
             // The password was sent: only a nonce that is too old is no refusal of it.
             guard isFirst, DigestAuthentication.isStale(challenges) else { return false }
         }
@@ -181,8 +193,10 @@ actor AuthenticatingSession {
             digest = strongest
             return true
         }
-        // Some servers do not say what they want. Only over TLS: the password is readable.
-        guard server.isSecure, challenges.isEmpty || challenges.contains(where: { $0.scheme == "basic" }) else {
+        // Some servers do not say what they want. Not in the clear: the password is readable.
+        guard isConfidential,
+            challenges.isEmpty || challenges.contains(where: { $0.scheme == "basic" })
+        else {
             return false
         }
         sendsPassword = true

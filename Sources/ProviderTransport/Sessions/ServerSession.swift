@@ -39,6 +39,20 @@ public struct ServerSession: Sendable {
         now = security.now
     }
 
+    /// Returns a session over the same connection, with a time budget of its own.
+    public func with(timeBudget: TimeBudget) -> ServerSession {
+        ServerSession(session: session, timeBudget: timeBudget, retryPolicy: retryPolicy, now: now)
+    }
+
+    private init(
+        session: AuthenticatingSession, timeBudget: TimeBudget, retryPolicy: RetryPolicy,
+        now: @escaping @Sendable () -> Date
+    ) {
+        (self.session, self.timeBudget, self.retryPolicy, self.now) = (session, timeBudget, retryPolicy, now)
+    }
+
+    private var settingNames: ServerSettingNames { session.security.settingNames }
+
     /// The server that the session was created for.
     public var server: ServerURL { session.server }
 
@@ -51,7 +65,8 @@ public struct ServerSession: Sendable {
     ///   `protocolError` if it does not speak TLS, `rejected` if it refuses the client certificate, `userCancelled`. If a
     ///   proxy refuses: `rejected`, `unavailable` or `configurationInvalid`.
     public func connect() async throws(CertificateProviderError) {
-        try await timeBudget.spend { end throws(CertificateProviderError) in try await connect(until: end) }
+        try await timeBudget.spend(settingNames) { end throws(CertificateProviderError) in try await connect(until: end)
+        }
     }
 
     /// Sends a request, and returns the response of any status, except redirections that were followed and challenges
@@ -67,14 +82,15 @@ public struct ServerSession: Sendable {
         to request: HTTPRequest,
         body bind: (@Sendable (ServerConnection) async throws(CertificateProviderError) -> [UInt8])? = nil
     ) async throws(CertificateProviderError) -> HTTPResponse {
-        guard server.isSecure || session.credentials.isNone else {
+        guard session.isConfidential || session.credentials.isNone else {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "Credentials are sent only over TLS, and \(server.authority) is an http: server; set an https: URL. "
                     + "Nothing was sent.")
         }
         // An optional request must leave time for the requests after it.
-        return try await timeBudget.spend(oneOf: request.isOptional ? 4 : 1) { end throws(CertificateProviderError) in
+        return try await timeBudget.spend(oneOf: request.isOptional ? 4 : 1, settingNames) {
+            end throws(CertificateProviderError) in
             try await response(to: request, until: end, body: bind)
         }
     }

@@ -20,17 +20,18 @@ public final class TimeBudget: Sendable {
     /// Runs work that waits for the server, and deducts the time that it takes. The work must end at the given instant.
     /// Call it for one piece of work at a time.
     ///
-    /// - Parameter parts: The work may take one of so many equal parts of the remaining time.
+    /// - Parameters:
+    ///   - parts: The work may take one of so many equal parts of the remaining time.
+    ///   - names: The setting that the error names.
     /// - Throws: `timedOut` if no time is left; the work is not started then.
     func spend<Answer>(
-        oneOf parts: Int = 1, _ work: (_ end: ContinuousClock.Instant) async throws(CertificateProviderError) -> Answer
+        oneOf parts: Int = 1, _ names: ServerSettingNames = ServerSettingNames(),
+        _ work: (_ end: ContinuousClock.Instant) async throws(CertificateProviderError) -> Answer
     ) async throws(CertificateProviderError) -> Answer {
         let left = left.withLock(\.self)
         guard left > .zero else {
             throw CertificateProviderError(
-                .timedOut,
-                "The server has used up the time for the enrolment; check whether it is overloaded, or increase "
-                    + "'timeout'.")
+                .timedOut, "The server has used up its time; \(names.adviceForSlowness).")
         }
         let start = now()
         defer {

@@ -1,6 +1,7 @@
 import CertificateProviding
 import FoundationEssentials
 import Glibc
+import IdentityStore
 import Logon
 import PluginHost
 
@@ -50,18 +51,29 @@ struct HostCheck {
     func run() async -> [Finding] {
         let configuration: LogonConfiguration
         let manager: LogonManager
+        let vault: DataVault?
         do throws(CertificateProviderError) {
             configuration = try context.configurationWithoutRemarks()
-            manager = try context.manager(configuration)
+            (manager, vault) = try context.managerAsItIs(configuration)
         } catch {
             return [.error("configuration", error)]
         }
+        var unlocking: CertificateProviderError?
+        if let vault {
+            do throws(CertificateProviderError) { try await context.unlock(vault, of: manager) } catch {
+                unlocking = error
+            }
+        }
         var findings = [origin(of: configuration)]
         findings += configuration.warnings.map { .warning("configuration", $0) }
-        do throws(CertificateProviderError) { try manager.requireProviders() } catch {
-            findings.append(.error("configuration", error))
+        // An application may register by a password.
+        if vault == nil || configuration.userCreationPolicy == .certificate {
+            do throws(CertificateProviderError) { try manager.requireProviders() } catch {
+                findings.append(.error("configuration", error))
+            }
         }
-        findings += refusedPlugins(configuration)
+        findings += unusablePlugins(configuration)
+        if vault != nil { findings += await registration(configuration, manager, unlocking) }
         for configured in configuration.providers {
             findings += ParameterCheck(context, configured, configuration, manager.keyStores).run()
         }
@@ -87,12 +99,50 @@ struct HostCheck {
         return findings
     }
 
-    /// Plugins that are installed and must not be used. One that is configured has failed before.
-    private func refusedPlugins(_ configuration: LogonConfiguration) -> [Finding] {
+    /// Plugins that are installed and cannot be used. One that is configured has failed before.
+    private func unusablePlugins(_ configuration: LogonConfiguration) -> [Finding] {
         let host = configuration.pluginDirectory.map(context.plugins.searching) ?? context.plugins
-        return host.installed.compactMap { plugin in
-            plugin.refusal.map { .warning("plugin \(plugin.id)", "not used: \($0)") }
+        return host.misnamed.map { .warning("plugin", "\($0.path.withVisibleControls) is not used: \($0.reason)") }
+            + host.installed.compactMap { plugin in
+                if let refusal = plugin.refusal { return .warning("plugin \(plugin.id)", "not used: \(refusal)") }
+                return ListedPlugin(plugin, of: host).error.map { .warning("plugin \(plugin.id)", $0.message) }
+            }
+    }
+
+    /// Checks what a registration needs, and whether it has happened.
+    ///
+    /// - Parameter unlocking: Why the vault could not be unlocked.
+    private func registration(
+        _ configuration: LogonConfiguration, _ manager: LogonManager, _ unlocking: CertificateProviderError?
+    ) async -> [Finding] {
+        let what = "registration"
+        var findings: [Finding] = []
+        do throws(CertificateProviderError) {
+            try configuration.checkRegistration()
+            if let unlocking { throw unlocking }
+            switch try await manager.registrationState() {
+            case .notRegistered: findings.append(.warning(what, "Not registered yet; run: certprov register"))
+            case .registeredLocked:
+                findings.append(
+                    .warning(what, "The vault is locked; run 'certprov unlock --for 15m', or set Passcode.source."))
+            case .registeredUnlocked:
+                findings.append(.ok(what, "connection \(try await manager.registeredConnection())"))
+            }
+        } catch { findings.append(.error(what, error)) }
+        let settings = configuration.registration
+        let sources = [
+            ("passcode", settings.passcodeSource), ("password", settings.passwordSource),
+            ("activation code", settings.activationCodeSource), ("vault key's PIN", settings.vaultKeyPINSource),
+        ]
+        for case (let name, let source?) in sources {
+            if let finding = ParameterCheck.secret(source, "\(what) \(name)", context.secrets) {
+                findings.append(finding)
+            }
         }
+        do throws(CertificateProviderError) {
+            if try manager.checkVaultKey() { findings.append(.ok("\(what) vault key", "the key store answers")) }
+        } catch { findings.append(.error("\(what) vault key", error)) }
+        return findings
     }
 
     /// Checks that only its owner can change the property file, which names libraries to load and servers to trust.

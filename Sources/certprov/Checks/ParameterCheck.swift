@@ -116,12 +116,17 @@ struct ParameterCheck {
 
     /// Checks that the secret can be read; `nil` for a prompt or a descriptor, which are not read.
     private func secret(_ source: SecretSource, _ what: String) -> Finding? {
+        Self.secret(source, what, context.secrets)
+    }
+
+    /// As ``secret(_:_:)``, of a setting.
+    static func secret(_ source: SecretSource, _ what: String, _ secrets: SecretReader) -> Finding? {
         switch source {
         case .prompt, .fileDescriptor: return nil
         default: break
         }
         do throws(CertificateProviderError) {
-            _ = try context.secrets.read(source)
+            _ = try secrets.read(source)
             return .ok(what, "\(source) can be read")
         } catch {
             return .error(what, error)

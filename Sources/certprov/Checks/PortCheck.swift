@@ -17,7 +17,8 @@ struct PortCheck {
             return .error(
                 what,
                 CertificateProviderError(
-                    .unavailable, "The name cannot be resolved: \(String(cString: gai_strerror(code)))."))
+                    .unavailable,
+                    "The name cannot be resolved: \(String(cString: gai_strerror(code))). Check it, and DNS."))
         }
         defer { freeaddrinfo(list) }
         var reason = "no address"
@@ -26,7 +27,10 @@ struct PortCheck {
             if let failure = Self.failure(of: address) { reason = failure } else { return .ok(what, "reachable") }
             next = address.ai_next
         }
-        return .error(what, CertificateProviderError(.unavailable, "The port cannot be reached: \(reason)."))
+        return .error(
+            what,
+            CertificateProviderError(
+                .unavailable, "The port cannot be reached: \(reason). Check it, and that the server is up."))
     }
 
     private static func failure(of address: addrinfo) -> String? {

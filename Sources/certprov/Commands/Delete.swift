@@ -19,10 +19,10 @@ struct Delete: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let manager = try context.manager(try context.configuration())
-            try manager.requireProviders()
+            let manager = try await context.manager(try context.configuration())
+            let providers = try await manager.activeProviders()
             if !yes {
-                let names = manager.providers.map(\.id.rawValue).joined(separator: ", ")
+                let names = providers.map(\.id.rawValue).joined(separator: ", ")
                 guard isatty(STDIN_FILENO) == 1 else {
                     throw CertificateProviderError(
                         .interactionRequired,
@@ -42,7 +42,7 @@ struct Delete: AsyncParsableCommand {
                 throw error
             }
             if options.json {
-                try context.show(DeletionDocument(providers: manager.providers.map(\.id.rawValue))) { "" }
+                try context.show(DeletionDocument(providers: providers.map(\.id.rawValue))) { "" }
             }
             return .done
         }

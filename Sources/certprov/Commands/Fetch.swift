@@ -38,7 +38,7 @@ struct Fetch: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let manager = try context.manager(try context.configuration())
+            let manager = try await context.manager(try context.configuration())
             defer { context.log(manager.decisions) }
             let interaction = TerminalInteraction()
             let identity = try await force ? manager.obtainIdentity(interaction) : manager.identity(interaction)

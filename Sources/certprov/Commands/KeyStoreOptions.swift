@@ -54,14 +54,14 @@ extension CommandContext {
     /// - Returns: Also the name under which results show it.
     func keyStore(
         _ uri: String, _ pinSource: SecretSource?
-    ) throws(CertificateProviderError) -> (any KeyStore, ProviderID) {
+    ) async throws(CertificateProviderError) -> (any KeyStore, ProviderID) {
         var configuration = try ConfigurationLookup(options: options, registry: registry).configurationIfAny()
         configuration.warnings.forEach(remark)
         configuration.providers = []
         #if PKCS11
             if uri.lowercased().hasPrefix("pkcs11:") { Console.setLibrariesApart(showing: options.verbose > 0) }
         #endif
-        let store = try manager(configuration).keyStores.store(uri, pinSource: pinSource, parameter: "key")
+        let store = try await manager(configuration).keyStores.store(uri, pinSource: pinSource, parameter: "key")
         return (store, ProviderID(rawValue: store.scheme) ?? ProviderID("key"))
     }
 }

@@ -1,7 +1,8 @@
 public import ArgumentParser
 public import CertificateProviding
+import IdentityStore
+import Logging
 import Logon
-import Synchronization
 
 struct Keygen: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -54,7 +55,7 @@ struct Keygen: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let (store, provider) = try context.keyStore(place)
+            let (store, provider) = try await context.keyStore(place)
             // Whatever is wrong with these is found before there is a key.
             let names =
                 if let subject {
@@ -66,22 +67,15 @@ struct Keygen: AsyncParsableCommand {
             try file?.check()
             let interaction = TerminalInteraction()
             let label = label ?? names.commonName ?? subject ?? ""
-            let written = Mutex<CertificateRequest?>(nil)
-            // A key whose request nobody has got is destroyed, now or, where this process is killed, later.
-            let key = try await store.make(keyType, label: label, use: .signing, interaction) {
+            try await context.makeKey(in: store, keyType, label: label, interaction) {
                 key throws(CertificateProviderError) in
                 let request = try await CertificateRequest(names, key: key)
-                if let file {
-                    try file.write(request.pemRepresentation)
-                    written.withLock { $0 = request }
-                } else {
+                guard let file else {
                     if !context.options.json { context.remark("the private key is \(key.uri ?? "in the key store")") }
-                    try context.show(KeyPairDocument(key, provider, request, file: nil)) {
-                        request.pemRepresentation
-                    }
+                    try context.show(KeyPairDocument(key, provider, request, file: nil)) { request.pemRepresentation }
+                    return
                 }
-            }
-            if let request = written.withLock({ $0 }) {
+                try file.write(request.pemRepresentation)
                 try context.show(KeyPairDocument(key, provider, request, file: out)) {
                     (key.uri ?? "the key has no URI") + "\n"
                 }
@@ -97,9 +91,9 @@ extension CommandContext {
     /// The key store of `--key`; otherwise that of the one configured provider that has one.
     ///
     /// - Returns: Also the name under which results show it.
-    func keyStore(_ place: KeyStoreOptions) throws(CertificateProviderError) -> (any KeyStore, ProviderID) {
-        if let key = place.key { return try keyStore(key, place.pinSource) }
-        let stores = try manager(try configuration()).providers.compactMap { provider in
+    func keyStore(_ place: KeyStoreOptions) async throws(CertificateProviderError) -> (any KeyStore, ProviderID) {
+        if let key = place.key { return try await keyStore(key, place.pinSource) }
+        let stores = try await manager(try configuration()).providers.compactMap { provider in
             provider.keyStore.map { ($0, provider.id) }
         }
         guard let store = stores.first, stores.count == 1 else {
@@ -110,6 +104,51 @@ extension CommandContext {
                     : "Several configured providers make keys; choose one with --provider.")
         }
         return store
+    }
+}
+
+extension CommandContext {
+    /// The part of the identity store with the keys whose requests are not out yet. No provider has a name that ends so.
+    private static let requestStorage = ProviderID("requests_")
+    /// As many processes make a key at a time.
+    private static let maximumRequests = 16
+
+    /// Makes a key, and hands it over. A key whose request nobody has got is destroyed: here, or, where this process is
+    /// killed, by the next one that makes a key in the same key store.
+    ///
+    /// - Parameter deliver: Uses the key, and shows what was made with it.
+    fileprivate func makeKey(
+        in store: any KeyStore, _ type: KeyType, label: String, _ interaction: any UserInteraction,
+        deliver: (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) {
+        var environment = environment(
+            try IdentityStore.standard(secrets: secrets).storage(for: Self.requestStorage))
+        // What is left in another key store is destroyed when that is used again, and no news here.
+        environment.logger = Logger(label: "certprov") { _ in SwiftLogNoOpLogHandler() }
+        let records = (1...Self.maximumRequests).map { "request-\($0)" }
+        for record in records where try environment.storage.record(named: record)?.isEmpty == false {
+            _ = try await environment.withLease(of: record) { () throws(CertificateProviderError) in
+                try await OwnedKeys(store, environment, record: record).destroyOthers(than: nil, interaction)
+            }
+        }
+        for record in records {
+            let keys = OwnedKeys(store, environment, record: record)
+            let done: Void? = try await environment.withLease(of: record) { () throws(CertificateProviderError) in
+                do throws(CertificateProviderError) {
+                    let key = try await keys.make(type, label: label, interaction)
+                    try await deliver(key)
+                    try await keys.handOver(store.reference(to: key))
+                } catch {
+                    // What cannot be destroyed now stays in the record.
+                    try? await keys.destroyOthers(than: nil, interaction)
+                    throw error
+                }
+            }
+            if done != nil { return }
+        }
+        throw CertificateProviderError(
+            .unavailable,
+            "\(Self.maximumRequests) commands make a key at this moment; try again when one of them has ended.")
     }
 }
 

@@ -12,10 +12,9 @@ struct List: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let manager = try context.manager(try context.configuration())
-            try manager.requireProviders()
+            let manager = try await context.manager(try context.configuration())
             var all = IdentityList()
-            for provider in manager.providers {
+            for provider in try await manager.activeProviders() {
                 guard let list = await provider.listing?.listIdentities() else { continue }
                 all.identities += list.identities
                 all.failures += list.failures

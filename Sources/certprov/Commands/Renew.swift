@@ -22,7 +22,7 @@ struct Renew: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let manager = try context.manager(try context.configuration())
+            let manager = try await context.manager(try context.configuration())
             defer { context.log(manager.decisions) }
             guard let stored = try await manager.storedIdentity() else {
                 throw CertificateProviderError(

@@ -24,7 +24,7 @@ struct StoreCertificate: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let (store, provider) = try context.keyStore(place)
+            let (store, provider) = try await context.keyStore(place)
             let certificates = try CertificateFile.read(file)
             let interaction = TerminalInteraction()
             let (leaf, key) = try await Self.leaf(of: certificates, store, provider, interaction)

@@ -8,11 +8,14 @@ struct ErrorDocument: Document {
     let code: String
     let provider: Nullable<String>
     let message: String
+    /// Seconds after which to try again; left out unless the server or the plugin has said so.
+    let retryAfter: Double?
 
     /// Makes the document of an error.
     init(_ error: CertificateProviderError) {
         code = error.code.rawValue
         provider = Nullable(error.provider?.rawValue)
         message = error.message
+        retryAfter = error.retryAfter.map { $0 / .seconds(1) }
     }
 }

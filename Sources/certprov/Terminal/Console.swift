@@ -13,6 +13,16 @@ enum Console {
         try write(text, to: streams.withLock(\.output))
     }
 
+    /// Writes bytes to stdout, and nothing else.
+    ///
+    /// - Throws: `storeWriteFailed`.
+    static func print(_ bytes: SecretBytes) throws(CertificateProviderError) {
+        let output = streams.withLock(\.output)
+        var copy = bytes.withUnsafeBytes { Array($0) }
+        defer { copy.withUnsafeMutableBytes { if let base = $0.baseAddress { explicit_bzero(base, $0.count) } } }
+        try write(copy[...], to: output)
+    }
+
     /// Writes a line to stderr. Errors are ignored.
     static func note(_ text: String) {
         try? write(text + "\n", to: streams.withLock(\.notes))
@@ -50,7 +60,11 @@ enum Console {
     }
 
     private static func write(_ text: String, to descriptor: Int32) throws(CertificateProviderError) {
-        var bytes = Array(text.utf8)[...]
+        try write(Array(text.utf8)[...], to: descriptor)
+    }
+
+    private static func write(_ bytes: ArraySlice<UInt8>, to descriptor: Int32) throws(CertificateProviderError) {
+        var bytes = bytes
         while !bytes.isEmpty {
             let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
             if count < 0 && errno == EINTR { continue }

@@ -8,19 +8,27 @@ import Synchronization
 /// of tasks hold signals back, so that the process would not notice that the user has pressed ^C.
 enum Questions {
     private static let thread = BlockingExecutor.threads(maximum: 1)
-    /// Those that are not answered.
-    private static let open = Mutex<[ObjectIdentifier: Cancellation]>([:])
+    private struct State {
+        /// Those that are not answered.
+        var open: [ObjectIdentifier: Cancellation] = [:]
+        var hasEnded = false
+    }
+    private static let state = Mutex(State())
 
     /// Calls `body` when it is this question's turn.
     ///
     /// - Parameter body: Blocks for the answer. It ends with `userCancelled` when the cancellation's descriptor is readable.
-    /// - Throws: What `body` throws; `userCancelled` if the task was cancelled before.
+    /// - Throws: What `body` throws; `userCancelled` if the task was cancelled before, and after ``end()``.
     static func ask(
         _ body: @escaping @Sendable (Cancellation) throws(CertificateProviderError) -> SecretBytes
     ) async throws(CertificateProviderError) -> SecretBytes {
         let cancellation = Cancellation()
-        open.withLock { $0[ObjectIdentifier(cancellation)] = cancellation }
-        defer { _ = open.withLock { $0.removeValue(forKey: ObjectIdentifier(cancellation)) } }
+        let hasEnded = state.withLock { state in
+            state.open[ObjectIdentifier(cancellation)] = cancellation
+            return state.hasEnded
+        }
+        defer { _ = state.withLock { $0.open.removeValue(forKey: ObjectIdentifier(cancellation)) } }
+        if hasEnded { throw noAnswer }
         let result = await withTaskCancellationHandler { () async -> Result<SecretBytes, CertificateProviderError> in
             do throws(CertificateProviderError) {
                 return .success(
@@ -36,9 +44,13 @@ enum Questions {
         return try result.get()
     }
 
-    /// Ends all questions, and waits until the terminal is as it was before: two seconds at most.
+    /// Ends all questions, also those that are asked later, and waits until the terminal is as it was before: two seconds at
+    /// most.
     static func end() {
-        let questions = open.withLock { $0.values.map(\.self) }
+        let questions = state.withLock { state in
+            state.hasEnded = true
+            return state.open.values.map(\.self)
+        }
         guard !questions.isEmpty else { return }
         for question in questions { question.cancel() }
         let isOver = DispatchSemaphore(value: 0)

@@ -18,7 +18,8 @@ struct TerminalInteraction: UserInteraction {
     ///
     /// - Throws: `interactionRequired` if the process has no controlling terminal, `userCancelled` without an answer.
     func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
-        try await ask(prompt + ": ", hidden: true, orElse: "set another secret source")
+        try await ask(
+            Self.line(prompt), hidden: true, orElse: "run the command at a terminal, or set a source of the secret")
     }
 
     /// Asks a question that is answered with `y` or `n`; `n` is the default.
@@ -33,8 +34,14 @@ struct TerminalInteraction: UserInteraction {
     ///
     /// - Throws: As ``requestSecret(_:)``.
     func requestText(_ prompt: String) async throws(CertificateProviderError) -> String {
-        let answer = try await ask(prompt + ": ", hidden: false, orElse: "set the value in the configuration")
+        let answer = try await ask(
+            Self.line(prompt), hidden: false, orElse: "set the value in the configuration")
         return answer.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+    }
+
+    /// Returns a prompt that ends in one colon, whatever a plugin's ends in.
+    private static func line(_ prompt: String) -> String {
+        String(prompt.reversed().drop { $0 == ":" || $0.isWhitespace }.reversed()) + ": "
     }
 
     /// Asks for the number of a choice until there is one.

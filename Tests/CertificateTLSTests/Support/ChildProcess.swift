@@ -1,7 +1,7 @@
 import Foundation
 
-/// A command whose output arrives as lines. It gets SIGKILL, by its process id, when `body` is through or half a
-/// minute has passed, and is always reaped.
+/// A command whose output arrives as lines. It gets SIGKILL, by its process id, when `body` is through or ten
+/// minutes have passed, and is always reaped.
 ///
 /// Foundation's `Process` would block a thread of the cooperative pool in `waitUntilExit`.
 struct ChildProcess {
@@ -76,7 +76,7 @@ struct ChildProcess {
     private static func read(_ descriptor: Int32, _ yield: (String) -> Void) {
         var line: [UInt8] = []
         var buffer = [UInt8](repeating: 0, count: 4096)
-        let end = time(nil) + 30
+        let end = time(nil) + 600
         while true {
             var waiting = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
             let ready = poll(&waiting, 1, Int32(max(0, end - time(nil))) * 1000)

@@ -49,7 +49,7 @@ func withHTTPClient<T>(
 func whoami(_ client: HTTPClient, port: Int, closing: Bool = false) async throws -> String {
     var request = HTTPClientRequest(url: "https://localhost:\(port)/")
     if closing { request.headers.add(name: "Connection", value: "close") }
-    let response = try await client.execute(request, timeout: .seconds(30))
+    let response = try await client.execute(request, timeout: .seconds(600))
     return String(buffer: try await response.body.collect(upTo: 1024))
 }
 

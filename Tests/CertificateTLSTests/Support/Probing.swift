@@ -17,7 +17,7 @@ func makeProbe(
         presenting: try identity.map { identity throws in try TLSCredentials(identity) },
         trusting: try anchors ?? authority.get().anchors)
     probe.serverName = "localhost"
-    probe.deadline = .seconds(60)
+    probe.deadline = .seconds(600)
     probe.settlingTime = .seconds(60)
     return probe
 }

@@ -28,6 +28,8 @@ struct faulty_control {
     void (*publish_keys)(unsigned token, int demands_login);
     /// Answers each signature with `CKR_USER_NOT_LOGGED_IN` and forgets the login, as OpenSC does when a card says 6982.
     void (*refuse_signatures)(unsigned token, int refuses);
+    /// Decrypts by OAEP with this hash, whatever is asked for.
+    void (*set_only_hash)(unsigned token, CK_MECHANISM_TYPE hash);
     /// A public key on a curve, with the bytes of its `CKA_EC_POINT`.
     void (*add_public_key)(unsigned token, unsigned id, const void *point, unsigned long count);
     /// What `C_GetMechanismInfo` says of a mechanism; otherwise it says nothing, with zeros.

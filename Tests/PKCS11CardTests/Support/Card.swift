@@ -215,7 +215,7 @@ extension Card {
         }
     }
 
-    private static func wait(seconds: Double = 30, until isReached: () -> Bool) -> Bool {
+    private static func wait(seconds: Double = 600, until isReached: () -> Bool) -> Bool {
         let end = ContinuousClock.now + .seconds(seconds)
         while !isReached() {
             guard ContinuousClock.now < end else { return false }

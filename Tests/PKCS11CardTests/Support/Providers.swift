@@ -64,7 +64,7 @@ struct Command: Sendable {
                 "HOME=" + directory.path, path,
             ] + arguments,
             .files(input: directory[names[0]], output: directory[names[1]], errors: directory[names[2]]))
-        let status = process.wait(seconds: 120)
+        let status = process.wait(seconds: 600)
         return Output(
             status: status, output: String(decoding: try directory.read(names[1]), as: UTF8.self),
             errors: String(decoding: try directory.read(names[2]), as: UTF8.self))
@@ -99,9 +99,9 @@ func failure(_ body: () async throws -> Void) async -> CertificateProviderError?
     }
 }
 
-/// Tries again and again, for a minute, until `body` says that it is so.
+/// Tries again and again, for ten minutes, until `body` says that it is so.
 func eventually(_ body: () async throws -> Bool) async throws -> Bool {
-    let end = ContinuousClock.now + .seconds(60)
+    let end = ContinuousClock.now + .seconds(600)
     while ContinuousClock.now < end {
         if try await body() { return true }
         try await Task.sleep(for: .milliseconds(50))

@@ -40,7 +40,7 @@ extension ESTPeer {
         var parameters = [
             "protocol": "est", "url": "https://localhost:\(port)/\(label)", "trust-anchors": directory["ca.pem"],
             "username": ESTServer.user, "password-source": "env:PASSWORD", "subject": "CN=client,O=Example",
-            "timeout": "60",
+            "timeout": "600",
         ]
         parameters.merge(settings) { $1 }
         return try RemoteMDMProvider(

@@ -50,7 +50,7 @@ final class SCEPServer: Sendable {
             let security = ServerSecurity(
                 trust: ServerTrust(trustAnchors: .system), credentials: nil, now: { Date() })
             let session = AuthenticatingSession(url, security, .none)
-            let response = try await session.response(to: request, before: .now() + .seconds(120))
+            let response = try await session.response(to: request, before: .now() + .seconds(600))
             await session.close()
             return response
         }

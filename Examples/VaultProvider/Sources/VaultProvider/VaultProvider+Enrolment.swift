@@ -7,6 +7,19 @@ extension VaultProvider {
     /// old one is in use, and `OwnedKeys` knows the new key.
     func enrol(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         let server = try await VaultServer(settings, environment, interaction, transport)
+        do throws(CertificateProviderError) {
+            let identity = try await enrol(at: server, interaction)
+            await server.noteOutcome(nil)
+            return identity
+        } catch {
+            await server.noteOutcome(error)
+            throw error
+        }
+    }
+
+    private func enrol(
+        at server: VaultServer, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
         // Before a key is made: a server that is down, or unknown, costs none.
         try await server.connect()
         let current = try await currentKey()

@@ -6,6 +6,7 @@ struct VaultServer: Sendable {
     private let settings: VaultSettings
     private let session: ServerSession
     private let environment: ProviderEnvironment
+    private let proxies: ProxyChoice
 
     /// Reads the token, and the files of trust anchors and pins. Nothing is sent yet.
     init(
@@ -15,13 +16,13 @@ struct VaultServer: Sendable {
         let server = settings.server
         let token = try await environment.secret(
             from: settings.tokenSource, prompt: "Vault token for \(server.authority)", interaction: interaction)
-        let proxy = try await settings.proxy.choice(environment, interaction).proxy(for: server)
+        proxies = try await settings.proxy.choice(environment, interaction)
         let trust = try await environment.executor.run { () throws(CertificateProviderError) in
             try settings.trust.serverTrust()
         }
         session = ServerSession(
             server, ServerSecurity(trust: trust, now: environment.now, executor: environment.executor),
-            try .bearer(token, from: VaultParameter.tokenSource.name), through: proxy,
+            try .bearer(token, from: VaultParameter.tokenSource.name), through: try proxies.proxy(for: server),
             timeBudget: TimeBudget(settings.timeout, transport.retryPolicy), transport: transport)
         self.settings = settings
         self.environment = environment
@@ -31,6 +32,13 @@ struct VaultServer: Sendable {
     ///
     /// - Throws: `serverNotTrusted`, `unavailable`, `timedOut`.
     func connect() async throws(CertificateProviderError) { try await session.connect() }
+
+    /// Call it at the end of the run: a password that the proxy has rejected is then not sent again by itself.
+    ///
+    /// - Parameter error: The error of the run; `nil` if it has succeeded.
+    func noteOutcome(_ error: CertificateProviderError?) async {
+        await settings.proxy.noteOutcome(error, through: proxies, environment)
+    }
 
     /// Has a certificate issued.
     ///

@@ -27,8 +27,8 @@ public struct BlockingExecutor: Sendable {
     ) async throws(CertificateProviderError) -> T {
         let result = await withCheckedContinuation { continuation in
             submit {
-                let result = Result { () throws(CertificateProviderError) -> T in try work() }
-                continuation.resume(returning: result)
+                // Handed over whole: what the thread kept for a moment longer, such as a lease, would be held for that long.
+                continuation.resume(returning: Result { () throws(CertificateProviderError) -> T in try work() })
             }
         }
         return try result.get()

@@ -45,7 +45,10 @@ struct PluginNew: AsyncParsableCommand {
                     "'\(name.withVisibleControls)' cannot be the id of a plugin: use lower-case letters, digits, '-' and '_', "
                         + "a letter first, and no '_' at the end.")
             }
-            guard !BuiltIns.providers.contains(where: { $0.id == id }) else {
+            let reserved =
+                BuiltIns.providers.map(\.id.rawValue) + BuiltIns.keyStores.map(\.storageID.rawValue)
+                + BuiltIns.reservedSchemes
+            guard !reserved.contains(id.rawValue) else {
                 throw CertificateProviderError(.usage, "'\(id)' is built in; choose another name.")
             }
             let template = try Template(language, id, package: package.map(Self.checkout))

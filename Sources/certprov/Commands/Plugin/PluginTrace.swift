@@ -28,6 +28,7 @@ struct PluginTrace: AsyncParsableCommand {
     }
 
     func run() async throws {
+        if ["-h", "--help"].contains(command.first) { throw CleanExit.helpRequest(self) }
         guard let first = command.first, !first.hasPrefix("-") else {
             throw ValidationError("Name the subcommand to trace, such as: certprov plugin trace fetch --config FILE")
         }

@@ -46,6 +46,8 @@ struct PluginVerify: AsyncParsableCommand {
     func run() async throws {
         try await CommandContext.guarded(json: json) { () async throws(CertificateProviderError) in
             let verification = try Verification(path, parameters, place, isVerbose: verbose) { line in
+                // What fails because of the signal is no verdict.
+                ProcessEnd.leaveToSignal()
                 if !json { try? Console.print(line + "\n") }
             }
             let items = try await verification.run()
@@ -156,7 +158,8 @@ private final class Verification: Sendable {
         self.state = state
         let start = ContinuousClock.now
         host = PluginHost(
-            PluginDirectories(onlyProgram: self.path), builtIn: BuiltIns.providers,
+            // Its key may be in another plugin's key store.
+            PluginDirectories(program: self.path, beside: BuiltIns.pluginDirectories), builtIn: BuiltIns.providers,
             builtInKeyStores: BuiltIns.keyStores,
             reservedSchemes: BuiltIns.reservedSchemes, logger: Self.logger,
             observer: { event in

@@ -1,11 +1,11 @@
 import CertificateProviding
 
-/// Predicts the result of ``LogonManager/obtain(_:_:)`` without asking a provider for an identity.
-extension LogonManager {
+/// Predicts the result of ``obtain(from:_:_:)`` without asking a provider for an identity.
+extension ProviderSequence {
     /// Returns the provider that the identity would come from: the first one that would choose an identity, would have
     /// to ask the user, or cannot tell. If there is none, the first one that finds no identity: it may still be able to
     /// obtain one.
-    func forecast(_ log: inout DecisionLog) async -> ProviderID? {
+    func forecast(of providers: [any CertificateProvider], _ log: inout DecisionLog) async -> ProviderID? {
         var empty: ProviderID?
         for (index, provider) in providers.enumerated() {
             let rest = providers[(index + 1)...]
@@ -55,7 +55,7 @@ extension IdentityList {
         case .failure(let error)?: failure = error
         case nil:
             guard identities.isEmpty else { return .wouldAnswer("it finds \(seen)") }
-            let first = failures.first { !LogonManager.fallthroughCodes.contains($0.code) } ?? failures.first
+            let first = failures.first { !ProviderSequence.fallthroughCodes.contains($0.code) } ?? failures.first
             guard let first else { return .seesNothing }
             failure = first
         }

@@ -1,12 +1,83 @@
 import CertificateProviding
 
-/// The steps of operations. Each asks the providers one thing, in order, and records the results.
-extension LogonManager {
+/// The configured providers, in the order in which they are asked. Each function asks them one thing, and records the results.
+struct ProviderSequence: Sendable {
+    let all: [any CertificateProvider]
+    private let made: [ProviderID: MadeProvider]
+    let uptime: @Sendable () -> Duration
+
+    /// Creates the providers of a configuration.
+    ///
+    /// - Parameter known: Returns the one that was made for these parameters before.
+    /// - Throws: `configurationInvalid` for a provider that is not installed or is configured twice, errors of
+    ///   `environment`, and errors of a provider about its parameters.
+    init(
+        _ configuration: LogonConfiguration, _ registry: ProviderRegistry, _ keyStores: KeyStores,
+        in environment: @escaping ProviderRegistry.Surroundings, uptime: @escaping @Sendable () -> Duration,
+        known: (ConfiguredProvider) -> MadeProvider?
+    ) throws(CertificateProviderError) {
+        var all: [any CertificateProvider] = []
+        var made: [ProviderID: MadeProvider] = [:]
+        for configured in configuration.providers where configuration.userCreationPolicy == .certificate {
+            let id = configured.id
+            guard made[id] == nil else {
+                throw CertificateProviderError(
+                    .configurationInvalid, "The provider '\(id)' is configured twice; remove one of them.", provider: id
+                )
+            }
+            do throws(CertificateProviderError) {
+                let one: MadeProvider
+                if let same = known(configured) {
+                    one = same
+                } else {
+                    one = try MadeProvider(configured, registry, keyStores, in: environment)
+                }
+                all.append(one.provider)
+                made[id] = one
+            } catch {
+                var error = error.attributed(to: id)
+                // A parameter that is missing has no line of its own.
+                if let path = configuration.path, [.configurationInvalid, .unsupportedParameter].contains(error.code),
+                    !error.message.contains(path.withVisibleControls)
+                {
+                    error.message = "\(path.withVisibleControls): \(error.message)"
+                }
+                throw error
+            }
+        }
+        (self.all, self.made, self.uptime) = (all, made, uptime)
+    }
+
+    func log() -> DecisionLog { DecisionLog(uptime: uptime) }
+
+    subscript(id: ProviderID) -> MadeProvider? { made[id] }
+
+    /// Lets those be shut down with their last manager in whose place there are others.
+    func markReplaced(by new: ProviderSequence) {
+        for (id, one) in made where new.made[id] !== one { one.replace() }
+    }
+
+    /// Whether both have the same providers in the same order.
+    func isSame(as other: ProviderSequence) -> Bool {
+        all.map(\.id) == other.all.map(\.id) && made.allSatisfy { $1 === other.made[$0] }
+    }
+
+    /// Shuts the providers down at the same time.
+    func shutdown() async {
+        await withTaskGroup(of: Void.self) { tasks in
+            for one in made.values { tasks.addTask { await one.shutdown() } }
+        }
+    }
+
+    // MARK: - Steps
+
     /// The codes after which the next provider is tried: the provider has no identity, and its configuration is valid.
     static let fallthroughCodes: Set<CertificateProviderError.Code> = [.notFound, .tokenNotPresent, .unavailable]
 
-    /// Returns the first stored identity.
-    func stored(_ log: inout DecisionLog) async throws(CertificateProviderError) -> Identity? {
+    /// Returns the first stored identity of these providers.
+    func stored(
+        of providers: [any CertificateProvider], _ log: inout DecisionLog
+    ) async throws(CertificateProviderError) -> Identity? {
         for (index, provider) in providers.enumerated() {
             let start = uptime()
             let result = await attempt(with: provider) { () throws(CertificateProviderError) in
@@ -19,9 +90,9 @@ extension LogonManager {
         return nil
     }
 
-    /// Returns the identity of the first provider that obtains one.
+    /// Returns the identity of the first of these providers that obtains one.
     func obtain(
-        _ interaction: any UserInteraction, _ log: inout DecisionLog
+        from providers: [any CertificateProvider], _ interaction: any UserInteraction, _ log: inout DecisionLog
     ) async throws(CertificateProviderError) -> Identity {
         var failures: [CertificateProviderError] = []
         for (index, provider) in providers.enumerated() {
@@ -54,12 +125,42 @@ extension LogonManager {
 
     private static func summary(of failures: [CertificateProviderError]) -> CertificateProviderError {
         guard let first = failures.first else {
-            return CertificateProviderError(.noCertificateProvider, "No certificate provider is configured.")
+            return CertificateProviderError(
+                .noCertificateProvider,
+                "No certificate provider is configured; set CertificateProvider to one or more ids.")
         }
         guard failures.count > 1 else { return first }
         let said = failures.map { "\($0.provider.map(\.rawValue) ?? "?"): \($0.message) [\($0.code)]" }
         return CertificateProviderError(
             first.code, "No provider has an identity. " + said.joined(separator: " "), underlying: first)
+    }
+
+    /// Returns the stored identity of one provider.
+    func stored(
+        of provider: any CertificateProvider, _ log: inout DecisionLog
+    ) async throws(CertificateProviderError) -> Identity? {
+        try await stored(of: [provider], &log)
+    }
+
+    /// Asks one provider for a new identity.
+    ///
+    /// - Parameters:
+    ///   - reason: Why it is asked, for the log.
+    ///   - obtain: Asks it.
+    func obtain(
+        from provider: any CertificateProvider, because reason: String? = nil, _ log: inout DecisionLog,
+        _ obtain: () async throws(CertificateProviderError) -> Identity
+    ) async throws(CertificateProviderError) -> Identity {
+        let start = uptime()
+        do throws(CertificateProviderError) {
+            let identity = try await obtain()
+            log.append(provider.id, .get, .identity, reason: reason, since: start)
+            return identity
+        } catch {
+            let error = error.attributed(to: provider.id)
+            log.append(provider.id, .get, .stopped, error: error, since: start)
+            throw error
+        }
     }
 
     /// Deletes the stored identity of a provider. Returns the error if that fails.
@@ -83,7 +184,7 @@ extension LogonManager {
     private func attempt<T: Sendable>(
         with provider: any CertificateProvider, _ call: @escaping @Sendable () throws(CertificateProviderError) -> T
     ) async -> Result<T, CertificateProviderError> {
-        guard let executor = executors[provider.id] else { return Result(catching: call) }
+        guard let executor = made[provider.id]?.executor else { return Result(catching: call) }
         do throws(CertificateProviderError) { return .success(try await executor.run(call)) } catch {
             return .failure(error)
         }

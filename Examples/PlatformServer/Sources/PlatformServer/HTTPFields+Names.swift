@@ -1,0 +1,11 @@
+import HTTPTypes
+
+extension HTTPFields {
+    /// The value of a field that HTTPTypes has no constant for. Several fields of one name are joined by commas.
+    subscript(name: String) -> String? {
+        get { HTTPField.Name(name).flatMap { self[$0] } }
+        set {
+            if let name = HTTPField.Name(name) { self[name] = newValue }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+package import CertificateProviding
+import FoundationEssentials
+
+// The passcode: what a new one must be, and what an attempt with one costs.
+extension DataVault {
+    /// Checks a new passcode; `nil` for none.
+    ///
+    /// - Throws: `configurationInvalid`.
+    package func check(_ passcode: SecretBytes?, _ terms: VaultTerms) throws(CertificateProviderError) {
+        if let passcode { try policy.check(passcode) }
+        let tightened = policy.tightened(by: terms.demands)
+        guard let passcode else {
+            if tightened.allowsDefault { return }
+            throw CertificateProviderError(
+                .configurationInvalid,
+                policy.allowsDefault
+                    ? "The platform server demands a passcode; set Passcode.source."
+                    : "The vault needs a passcode; set Passcode.source, or set Passcode.default-allowed to true.")
+        }
+        do throws(CertificateProviderError) { try tightened.check(passcode) } catch {
+            throw CertificateProviderError(error.code, "\(error.message) The platform server demands it.")
+        }
+    }
+
+    func attempt(
+        _ secrets: VaultSecrets, isAutomatic: Bool, in directory: SafeDirectory
+    ) throws(CertificateProviderError) -> (key: SecretBytes, VaultKeyFile) {
+        isAutomatic ? try automaticAttempt(secrets, in: directory) : try attempt(secrets, in: directory)
+    }
+
+    /// As ``attempt(_:in:)``, but for a passcode that would be tried again and again: it is refused after its first failure,
+    /// and where one attempt is left.
+    private func automaticAttempt(
+        _ secrets: VaultSecrets, in directory: SafeDirectory
+    ) throws(CertificateProviderError) -> (key: SecretBytes, VaultKeyFile) {
+        guard let passcode = secrets.passcode else { return try attempt(secrets, in: directory) }
+        do {
+            if let rejected = try directory.read(RejectedPasscodes.file, atMost: 256),
+                try RejectedPasscodes.contains(passcode, rejected)
+            {
+                throw CertificateProviderError(
+                    .wrongPassword,
+                    "The passcode was rejected before, and is not tried again; correct it, or run: certprov unlock --prompt"
+                )
+            }
+            let limit = max(0, policy(try files.storedKey()).maximumAttempts)
+            if limit > 0, try files.attempts(in: directory).count + 1 >= limit {
+                throw CertificateProviderError(
+                    .wrongPassword,
+                    "A wrong passcode would now destroy the vault, so none is tried without a user; run: certprov unlock --prompt"
+                )
+            }
+        } catch let error as CertificateProviderError { throw error } catch let refusal as SafeDirectory.Refusal {
+            throw files.unreadable(refusal)
+        } catch { throw CertificateProviderError(.internal, "The passcode cannot be compared.", underlying: error) }
+        do throws(CertificateProviderError) { return try attempt(secrets, in: directory) } catch {
+            if error.code == .wrongPassword,
+                let rejected = try? RejectedPasscodes.content(
+                    passcode, parameters, after: try directory.read(RejectedPasscodes.file, atMost: 256))
+            {
+                // If it fails, the passcode is tried once more.
+                try? directory.write(rejected, to: RejectedPasscodes.file, replacing: true, files.files)
+            }
+            throw error
+        }
+    }
+
+    private func attempt(
+        _ secrets: VaultSecrets, in directory: SafeDirectory
+    ) throws(CertificateProviderError) -> (key: SecretBytes, VaultKeyFile) {
+        guard let stored = try files.storedKey() else { throw files.absent }
+        guard (secrets.passcode == nil) == stored.hasNoPasscode else {
+            // Nothing is tried.
+            throw secrets.passcode == nil
+                ? Self.isLocked
+                : CertificateProviderError(
+                    .operationNotAllowed,
+                    "The vault of '\(applicationID)' has no passcode; remove Passcode.source, or "
+                        + "enter none.")
+        }
+        if let wrapping = stored.terms.wrapping {
+            guard let factor = secrets.factor else {
+                throw CertificateProviderError(
+                    .vaultLocked,
+                    "The vault also needs the key \(wrapping.key.uri.withVisibleControls); unlock it where that key is."
+                )
+            }
+            guard wrapping.fits(factor) else { throw files.damaged }
+        }
+        if stored.hasNoPasscode {
+            guard let opened = try open(stored, with: secrets) else { throw files.damaged }
+            return (opened, stored)
+        }
+        let (before, limit) = (try files.attempts(in: directory), max(0, policy(stored).maximumAttempts))
+        // The process that made the last one was killed. Where the limit was higher then, one attempt is left.
+        let isUsedUp = limit > 0 && before.count >= limit && before.limit > 0 && before.count >= before.limit
+        let count = limit > 0 ? min(before.count, limit - 1) : before.count
+        if !isUsedUp {
+            try files.setAttempts(VaultAttempts(count: count + 1, limit: limit), in: directory)
+            do throws(CertificateProviderError) {
+                if let opened = try open(stored, with: secrets) {
+                    // If it fails, the passcode is right all the same, and the next success sets it back.
+                    try? files.resetAttempts(in: directory)
+                    return (opened, stored)
+                }
+            } catch {
+                // Nothing was found out about the passcode.
+                try? files.setAttempts(before, in: directory)
+                throw error
+            }
+        }
+        guard limit == 0 || count + 1 < limit, !isUsedUp else {
+            lock()
+            try files.destroy(directory)
+            throw CertificateProviderError(
+                .vaultDestroyed,
+                "\(limit) wrong passcodes in a row have destroyed the vault of '\(applicationID)'; register again.")
+        }
+        let left = limit - count - 1
+        let warning =
+            limit == 0 ? "" : " The vault is destroyed after \(left) more wrong \(left == 1 ? "one" : "ones")."
+        throw CertificateProviderError(.wrongPassword, "The passcode of the vault is wrong.\(warning)")
+    }
+
+    /// Returns `nil` for a wrong passcode.
+    private func open(
+        _ stored: VaultKeyFile, with secrets: VaultSecrets
+    ) throws(CertificateProviderError) -> SecretBytes? {
+        do { return try stored.open(with: secrets, of: applicationID) } catch {
+            throw CertificateProviderError(.internal, "The vault's key cannot be derived.", underlying: error)
+        }
+    }
+}

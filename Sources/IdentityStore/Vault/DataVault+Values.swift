@@ -1,0 +1,84 @@
+public import CertificateProviding
+
+extension DataVault {
+    /// The greatest size of a value in bytes.
+    public static let maximumValue = 1_000_000
+
+    private static let values = "values"
+    private var values: ProviderStorage { ProviderStorage(store: sealed, provider: ProviderID("application")) }
+
+    /// Returns a named value; `nil` if there is none.
+    ///
+    /// - Throws: `vaultLocked`, also without a vault; `storeReadFailed`, also for a name that has not 1 to 128 bytes, has a
+    ///   `/` or NUL, or begins with a dot.
+    public func value(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        // A name without a file must not look like an unlocked vault.
+        _ = try key.existingKey()
+        return try values.content(named: name, in: Self.values)
+    }
+
+    /// Sets a named value. It is on disk, sealed, when the function returns.
+    ///
+    /// - Throws: `vaultLocked`, `storeWriteFailed`, also for a name as above and a value of more than ``maximumValue`` bytes.
+    public func setValue(_ value: SecretBytes, named name: String) throws(CertificateProviderError) {
+        _ = try key.existingKey()
+        guard value.count <= Self.maximumValue else {
+            throw CertificateProviderError(
+                .storeWriteFailed, "A value has at most \(Self.maximumValue) bytes; store a shorter one.")
+        }
+        let values = values
+        try values.changing(name) { root throws(CertificateProviderError) in
+            try values.write(value, name, in: Self.values, root)
+        }
+    }
+
+    /// Removes a named value. Succeeds if there is none.
+    ///
+    /// - Throws: `vaultLocked`, `storeWriteFailed`.
+    public func removeValue(named name: String) throws(CertificateProviderError) {
+        _ = try key.existingKey()
+        let values = values
+        try values.changing(name) { _ throws(CertificateProviderError) in
+            do throws(SafeDirectory.Refusal) {
+                guard let directory = try values.openDirectory(Self.values) else { return }
+                try directory.remove(name, files.files)
+                try directory.flush(files.files)
+            } catch { throw files.unwritable(error) }
+        }
+    }
+
+    /// The names of all values, in alphabetical order.
+    ///
+    /// - Throws: `vaultLocked`, `storeReadFailed`.
+    public func valueNames() throws(CertificateProviderError) -> [String] {
+        _ = try key.existingKey()
+        return try files.names(in: "\(sealed.path)/\(Self.values)/\(values.provider)")
+    }
+}
+
+/// A provider's part of the vault, or of the store that the application has without one: looked up at each use.
+struct VaultStorage: IdentityStorage {
+    let current: @Sendable () throws(CertificateProviderError) -> any IdentityStorage
+
+    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+        try current().entry(named: name)
+    }
+
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+        try current().setEntry(identity, named: name)
+    }
+
+    func removeEntry(named name: String) throws(CertificateProviderError) { try current().removeEntry(named: name) }
+
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        try current().record(named: name)
+    }
+
+    func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError) { try current().updateRecord(named: name, change) }
+
+    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+        try current().leaseRecord(named: name)
+    }
+}

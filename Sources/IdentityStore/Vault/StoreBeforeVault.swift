@@ -1,0 +1,64 @@
+import CertificateProviding
+
+/// What an application has stored before it has a vault, which takes it in.
+struct StoreBeforeVault: Sendable {
+    let store: IdentityStore
+    let files: VaultFiles
+
+    /// Throws if the application has stored something whose key is lost: it may be restored.
+    func requireReadable() throws(CertificateProviderError) {
+        store.forgetKey()
+        guard try store.keyForOpening() == nil else { return }
+        for parent in [ProviderStorage.parent, ProviderStorage.records] {
+            for provider in try files.names(in: "\(store.path)/\(parent)")
+            where try !files.names(in: "\(store.path)/\(parent)/\(provider)").isEmpty {
+                throw CertificateProviderError(
+                    .storeReadFailed,
+                    "The vault is not created: the key of \(store.path) is missing, and identities there are sealed with it. "
+                        + "Restore the key, or remove \(store.path).")
+            }
+        }
+    }
+
+    /// Copies everything. What the vault has already stays.
+    func copy(into sealed: IdentityStore) throws(CertificateProviderError) {
+        store.forgetKey()
+        // The key is removed first, when everything is taken in.
+        guard try store.keyForOpening() != nil else { return }
+        for parent in [ProviderStorage.parent, ProviderStorage.records] {
+            for provider in try files.names(in: "\(store.path)/\(parent)") {
+                guard let id = ProviderID(rawValue: provider) else { continue }
+                let (from, to) = (
+                    ProviderStorage(store: store, provider: id), ProviderStorage(store: sealed, provider: id)
+                )
+                for name in try files.names(in: "\(store.path)/\(parent)/\(provider)") {
+                    guard let content = try from.content(named: name, in: parent) else { continue }
+                    try to.changing(name) { root throws(CertificateProviderError) in
+                        guard try to.content(named: name, in: parent) == nil else { return }
+                        try to.write(content, name, in: parent, root)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps writers waiting; `nil` if the store does not exist.
+    func lock() throws(CertificateProviderError) -> StoreLock? {
+        do throws(SafeDirectory.Refusal) {
+            return try SafeDirectory.open(store.path).map { directory throws(SafeDirectory.Refusal) in
+                try StoreLock(in: directory, timeout: VaultFiles.lockTimeout, files.files)
+            }
+        } catch { throw files.unwritable(error) }
+    }
+
+    /// Removes the store, its key first.
+    func remove(from directory: SafeDirectory) throws(CertificateProviderError) {
+        do throws(SafeDirectory.Refusal) {
+            guard let inner = try directory.directory("store") else { return }
+            try inner.remove(KeyFile.name, files.files)
+            try inner.flush(files.files)
+            try directory.removeTree("store", files.files)
+            try directory.flush(files.files)
+        } catch { throw files.unwritable(error) }
+    }
+}

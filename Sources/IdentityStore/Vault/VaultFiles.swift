@@ -1,0 +1,140 @@
+import CertificateProviding
+
+/// The files of an application, and the lock of those who change them. Knows no secret.
+struct VaultFiles: Sendable {
+    let applicationID: String
+    /// The application's directory.
+    let path: String
+    let files: FileSystem
+
+    static let keyFile = "key"
+    /// How long to wait for other processes that derive a key: each takes less than a second.
+    static let lockTimeout = Duration.seconds(60)
+
+    /// Holds the lock of all that derives a key, creates or destroys.
+    ///
+    /// - Parameter creating: Whether the application's directory is created if it does not exist; else that is an error.
+    func exclusively(
+        creating: Bool = false, _ body: (SafeDirectory) throws(CertificateProviderError) -> Void
+    ) throws(CertificateProviderError) {
+        let (directory, lock): (SafeDirectory?, StoreLock?)
+        do throws(SafeDirectory.Refusal) {
+            directory = creating ? try SafeDirectory.create(path, files) : try SafeDirectory.open(path)
+            lock = try directory.map { directory throws(SafeDirectory.Refusal) in
+                try StoreLock(in: directory, timeout: Self.lockTimeout, files)
+            }
+        } catch { throw unwritable(error) }
+        guard let directory else { throw absent }
+        defer { withExtendedLifetime(lock) {} }
+        return try body(directory)
+    }
+
+    /// Returns the key; `nil` without a vault.
+    func storedKey() throws(CertificateProviderError) -> VaultKeyFile? {
+        do {
+            guard
+                let bytes = try SafeDirectory.open(path + "/vault")?.read(
+                    Self.keyFile, atMost: VaultKeyFile.maximumSize)
+            else {
+                return nil
+            }
+            return try VaultKeyFile(bytes)
+        } catch VaultKeyFile.Failure.newerVersion(let version) {
+            throw CertificateProviderError(
+                .storeReadFailed,
+                "The key of the vault \(path)/vault was written by a newer certprov (format \(version)); update certprov."
+            )
+        } catch let refusal as SafeDirectory.Refusal {
+            throw CertificateProviderError(.storeReadFailed, "The vault cannot be read: \(refusal.reason).")
+        } catch { throw damaged }
+    }
+
+    var damaged: CertificateProviderError {
+        CertificateProviderError(
+            .storeReadFailed,
+            "The key of the vault, \(path)/vault/\(Self.keyFile), is damaged; restore the file, or unregister with force and register "
+                + "again.")
+    }
+
+    func write(_ key: [UInt8], in directory: SafeDirectory) throws(CertificateProviderError) {
+        do throws(SafeDirectory.Refusal) {
+            let vault = try directory.create("vault", files)
+            // The sealed store removes the temporary files of writers that died.
+            let lock = try StoreLock(in: vault, timeout: Self.lockTimeout, files)
+            defer { withExtendedLifetime(lock) {} }
+            try vault.write(key, to: Self.keyFile, replacing: true, files)
+        } catch { throw unwritable(error) }
+    }
+
+    func attempts(in directory: SafeDirectory) throws(CertificateProviderError) -> VaultAttempts {
+        do throws(SafeDirectory.Refusal) { return try .read(from: directory) } catch { throw unreadable(error) }
+    }
+
+    func setAttempts(
+        _ attempts: VaultAttempts, in directory: SafeDirectory
+    ) throws(CertificateProviderError) {
+        do throws(SafeDirectory.Refusal) { try attempts.write(to: directory, files) } catch { throw unwritable(error) }
+    }
+
+    /// After the right passcode.
+    func resetAttempts(in directory: SafeDirectory) throws(CertificateProviderError) {
+        try setAttempts(VaultAttempts(), in: directory)
+        do throws(SafeDirectory.Refusal) { try directory.remove(RejectedPasscodes.file, files) } catch {
+            throw unwritable(error)
+        }
+    }
+
+    func remove(_ name: String, from directory: SafeDirectory) throws(CertificateProviderError) {
+        do throws(SafeDirectory.Refusal) { try directory.removeTree(name, files) } catch { throw unwritable(error) }
+    }
+
+    /// Removes the vault, its key first, and what its creation has left.
+    func destroy(_ directory: SafeDirectory) throws(CertificateProviderError) {
+        // Without a vault the store is that of an application that is not registered; with one, what its creation has left.
+        // A damaged key is one.
+        let hasVault: Bool
+        do throws(CertificateProviderError) { hasVault = try storedKey() != nil } catch { hasVault = true }
+        // The store first: with the vault's key it would come to life again.
+        let stores = (hasVault ? [("store", KeyFile.name)] : []) + [("vault", Self.keyFile)]
+        do throws(SafeDirectory.Refusal) {
+            for (store, key) in stores {
+                guard let inner = try directory.directory(store) else { continue }
+                // Writers wait, and find their directory gone.
+                let lock = try StoreLock(in: inner, timeout: Self.lockTimeout, files)
+                defer { withExtendedLifetime(lock) {} }
+                // A killed writer may have left a copy of the key.
+                inner.removeAbandonedFiles(files)
+                try inner.remove(key, files)
+                try inner.flush(files)
+                try directory.removeTree(store, files)
+            }
+            try directory.remove(VaultAttempts.file, files)
+            try directory.remove(RejectedPasscodes.file, files)
+            try directory.flush(files)
+        } catch {
+            throw CertificateProviderError(
+                .deleteFailed, "The vault of '\(applicationID)' is not removed completely: \(error.reason). Try again.")
+        }
+    }
+
+    /// The names in a directory, but for hidden ones; none if it does not exist.
+    func names(in path: String) throws(CertificateProviderError) -> [String] {
+        do throws(SafeDirectory.Refusal) {
+            return try SafeDirectory.open(path)?.entries().filter { !$0.hasPrefix(".") }.sorted() ?? []
+        } catch { throw unreadable(error) }
+    }
+
+    func unreadable(_ refusal: SafeDirectory.Refusal) -> CertificateProviderError {
+        CertificateProviderError(
+            .storeReadFailed, "The vault of '\(applicationID)' cannot be read: \(refusal.reason).")
+    }
+
+    func unwritable(_ refusal: SafeDirectory.Refusal) -> CertificateProviderError {
+        CertificateProviderError(
+            .storeWriteFailed, "The vault of '\(applicationID)' cannot be written to: \(refusal.reason).")
+    }
+
+    var absent: CertificateProviderError {
+        CertificateProviderError(.notFound, "The application '\(applicationID)' has no vault; register first.")
+    }
+}

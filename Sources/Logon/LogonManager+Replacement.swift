@@ -1,0 +1,149 @@
+package import CertificateProviding
+import IdentityStore
+
+/// Another configuration for a program that runs. A manager does not change: another one takes its place, and an operation
+/// in progress ends with the one that it began with.
+extension LogonManager {
+    /// Returns a manager of another configuration, to be used instead of this one from now on.
+    ///
+    /// Both share the registration, the vault with its lock timer and its followers, and the rule that one operation changes
+    /// something at a time. Providers with the same parameters, key stores and plugins are the same objects in both. The other
+    /// ones are shut down when nothing holds this manager any more.
+    ///
+    /// - Parameters:
+    ///   - load: Reads the configuration. Runs on `executor`.
+    ///   - install: Puts the new manager into the place of this one, while no operation of either changes anything. When it
+    ///     throws, everything stays as it was.
+    /// - Returns: `nil` if all settings are the same.
+    /// - Throws: `operationNotAllowed` while another operation is in progress, also of another process. `configurationInvalid`
+    ///   for a setting that cannot change while the program runs, or while the application is registered. `vaultLocked` if the
+    ///   vault has to be asked about that. Errors of `load`, of the making of providers, and of `install`.
+    package func replacement(
+        registry: ProviderRegistry, executor: BlockingExecutor,
+        environment: @escaping @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment,
+        load: @escaping @Sendable () throws(CertificateProviderError) -> LogonConfiguration,
+        install: (LogonManager) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> LogonManager? {
+        try operations.begin()
+        defer { operations.end() }
+        let loaded = try await executor.run(load)
+        guard loaded != configuration else { return nil }
+        if let key = configuration.registration.keyOfVault(unlike: loaded.registration) {
+            throw loaded.invalid(
+                key.rawValue,
+                "'\(key.rawValue)' cannot change while the program runs; restore it, or restart the program.")
+        }
+        // Another process may register with the providers of before.
+        let registrar = registration?.registrar
+        let lease = try await registrar?.executor.run { () throws(CertificateProviderError) in
+            try registrar?.vault.leaseOperation()
+        }
+        if registrar != nil, lease == nil { throw RegistrationMachine.Refusal.busy.error }
+        defer { withExtendedLifetime(lease) {} }
+        let new = try await executor.run { [self] () throws(CertificateProviderError) in
+            try LogonManager(
+                loaded, registry, replacing: self, operations, registrar, uptime: sequence.uptime, environment)
+        }
+        guard let registration, let replacing = new.registration else {
+            try await install(new)
+            sequence.markReplaced(by: new.sequence)
+            return new
+        }
+        try await registration.vault.using { () throws(CertificateProviderError) in
+            try await registration.requireReplaceable(by: replacing)
+            try await install(new)
+        }
+        sequence.markReplaced(by: new.sequence)
+        if replacing.vault.lockTimeout != registration.vault.lockTimeout {
+            replacing.registrar.stopTimer()
+            // Its end starts the timer.
+            try await replacing.vault.using { () throws(CertificateProviderError) in }
+        }
+        return new
+    }
+
+    /// Whether both managers ask the same providers in the same order.
+    package func hasSameProviders(as other: LogonManager) -> Bool {
+        sequence.isSame(as: other.sequence)
+    }
+
+    /// Whether both managers have the same provider for this identity.
+    package func hasSameProvider(of identity: Identity, as other: LogonManager) -> Bool {
+        let id = identity.provenance.provider
+        return sequence[id] === other.sequence[id]
+    }
+
+    /// Returns the stored identity, or a new one. For `install` of ``replacement(registry:executor:environment:load:install:)``,
+    /// in which no other operation runs.
+    ///
+    /// - Throws: As ``identity(_:)``.
+    package func firstIdentity(
+        _ interaction: any UserInteraction, where isUsable: (Identity) -> Bool
+    ) async throws(CertificateProviderError) -> Identity {
+        try requireProviders()
+        try await registration?.vault.unlockByItself()
+        var log = sequence.log()
+        defer { operations.keep(log) }
+        if let stored = try await stored(&log), isUsable(stored) { return stored }
+        return try await obtain(interaction, &log)
+    }
+
+    /// Returns this manager's provider for a configuration, if it would be made in the same way.
+    func made(for configured: ConfiguredProvider, of other: LogonConfiguration) -> MadeProvider? {
+        guard configuration.makesTheSame(as: other), configuration.providers.contains(configured) else { return nil }
+        return sequence[configured.id]
+    }
+}
+
+extension Registration {
+    /// Checks that another configuration may take the place of this one: row 27 of the table, and what the vault was made with.
+    fileprivate func requireReplaceable(by other: Registration) async throws(CertificateProviderError) {
+        let new = other.configuration
+        guard try await registrar.state() != .notRegistered else { return }
+        let place = try new.platform().place
+        let remaining = Set(new.providers.map(\.id))
+        if new.userCreationPolicy == configuration.userCreationPolicy,
+            configuration.providers.allSatisfy({ remaining.contains($0.id) }),
+            (try? configuration.platform().place) == place
+        {
+            return
+        }
+        // By the new source: the old one may be what was wrong.
+        try? await other.vault.unlockByItself()
+        guard try await registrar.state() == .registeredUnlocked else {
+            throw CertificateProviderError(
+                .vaultLocked,
+                "UserCreationPolicy, CertificateProvider or the place of the server has changed, and the vault that knows those of the "
+                    + "registration is locked; unlock it, and load the configuration again.")
+        }
+        guard let record = try await registrar.record() else { return }
+        guard record.policy == new.userCreationPolicy.rawValue else {
+            throw new.invalid("UserCreationPolicy", RegistrationMachine.Refusal.configurationChanged.error.message)
+        }
+        if let provider = record.provider, !remaining.contains(where: { $0.rawValue == provider }) {
+            throw new.invalid("CertificateProvider", RegistrationMachine.Refusal.configurationChanged.error.message)
+        }
+        if let registered = record.place, registered != place {
+            throw new.invalid("Host", ConnectionRecord.otherPlace(registered, place))
+        }
+    }
+}
+
+extension RegistrationSettings {
+    /// Returns the first key that differs and was used to make the vault, or its object, which keeps it unlocked.
+    fileprivate func keyOfVault(unlike other: Self) -> Key? {
+        let (mine, theirs) = (passcodePolicy, other.passcodePolicy)
+        let differences: [(Key, Bool)] = [
+            (.applicationID, applicationID != other.applicationID), (.vaultKey, vaultKey != other.vaultKey),
+            (.minimumLength, mine.minimumLength != theirs.minimumLength),
+            (.digits, mine.needsDigit != theirs.needsDigit), (.upper, mine.needsUpperCase != theirs.needsUpperCase),
+            (.lower, mine.needsLowerCase != theirs.needsLowerCase),
+            (.special, mine.needsSpecial != theirs.needsSpecial),
+            (.unique, mine.minimumUniqueCharacters != theirs.minimumUniqueCharacters),
+            (.validDays, mine.validDays != theirs.validDays),
+            (.maximumAttempts, mine.maximumAttempts != theirs.maximumAttempts),
+            (.defaultAllowed, mine.allowsDefault != theirs.allowsDefault),
+        ]
+        return differences.first(where: \.1)?.0
+    }
+}

@@ -1,0 +1,133 @@
+import CertificateProviding
+import FoundationEssentials
+import IdentityStore
+
+/// What the vault says of the registration: JSON, in a part of the application's store that no provider has. Written before
+/// the first request, and complete when the vault is created, which takes it in. So the application is registered exactly
+/// when there is a vault.
+struct ConnectionRecord: Codable, Sendable {
+    private static let provider = ProviderID("registration_")
+    private static let name = "connection"
+    private static let currentVersion = 1
+
+    var version = currentVersion
+    /// The connection's id: the one to ask for, or while registered the server's.
+    var connectionID: String
+    /// The user whom the id was chosen for: the certificate's subject and issuer, or the user's name.
+    var principal: String?
+    /// Where the connection is: the server's origin and the path before that of the resource.
+    var place: String?
+    /// The provider whose identity registered; `nil` for a password.
+    var provider: String?
+    var policy: String
+    /// For requests with a password, which is a record of its own.
+    var username: String?
+    /// Whether the server has rejected the password since it was set.
+    var isPasswordRejected: Bool?
+    /// Whether the server has removed the connection, so that identity and vault are to go.
+    var isLeft: Bool?
+
+    static let damaged = CertificateProviderError(
+        .storeReadFailed,
+        "The vault has no valid connection id; run 'certprov unregister --force', and register again.")
+
+    static func otherPlace(_ registered: String, _ configured: String) -> String {
+        "The application was registered at \(registered), and the configuration names \(configured); restore Host, Port, HTTPS, "
+            + "URLSuffix and FarmID, or run: certprov unregister --force"
+    }
+
+    /// Returns the record; `nil` if there is none.
+    ///
+    /// - Throws: `storeReadFailed`, also for a record that a newer version has written; `vaultLocked`.
+    static func read(from vault: DataVault) throws(CertificateProviderError) -> ConnectionRecord? {
+        try decoded(try vault.storage(for: provider).record(named: name))
+    }
+
+    private static func decoded(_ record: SecretBytes?) throws(CertificateProviderError) -> ConnectionRecord? {
+        guard let record, !record.isEmpty else { return nil }
+        let data = record.withUnsafeBytes { Data($0) }
+        guard let content = try? JSONDecoder().decode(ConnectionRecord.self, from: data),
+            content.version <= currentVersion
+        else {
+            throw CertificateProviderError(
+                .storeReadFailed,
+                "The record of the registration is damaged, or was written by a newer certprov; update certprov, or run: "
+                    + "certprov unregister --force")
+        }
+        return content
+    }
+
+    /// Replaces the record. It is on disk when the function returns.
+    func write(to vault: DataVault) throws(CertificateProviderError) {
+        let content = try encoded()
+        try vault.storage(for: Self.provider).updateRecord(named: Self.name) { _ in content }
+    }
+
+    /// Creates the vault with this record and the password in it and nowhere else.
+    func createVault(
+        _ vault: DataVault, passcode: SecretBytes?, password: SecretBytes?, terms: VaultTerms, factor: SecretBytes?
+    ) throws(CertificateProviderError) {
+        var records = [Self.name: try encoded()]
+        records[Self.password] = password
+        if try vault.storage(for: Self.provider).record(named: Self.rejected) != nil {
+            records[Self.rejected] = SecretBytes(copying: [])
+        }
+        try vault.create(passcode: passcode, records: records, of: Self.provider, terms: terms, factor: factor)
+    }
+
+    /// Removes what an attempt to register has left.
+    static func forget(in vault: DataVault) throws(CertificateProviderError) {
+        let storage = vault.storage(for: provider)
+        for name in [name, password, rejected] {
+            guard try storage.record(named: name)?.isEmpty == false else { continue }
+            try storage.updateRecord(named: name) { _ in SecretBytes(copying: []) }
+        }
+    }
+
+    private func encoded() throws(CertificateProviderError) -> SecretBytes {
+        guard let data = try? JSONEncoder().encode(self) else {
+            throw CertificateProviderError(.internal, "The record of the registration cannot be encoded.")
+        }
+        return SecretBytes(copying: data)
+    }
+
+    // MARK: - Passwords
+
+    private static let password = "password"
+    /// Shows whether a password is one that the server has rejected.
+    private static let rejected = "rejected"
+
+    /// Returns the password of the registered user; `nil` for a registration with a certificate.
+    static func password(in vault: DataVault) throws(CertificateProviderError) -> SecretBytes? {
+        try vault.storage(for: provider).record(named: password)
+    }
+
+    static func write(password new: SecretBytes, to vault: DataVault) throws(CertificateProviderError) {
+        try vault.storage(for: provider).updateRecord(named: password) { _ in new }
+    }
+
+    /// Notes whether the server has rejected a password, unless the vault has another one meanwhile. In one step: requests and
+    /// other processes change the record as well.
+    static func write(
+        isRejected: Bool, _ secret: SecretBytes, to vault: DataVault
+    ) throws(CertificateProviderError) {
+        try vault.storage(for: provider).updateRecord(named: name) { content throws(CertificateProviderError) in
+            guard var record = try decoded(content), try password(in: vault) == secret else { return nil }
+            record.isPasswordRejected = isRejected ? true : nil
+            return try record.encoded()
+        }
+    }
+
+    static func remember(rejected secret: SecretBytes, in vault: DataVault) throws(CertificateProviderError) {
+        try vault.storage(for: provider).updateRecord(named: rejected) { former throws(CertificateProviderError) in
+            try vault.noting(rejected: secret, in: former)
+        }
+    }
+
+    static func isRejected(_ secret: SecretBytes, in vault: DataVault) throws(CertificateProviderError) -> Bool {
+        guard let content = try vault.storage(for: provider).record(named: rejected), !content.isEmpty else {
+            return false
+        }
+        return try vault.isRejected(secret, by: content)
+    }
+}

@@ -1,0 +1,249 @@
+import CertificateProviding
+import CertificateTLS
+import FoundationEssentials
+import IdentityStore
+import NIOHTTP1
+import ProviderTransport
+import Synchronization
+
+/// The client of the platform server. Keeps connections for later requests of the same identity or user.
+final class PlatformClient: Sendable {
+    /// Who a request is from.
+    enum Principal: Sendable {
+        case identity(Identity)
+        case user(String, SecretBytes)
+    }
+
+    let platform: LogonConfiguration.Platform
+    private let configuration: LogonConfiguration
+    private let transport: Transport
+    private let now: @Sendable () -> Date
+    /// Where the proxy of the environment may have its password.
+    private let secrets: SecretReader
+    private let executor: BlockingExecutor
+    /// Sessions without a request, for one principal.
+    private struct Idle {
+        var principal: [UInt8] = []
+        var sessions: [ServerSession] = []
+        /// Those of an earlier one do not come back: the vault was locked, or the certificate replaced, since they began.
+        var generation: UInt64 = 0
+    }
+    private let idle = Mutex(Idle())
+
+    /// The time for one request, with its repetitions.
+    private static let timeout = Duration.seconds(60)
+    private static let maximumIdle = 16
+
+    init(
+        _ platform: LogonConfiguration.Platform, _ configuration: LogonConfiguration, _ transport: Transport,
+        _ secrets: SecretReader, _ executor: BlockingExecutor, now: @escaping @Sendable () -> Date
+    ) {
+        (self.platform, self.configuration) = (platform, configuration)
+        (self.transport, self.secrets, self.executor, self.now) = (transport, secrets, executor, now)
+    }
+
+    /// Whether a client of this configuration would do the same.
+    func isFor(_ configuration: LogonConfiguration) -> Bool {
+        self.configuration.hasSameServer(as: configuration)
+    }
+
+    /// Sends a request, and returns the response of any status but those that refuse the principal.
+    ///
+    /// - Parameter connection: The application's connection; `nil` for none.
+    /// - Throws: `rejected` if the server refuses the principal, and the errors of the connection.
+    func response(
+        to request: HTTPRequest, from principal: Principal, over connection: ConnectionID?, purpose: String
+    ) async throws(CertificateProviderError) -> HTTPResponse {
+        var request = request
+        if let connection { request.headers.replaceOrAdd(name: ConnectionEntry.idField, value: "\(connection)") }
+        let key = Self.key(of: principal)
+        let budget = TimeBudget(Self.timeout, transport.retryPolicy)
+        let (known, generation) = take(key)
+        let session: ServerSession
+        if let known { session = known } else { session = try await new(principal, budget) }
+        let response = try await session.with(timeBudget: budget).response(to: request)
+        if [401, 403].contains(response.status) {
+            // The session knows the password that was refused.
+            forget()
+            var error = response.refusal(
+                by: platform.server, of: purpose, advice: Self.advice(for: principal), at: now())
+            // Without a challenge (RFC 9110, section 15.5.2), a gateway in front has answered, and has not looked at the password.
+            if response.headers["WWW-Authenticate"].isEmpty { error.underlying = nil }
+            throw error
+        }
+        if response.isRefusalOfCertificate {
+            throw response.refusal(
+                by: platform.server, of: purpose, advice: Self.adviceAboutCertificate(for: principal), at: now())
+        }
+        give(session, key, generation)
+        return response
+    }
+
+    private static func advice(for principal: Principal) -> String {
+        switch principal {
+        case .identity(let identity):
+            "it does not accept the certificate of '\(identity.certificate.subject)' for this; ask its administrator, or "
+                + "use another certificate"
+        case .user:
+            "check the user name and the password, for a first registration the activation code, and whether the user may do "
+                + "this"
+        }
+    }
+
+    private static func adviceAboutCertificate(for principal: Principal) -> String {
+        switch principal {
+        case .identity: advice(for: principal)
+        case .user:
+            "it requires a client certificate; set Port to one for passwords, or UserCreationPolicy=certificate"
+        }
+    }
+
+    /// Creates a connection, or gets the one with this id again.
+    ///
+    /// - Returns: The id that the server gave it, and what it demands of passcodes.
+    /// - Throws: `rejected`, `configurationInvalid` for 404, `protocolError`, and the errors of the connection.
+    func create(
+        _ id: ConnectionID, from principal: Principal, activationCode: SecretBytes?
+    ) async throws(CertificateProviderError) -> (ConnectionID, PasscodeDemands?) {
+        var headers = HTTPHeaders([("Content-Type", ConnectionEntry.mediaType)])
+        if let code = activationCode?.withUnsafeBytes({ String(decoding: $0, as: UTF8.self) }) {
+            guard code.utf8.allSatisfy({ (0x21...0x7e).contains($0) }), !code.isEmpty else {
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "The activation code must be visible ASCII characters without a blank; correct "
+                        + "Registration.activation-code-source.")
+            }
+            headers.add(name: "X-Activation-Code", value: code)
+        }
+        let purpose = "the registration of '\(platform.applicationID)'"
+        let response = try await response(
+            to: HTTPRequest(
+                method: .post, target: platform.connections, headers: headers,
+                body: Array(ConnectionEntry.creation.utf8),
+                isRepeatable: true),
+            from: principal, over: id, purpose: purpose)
+        guard [200, 201].contains(response.status) else {
+            throw response.refusal(by: platform.server, of: purpose, at: now())
+        }
+        guard let given = ConnectionEntry.id(in: response) else {
+            throw CertificateProviderError(
+                .protocolError,
+                "\(platform.server.authority) answers \(purpose) without a valid connection id; look for the reason in the "
+                    + "server's log.")
+        }
+        return (given, ConnectionEntry.demands(in: response))
+    }
+
+    /// Reads a connection, to see that the server accepts the principal.
+    ///
+    /// - Throws: As ``create(_:from:activationCode:)``.
+    func confirm(_ id: ConnectionID, from principal: Principal) async throws(CertificateProviderError) {
+        let purpose = "the connection of '\(platform.applicationID)'"
+        let response = try await response(
+            to: HTTPRequest(method: .get, target: platform.connection(id), isRepeatable: true), from: principal,
+            over: id, purpose: purpose)
+        guard response.status == 200 else { throw response.refusal(by: platform.server, of: purpose, at: now()) }
+    }
+
+    /// Removes a connection. Succeeds if there is none.
+    ///
+    /// - Throws: As ``create(_:from:activationCode:)``.
+    func delete(_ id: ConnectionID, from principal: Principal) async throws(CertificateProviderError) {
+        let purpose = "the end of the registration of '\(platform.applicationID)'"
+        let response = try await response(
+            to: HTTPRequest(method: .delete, target: platform.connection(id), isRepeatable: true), from: principal,
+            over: id, purpose: purpose)
+        guard [200, 202, 204, 404, 410].contains(response.status) else {
+            throw response.refusal(by: platform.server, of: purpose, at: now())
+        }
+    }
+
+    /// What the user of a registration can change.
+    private static let settingNames = ServerSettingNames(
+        address: "Host, Port, HTTPS, URLSuffix and FarmID", path: "ApplicationId, URLSuffix and FarmID", timeout: nil)
+
+    // MARK: - Sessions
+
+    private static func key(of principal: Principal) -> [UInt8] {
+        switch principal {
+        case .identity(let identity): identity.certificate.derRepresentation
+        case .user(let name, _): Array(name.utf8)
+        }
+    }
+
+    private func take(_ principal: [UInt8]) -> (ServerSession?, generation: UInt64) {
+        idle.withLock { ($0.principal == principal ? $0.sessions.popLast() : nil, $0.generation) }
+    }
+
+    private func give(_ session: ServerSession, _ principal: [UInt8], _ generation: UInt64) {
+        idle.withLock { idle in
+            guard idle.generation == generation else { return }
+            if idle.principal != principal { (idle.principal, idle.sessions) = (principal, []) }
+            if idle.sessions.count < Self.maximumIdle { idle.sessions.append(session) }
+        }
+    }
+
+    /// Closes the connections that no request uses.
+    func forget() { idle.withLock { $0 = Idle(generation: $0.generation + 1) } }
+
+    /// Checks that the files and pins that authenticate the server can be read, before a certificate is obtained in vain.
+    ///
+    /// - Throws: `configurationInvalid`, `fileNotFound`.
+    func checkTrust() async throws(CertificateProviderError) {
+        _ = try await pins()
+        guard let trustAnchors = configuration.trustAnchors else { return }
+        _ = try await executor.run { () throws(CertificateProviderError) in try CertificateFile.read(trustAnchors) }
+    }
+
+    private func pins() async throws(CertificateProviderError) -> [CertificatePin] {
+        let pins = configuration.registration.pins
+        do throws(CertificateProviderError) {
+            return try await executor.run { () throws(CertificateProviderError) in
+                try pins.map { text throws(CertificateProviderError) in try CertificatePin.read(text) }.flatMap { $0 }
+            }
+        } catch {
+            throw CertificateProviderError(error.code, "Registration.pin: \(error.message)", underlying: error)
+        }
+    }
+
+    private func new(
+        _ principal: Principal, _ budget: TimeBudget
+    ) async throws(CertificateProviderError) -> ServerSession {
+        let trusted = try await pins()
+        let trust = ServerTrust(
+            trustAnchors: configuration.trustAnchors.map(TrustAnchors.pemFile) ?? .system, pins: trusted,
+            isPinOnly: configuration.registration.isPinOnly)
+        let proxy = try ProxyChoice.environment(secrets).proxy(for: platform.server)
+        var security = ServerSecurity(trust: trust, now: now, executor: executor)
+        security.settingNames = Self.settingNames
+        let credentials: ServerCredentials
+        switch principal {
+        case .identity(let identity):
+            security.credentials = try TLSCredentials(identity)
+            credentials = .none
+        case .user(let name, let password):
+            // The server would count it as a wrong one.
+            guard !password.isEmpty else {
+                throw CertificateProviderError(
+                    .configurationInvalid,
+                    "The password of '\(name.withVisibleControls)' is empty, so it is not sent; correct Registration.password-source, "
+                        + "or type one.")
+            }
+            // `HTTPS=false` is refused for all others.
+            security.permitsPlaintextWithinHost = true
+            credentials = .password(user: name, password)
+        }
+        return ServerSession(
+            platform.server, security, credentials, through: proxy, timeBudget: budget, transport: transport)
+    }
+}
+
+extension HTTPResponse {
+    /// Whether a proxy in front of the server refuses the certificate with 400, as nginx does: it has done the handshake
+    /// by then.
+    fileprivate var isRefusalOfCertificate: Bool {
+        guard status == 400, body.count < 4096 else { return false }
+        let page = String(decoding: body, as: UTF8.self)
+        return page.contains("No required SSL certificate was sent") || page.contains("The SSL certificate error")
+    }
+}

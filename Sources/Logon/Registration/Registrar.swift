@@ -1,0 +1,228 @@
+import CertificateProviding
+import FoundationEssentials
+import IdentityStore
+import ProviderTransport
+import Synchronization
+
+/// What a registration needs, beside the providers.
+final class Registrar: Sendable {
+    let vault: DataVault
+    let transport: Transport
+    let secrets: SecretReader
+    let executor: BlockingExecutor
+    let now: @Sendable () -> Date
+    /// Obtains an identity for all requests that miss it.
+    let obtaining = SharedCall<Identity>()
+    /// Takes a new password for all requests that miss it.
+    let renewing = SharedCall<Void>()
+    private struct State {
+        var client: PlatformClient?
+        /// That of `Vault.key`, by its setting.
+        var keyStore: (setting: String, store: any KeyStore)?
+        var last: LogonState?
+        var followers: [UInt64: AsyncStream<LogonState>.Continuation] = [:]
+        var nextFollower: UInt64 = 0
+        /// Whether an operation changes the registration.
+        var isChanging = false
+        /// Whether the program has locked the vault itself, so that only it unlocks it.
+        var isLockedOnPurpose = false
+        /// How many operations run, and when the last one ended.
+        var running = 0
+        var lastUse: ContinuousClock.Instant?
+        /// Locks the vault when it was not used for some time.
+        var timer: Task<Void, Never>?
+    }
+    private let shared = Mutex(State())
+
+    init(
+        _ vault: DataVault, _ transport: Transport, _ secrets: SecretReader, _ executor: BlockingExecutor,
+        now: @escaping @Sendable () -> Date
+    ) {
+        (self.vault, self.transport, self.secrets, self.executor, self.now) = (vault, transport, secrets, executor, now)
+    }
+
+    deinit {
+        let (timer, followers) = shared.withLock { ($0.timer, Array($0.followers.values)) }
+        timer?.cancel()
+        for follower in followers { follower.finish() }
+    }
+
+    /// Returns the key store of `Vault.key`. Makes it once, and keeps it until ``closeKeyStore()``: a module that is opened again
+    /// and again takes its time, and opencryptoki 3.8 closes descriptors of others when it is closed for the second time.
+    func keyStore(
+        _ setting: String, make: () throws(CertificateProviderError) -> any KeyStore
+    ) throws(CertificateProviderError) -> any KeyStore {
+        if let known = shared.withLock(\.keyStore), known.setting == setting { return known.store }
+        let new = try make()
+        return shared.withLock { state in
+            if let known = state.keyStore, known.setting == setting { return known.store }
+            state.keyStore = (setting, new)
+            return new
+        }
+    }
+
+    func closeKeyStore() async {
+        let known = shared.withLock { state in
+            defer { state.keyStore = nil }
+            return state.keyStore
+        }
+        await known?.store.shutdown()
+    }
+
+    /// Returns the client of the configured server. Makes it once; another one when the settings are others.
+    ///
+    /// - Throws: `configurationInvalid`.
+    func client(_ configuration: LogonConfiguration) throws(CertificateProviderError) -> PlatformClient {
+        if let client = shared.withLock(\.client), client.isFor(configuration) { return client }
+        let new = PlatformClient(
+            try configuration.platform(), configuration, transport, secrets, executor, now: now)
+        return shared.withLock { state in
+            if let client = state.client, client.isFor(configuration) { return client }
+            state.client = new
+            return new
+        }
+    }
+
+    /// Whether an operation of this process changes the registration. Operations that only ask providers do not count.
+    var isChanging: Bool {
+        get { shared.withLock(\.isChanging) }
+        set { shared.withLock { $0.isChanging = newValue } }
+    }
+
+    /// Whether the program has locked the vault itself, so that only it unlocks it.
+    var isLockedOnPurpose: Bool {
+        get { shared.withLock(\.isLockedOnPurpose) }
+        set { shared.withLock { $0.isLockedOnPurpose = newValue } }
+    }
+
+    /// Closes the connections that no request uses.
+    func forgetConnections() { shared.withLock(\.client)?.forget() }
+
+    // MARK: - States
+
+    /// Returns what the disk says. A vault without a passcode is unlocked. Blocks.
+    func currentState() throws(CertificateProviderError) -> LogonState {
+        switch try vault.state() {
+        case .none: return .notRegistered
+        case .unlocked: return .registeredUnlocked
+        case .locked:
+            // With a key of a key store, that is asked first.
+            guard try vault.hasNoPasscode(), try vault.terms()?.wrapping == nil else { return .registeredLocked }
+            try vault.unlock(nil)
+            return .registeredUnlocked
+        }
+    }
+
+    /// Returns what the disk says, with the record of the connection if it can be read. Blocks.
+    func currentStateAndRecord() throws(CertificateProviderError) -> (LogonState, ConnectionRecord?) {
+        let state = try currentState()
+        guard state == .registeredUnlocked else { return (state, nil) }
+        return (state, try? ConnectionRecord.read(from: vault))
+    }
+
+    /// Returns what the disk says, and tells the followers.
+    func state() async throws(CertificateProviderError) -> LogonState {
+        let current = try await executor.run { () throws(CertificateProviderError) in try self.currentState() }
+        publish(current)
+        return current
+    }
+
+    /// Returns the record of the connection; `nil` if there is none.
+    func record() async throws(CertificateProviderError) -> ConnectionRecord? {
+        try await executor.run { () throws(CertificateProviderError) in try ConnectionRecord.read(from: self.vault) }
+    }
+
+    /// Tells the followers of a state that is another one than before.
+    func publish(_ new: LogonState) {
+        let followers = shared.withLock { state -> [AsyncStream<LogonState>.Continuation] in
+            guard state.last != new else { return [] }
+            state.last = new
+            return Array(state.followers.values)
+        }
+        for follower in followers { follower.yield(new) }
+    }
+
+    func states() -> AsyncStream<LogonState> {
+        let (stream, continuation) = AsyncStream<LogonState>.makeStream(bufferingPolicy: .bufferingNewest(16))
+        let number = shared.withLock { state in
+            state.nextFollower += 1
+            state.followers[state.nextFollower] = continuation
+            return state.nextFollower
+        }
+        continuation.onTermination = { [weak self] _ in
+            self?.shared.withLock { _ = $0.followers.removeValue(forKey: number) }
+        }
+        return stream
+    }
+
+    // MARK: - The lock timeout
+
+    /// Runs an operation that may use the vault. The vault is not locked meanwhile, however long that takes; without another
+    /// operation, it is locked when `timeout` has passed since the end of the last one.
+    ///
+    /// - Parameter timeout: Returns it at the end: the vault may be another one then.
+    func using<T>(
+        lockingAfter timeout: () -> Duration?, _ operation: () async throws(CertificateProviderError) -> T
+    ) async throws(CertificateProviderError) -> T {
+        shared.withLock { $0.running += 1 }
+        defer { end(lockingAfter: timeout()) }
+        return try await operation()
+    }
+
+    private func end(lockingAfter timeout: Duration?) {
+        let now = transport.retryPolicy.now()
+        shared.withLock { state in
+            state.running -= 1
+            state.lastUse = now
+            // One for all operations: a sleep that is cancelled stays in the runtime's timers until its end.
+            guard let timeout, state.timer == nil else { return }
+            state.timer = Task { [weak self, transport] in
+                var left: Duration? = timeout
+                while let time = left {
+                    do { try await transport.retryPolicy.sleep(time) } catch { return }
+                    guard let self else { return }
+                    left = timeLeft(of: timeout)
+                }
+                await self?.announceLock()
+            }
+        }
+    }
+
+    /// Ends the timer: the next operation starts one with its own timeout.
+    func stopTimer() {
+        let timer = shared.withLock { state in
+            defer { state.timer = nil }
+            return state.timer
+        }
+        timer?.cancel()
+    }
+
+    /// How long the vault may still be unused; `nil` if that time is over: the vault is locked then. Looked at and locked in one
+    /// step, so that no operation begins in between and loses the vault.
+    private func timeLeft(of timeout: Duration) -> Duration? {
+        let now = transport.retryPolicy.now()
+        return shared.withLock { state in
+            if state.running > 0 { return timeout }
+            let left = timeout - (state.lastUse?.duration(to: now) ?? timeout)
+            if left > .zero { return left }
+            state.timer = nil
+            vault.lock()
+            return nil
+        }
+    }
+
+    /// Tells what the disk says after the timer has locked the vault: another process may have destroyed it.
+    private func announceLock() async {
+        forgetConnections()
+        let vault = vault
+        let state = try? await executor.run { () throws(CertificateProviderError) in try vault.state() }
+        if let state { publish(state == DataVault.State.none ? .notRegistered : .registeredLocked) }
+    }
+
+    /// Locks the vault and closes the connections that were made with what was in it.
+    func lock() {
+        vault.lock()
+        forgetConnections()
+        publish(.registeredLocked)
+    }
+}

@@ -1,0 +1,74 @@
+import CertificateProviding
+import IdentityStore
+import ProviderTransport
+
+// Requests over the registered identity, or with the user's password: rows 12 to 15 of the table.
+extension Registration {
+    func response(
+        to request: HTTPRequest, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> HTTPResponse {
+        try await vault.using { () throws(CertificateProviderError) in
+            // Within an operation that changes something, the identity may be away.
+            if registrar.isChanging { throw RegistrationMachine.Refusal.busy.error }
+            var run = RegistrationRun(interaction)
+            let state = try await stateAndRecord(&run)
+            try await requirePermission(for: .request, in: state, &run)
+            let record = try await connection(&run)
+            let principal = try await principal(&run, record)
+            return try await password.notingRejection(of: principal) { () throws(CertificateProviderError) in
+                try await registrar.client(configuration).response(
+                    to: request, from: principal, over: ConnectionID(record.connectionID),
+                    purpose: "the request for \(request.target.withVisibleControls.prefix(200))")
+            }
+        }
+    }
+
+    /// Returns the state, of a vault that is unlocked if that needs no user, and reads the record of the connection in the same
+    /// call: each takes its time to reach the executor.
+    private func stateAndRecord(_ run: inout RegistrationRun) async throws(CertificateProviderError) -> LogonState {
+        for isSecond in [false, true] {
+            let (state, record) = try await registrar.executor.run { () throws(CertificateProviderError) in
+                try registrar.currentStateAndRecord()
+            }
+            registrar.publish(state)
+            run.record = record
+            if state != .registeredLocked || isSecond { return state }
+            try await vault.unlockByItself()
+        }
+        return .registeredLocked
+    }
+
+    /// Who the request is from.
+    private func principal(
+        _ run: inout RegistrationRun, _ record: ConnectionRecord
+    ) async throws(CertificateProviderError) -> PlatformClient.Principal {
+        guard let provider = registeredProvider(run) else { return try await password.principal(record) }
+        var log = providers.log()
+        defer { operations.keep(log) }
+        if let identity = try await providers.stored(of: provider, &log) { return .identity(identity) }
+        let interaction = run.interaction
+        let identity = try await providers.obtain(from: provider, &log) { () throws(CertificateProviderError) in
+            try await registrar.obtaining.run { () async throws(CertificateProviderError) in
+                try await obtainAlone(from: provider, interaction)
+            }
+        }
+        return .identity(identity)
+    }
+
+    /// Obtains an identity while no other operation, of any process, changes the registration: an update between its deletion and
+    /// its new identity would get two.
+    private func obtainAlone(
+        from provider: any CertificateProvider, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        do throws(CertificateProviderError) { try operations.begin() } catch {
+            throw RegistrationMachine.Refusal.busy.error
+        }
+        defer { operations.end() }
+        let lease = try await registrar.executor.run { () throws(CertificateProviderError) in
+            try registrar.vault.leaseOperation()
+        }
+        guard let lease else { throw RegistrationMachine.Refusal.busy.error }
+        defer { withExtendedLifetime(lease) {} }
+        return try await provider.getCertificate(interaction)
+    }
+}

@@ -1,0 +1,166 @@
+import CertificateProviding
+import IdentityStore
+import ProviderTransport
+
+// What the steps of the machine do.
+extension Registration {
+    func perform(
+        _ effect: RegistrationMachine.Effect, _ run: inout RegistrationRun, _ log: inout DecisionLog
+    ) async throws(CertificateProviderError) {
+        switch effect {
+        case .getCertificate:
+            let interaction = run.interaction
+            if let provider = registeredProvider(run) {
+                run.identity = try await providers.obtain(from: provider, &log) { () throws(CertificateProviderError) in
+                    try await provider.getCertificate(interaction)
+                }
+                registrar.forgetConnections()
+            } else {
+                // Before the registration the configured order counts.
+                run.identity = try await providers.obtain(from: try await candidates(), interaction, &log)
+            }
+        case .getStoredCertificate:
+            guard let provider = registeredProvider(run) else {
+                throw RegistrationMachine.Refusal.configurationChanged.error
+            }
+            guard let identity = try await providers.stored(of: provider, &log) else {
+                throw CertificateProviderError(
+                    .notFound,
+                    "The provider has lost the certificate to unregister with; obtain another one with 'certprov update', or run: "
+                        + "certprov unregister --force", provider: provider.id)
+            }
+            run.identity = identity
+        case .deleteStoredCertificate:
+            // A registration with a password, which an earlier run has ended on the server.
+            if run.record?.isLeft == true, run.record?.provider == nil { return }
+            guard let provider = registeredProvider(run) else {
+                throw RegistrationMachine.Refusal.configurationChanged.error
+            }
+            if let error = await providers.delete(provider, &log) { throw error }
+            run.identity = nil
+            registrar.forgetConnections()
+        case .writeConnection: try await writeConnection(&run)
+        case .post: try await post(&run)
+        case .delete:
+            let record = try await connection(&run)
+            guard let id = ConnectionID(record.connectionID) else { throw ConnectionRecord.damaged }
+            let client = try registrar.client(configuration)
+            // Another server, or a wrong path of this one, would say that there is no such connection.
+            if let place = record.place, place != client.platform.place {
+                throw configuration.invalid("Host", ConnectionRecord.otherPlace(place, client.platform.place))
+            }
+            let principal = run.identity == nil ? try await password.principal(record) : try principal(of: run, record)
+            try await password.notingRejection(of: principal) { () throws(CertificateProviderError) in
+                try await client.delete(id, from: principal)
+            }
+            // Killed from here on, another run goes on without the server and the identity. Without room on the disk, that
+            // needs force.
+            var left = record
+            left.isLeft = true
+            run.record = left
+            try? await registrar.executor.run { [left] () throws(CertificateProviderError) in
+                try left.write(to: registrar.vault)
+            }
+        case .createVault: try await createVault(&run)
+        case .destroyVault:
+            try await registrar.executor.run { () throws(CertificateProviderError) in
+                try registrar.vault.destroy()
+                try ConnectionRecord.forget(in: registrar.vault)
+            }
+            registrar.forgetConnections()
+            try await vault.key.destroy(run.interaction)
+        case .lockVault:
+            registrar.isLockedOnPurpose = true
+            registrar.lock()
+        case .unlockVault:
+            try await vault.unlock(run)
+            registrar.isLockedOnPurpose = false
+        case .changePasscode:
+            let (old, new, isAutomatic) = (run.passcode, run.newPasscode, run.isAutomatic)
+            let factor = try await vault.key.factor(run.interaction)
+            try await registrar.executor.run { () throws(CertificateProviderError) in
+                try registrar.vault.changePasscode(from: old, to: new, factor: factor, isAutomatic: isAutomatic)
+            }
+        case .changePassword:
+            guard let password = run.password else { throw ConnectionRecord.damaged }
+            try await self.password.change(to: password, try await connection(&run))
+        }
+    }
+
+    // MARK: - Steps
+
+    private func principal(
+        of run: RegistrationRun, _ record: ConnectionRecord
+    ) throws(CertificateProviderError) -> PlatformClient.Principal {
+        guard let identity = run.identity else { throw ConnectionRecord.damaged }
+        return .identity(identity)
+    }
+
+    private func writeConnection(_ run: inout RegistrationRun) async throws(CertificateProviderError) {
+        let policy = configuration.userCreationPolicy.rawValue
+        let principal = run.identity.map { "\($0.certificate.subject)\n\($0.certificate.issuer)" } ?? run.username
+        run.record = try await registrar.executor.run { () throws(CertificateProviderError) in
+            // That of an attempt whose answer was lost: the server may know it.
+            if let known = try ConnectionRecord.read(from: registrar.vault), known.principal == principal {
+                return known
+            }
+            // For another user, the server would refuse the id.
+            let record = ConnectionRecord(
+                connectionID: ConnectionID().description, principal: principal, policy: policy)
+            try record.write(to: registrar.vault)
+            return record
+        }
+    }
+
+    private func post(_ run: inout RegistrationRun) async throws(CertificateProviderError) {
+        guard var record = run.record, let id = ConnectionID(record.connectionID) else {
+            throw ConnectionRecord.damaged
+        }
+        let principal: PlatformClient.Principal
+        if let identity = run.identity {
+            principal = .identity(identity)
+            record.provider = identity.provenance.provider.rawValue
+        } else {
+            guard let name = run.username, let password = run.password else {
+                throw CertificateProviderError(.internal, "The registration has neither an identity nor a password.")
+            }
+            principal = .user(name, password)
+            record.username = name
+        }
+        let client = try registrar.client(configuration)
+        do throws(CertificateProviderError) {
+            let (given, demands) = try await client.create(id, from: principal, activationCode: run.activationCode)
+            record.connectionID = given.description
+            run.demands = demands
+        } catch {
+            if error.isRejectedPassword { await password.remember(rejected: run, at: client.platform.place) }
+            throw error
+        }
+        record.place = client.platform.place
+        run.record = record
+    }
+
+    private func createVault(_ run: inout RegistrationRun) async throws(CertificateProviderError) {
+        guard let record = run.record else { throw ConnectionRecord.damaged }
+        var terms = VaultTerms(demands: run.demands)
+        var passcode = run.passcode
+        // A user may choose another one that the server permits.
+        while !run.isAutomatic, run.interaction.canAsk {
+            do throws(CertificateProviderError) {
+                try registrar.vault.check(passcode, terms)
+                break
+            } catch {
+                run.interaction.report(error.message)
+                passcode = try await vault.newPasscode(run.interaction)
+            }
+        }
+        try registrar.vault.check(passcode, terms)
+        let factor = try await vault.key.make(&terms, run.interaction)
+        let password = run.password
+        try await registrar.executor.run { [passcode, terms] () throws(CertificateProviderError) in
+            try record.createVault(
+                registrar.vault, passcode: passcode, password: password, terms: terms, factor: factor)
+        }
+        run.isRegistered = true
+    }
+}

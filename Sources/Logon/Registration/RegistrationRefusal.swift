@@ -1,0 +1,38 @@
+import CertificateProviding
+
+extension RegistrationMachine.Refusal {
+    var error: CertificateProviderError {
+        switch self {
+        case .busy:
+            CertificateProviderError(
+                .operationNotAllowed, "Another operation of the application is in progress; wait until it has finished."
+            )
+        case .notRegistered:
+            CertificateProviderError(.operationNotAllowed, "The application is not registered; run: certprov register")
+        case .vaultLocked:
+            CertificateProviderError(
+                .vaultLocked,
+                "The vault of the application is locked; run 'certprov unlock --for 15m', or set "
+                    + "Passcode.source.")
+        case .noPassword:
+            CertificateProviderError(
+                .operationNotAllowed,
+                "The application has registered with a certificate, and has no password to change.")
+        case .leaving:
+            CertificateProviderError(
+                .operationNotAllowed,
+                "The application has left the server, but its identity and vault are still here; run: certprov unregister"
+            )
+        case .noProvider:
+            CertificateProviderError(
+                .noCertificateProvider,
+                "The application has no certificate provider; set CertificateProvider and UserCreationPolicy=certificate."
+            )
+        case .configurationChanged:
+            CertificateProviderError(
+                .configurationInvalid,
+                "The application was registered with another policy or certificate provider than the configuration has; "
+                    + "restore the setting, or run: certprov unregister --force")
+        }
+    }
+}

@@ -1,0 +1,24 @@
+import CertificateProviding
+import IdentityStore
+
+/// One operation of the registration: what its steps have found so far.
+struct RegistrationRun: Sendable {
+    let interaction: any UserInteraction
+    var identity: Identity?
+    var record: ConnectionRecord?
+    var passcode: SecretBytes?
+    var newPasscode: SecretBytes?
+    /// Whether no user has just typed ``passcode``.
+    var isAutomatic = false
+    var username: String?
+    var password: SecretBytes?
+    var activationCode: SecretBytes?
+    /// What the server demands of passcodes.
+    var demands: PasscodeDemands?
+    /// Why the record of the connection cannot be read.
+    var damage: CertificateProviderError?
+    /// Whether this run has created the vault.
+    var isRegistered = false
+
+    init(_ interaction: any UserInteraction) { self.interaction = interaction }
+}

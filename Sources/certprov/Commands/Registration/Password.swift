@@ -1,0 +1,40 @@
+import ArgumentParser
+import CertificateProviding
+import IdentityStore
+import Logon
+
+struct Password: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "password",
+        abstract:
+            "Set the user's new password at the platform server, for an application that has registered with one.",
+        discussion: """
+            The password itself is changed at the server. This command asks the server whether it accepts the new one, and keeps \
+            it in the vault then. Until there is a new one, a password that the server has rejected is not sent again.
+            """)
+
+    @OptionGroup var options: GlobalOptions
+
+    @OptionGroup var new: NewSecret
+
+    func run() async throws {
+        try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            let (manager, vault) = try context.application()
+            let interaction = TerminalInteraction()
+            try await context.unlock(vault, of: manager, interaction)
+            try await manager.requirePassword()
+            let password = try await context.secret(
+                new.source, "New password of the user of \(vault.applicationID) at the server", interaction)
+            try await manager.changePassword(to: password)
+            if options.json { try context.show(PasswordDocument(application: vault.applicationID)) { "" } }
+            return .done
+        }
+    }
+}
+
+/// The result of `password`.
+private struct PasswordDocument: Document {
+    static let kind = "PasswordChange"
+
+    let application: String
+}

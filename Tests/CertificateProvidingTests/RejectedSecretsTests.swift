@@ -1,0 +1,60 @@
+import CertificateProviding
+import TestSupport
+import Testing
+
+@Suite struct RejectedSecretsTests {
+    private let storage = InMemoryStorage()
+    private var rejected: RejectedSecrets { RejectedSecrets(in: storage) }
+    private let account = "device@mdm.example.com:443"
+
+    @Test func aRejectedPasswordIsKnownAfterwards() throws {
+        let secret = SecretBytes(utf8: "wrong")
+        #expect(try !rejected.contains(secret, for: account))
+        try rejected.insert(secret, for: account)
+        try rejected.insert(secret, for: account)
+        #expect(try RejectedSecrets(in: storage.afterCrash()).contains(secret, for: account))
+        // Another password, user or server is another one.
+        #expect(try !rejected.contains(SecretBytes(utf8: "wrong "), for: account))
+        #expect(try !rejected.contains(secret, for: "device@mdm.example.com:4433"))
+        try rejected.remove(secret, for: account)
+        #expect(try !rejected.contains(secret, for: account))
+    }
+
+    @Test func theRecordDoesNotContainThePassword() throws {
+        try rejected.insert(SecretBytes(utf8: "wrong-password"), for: account)
+        let record = try #require(try storage.record(named: RejectedSecrets.recordName))
+        record.withUnsafeBytes { bytes in
+            #expect(bytes.count == 1 + 32 + 32)
+            #expect(!String(decoding: bytes, as: UTF8.self).contains("wrong"))
+        }
+    }
+
+    @Test("The record keeps the last 32 rejected passwords")
+    func theLastThirtyTwoAreKept() throws {
+        for number in 0..<40 { try rejected.insert(SecretBytes(utf8: "wrong-\(number)"), for: account) }
+        for number in 0..<40 {
+            #expect(try rejected.contains(SecretBytes(utf8: "wrong-\(number)"), for: account) == (number >= 8))
+        }
+    }
+
+    @Test(
+        "An unreadable record of rejected passwords is an error and stays unchanged",
+        arguments: [
+            ([UInt8](repeating: 2, count: 65), "newer certprov"), ([1, 2, 3], "records/*/rejected-secrets"),
+            ([], "is damaged"),
+            ([UInt8](repeating: 1, count: 64), "is damaged"),
+        ])
+    func aRecordThatCannotBeReadSendsNothingAndStays(content: [UInt8], reason: String) throws {
+        let record = SecretBytes(copying: content)
+        try storage.updateRecord(named: RejectedSecrets.recordName) { _ in record }
+        let secret = SecretBytes(utf8: "wrong")
+        for call in [
+            { _ = try rejected.contains(secret, for: account) }, { try rejected.insert(secret, for: account) },
+            { try rejected.remove(secret, for: account) },
+        ] {
+            let error = #expect(throws: CertificateProviderError.self) { try call() }
+            #expect(error?.code == .storeReadFailed && error?.message.contains(reason) == true)
+        }
+        #expect(try storage.record(named: RejectedSecrets.recordName) == record)
+    }
+}

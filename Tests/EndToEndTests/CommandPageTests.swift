@@ -1,0 +1,42 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// Documentation/Command.md has what the command says of itself. Write it anew: CERTPROV_TEST_PAGES=write.
+@Suite struct CommandPageTests {
+    private struct Command: Decodable {
+        let commandName: String
+        let abstract: String?
+        let subcommands: [Command]?
+        let shouldDisplay: Bool?
+
+        /// The row of each command that does something.
+        func rows(_ before: String = "") -> [String] {
+            if commandName == "help" { return [] }
+            if let subcommands, !subcommands.isEmpty {
+                return subcommands.flatMap { $0.rows(before + commandName + " ") }
+            }
+            return ["| `\(before)\(commandName)` | \(abstract ?? "") |"]
+        }
+    }
+
+    private struct Help: Decodable { let command: Command }
+
+    @Test func theSubcommandsAreThoseOfTheCommand() throws {
+        let help = try Sandbox().certprov("--experimental-dump-help")
+        let command = try JSONDecoder().decode(Help.self, from: Data(help.stdoutBytes)).command
+        let table = ["| command | what it does |", "|---|---|"] + command.rows()
+        #expect(table.count > 20)
+        let page = try GeneratedPage("Documentation/Command.md", tables: ["## Subcommands": table])
+        let isCurrent = page.isCurrent
+        #expect(isCurrent, "Write the tables anew: CERTPROV_TEST_PAGES=write.")
+    }
+
+    @Test func theExitStatusesAreThoseOfTheSource() throws {
+        let source = try String(
+            contentsOf: Page.root.appending(path: "Sources/certprov/ExitStatus.swift"), encoding: .utf8)
+        let statuses = source.matches(of: /case `?\w+`? = (\d+)/).map { String($0.1) }
+        let rows = try Page("Documentation/Command.md").text.matches(of: #/(?m)^\| (\d+) \| /#).map { String($0.1) }
+        #expect(statuses.count > 10 && rows == statuses)
+    }
+}

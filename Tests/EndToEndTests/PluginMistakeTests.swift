@@ -1,0 +1,132 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// What the command says of plugins that are absent, have the wrong name, or do not speak the protocol.
+@Suite(.enabled(if: TestLength.hasSeconds)) struct PluginMistakeTests {
+    private let sandbox: Sandbox
+    private var plugins: String { sandbox.path + "/plugins" }
+
+    init() throws {
+        sandbox = try Sandbox()
+        mkdir(plugins, 0o700)
+    }
+
+    /// Another process writes the program: what this one has open for writing, its other children have too.
+    private func install(_ id: String, _ program: String) throws {
+        let source = try sandbox.write(program, to: "\(id).source")
+        let installed = try sandbox.run(["install", "-m", "700", source, "\(plugins)/certprov-plugin-\(id)"])
+        try #require(installed.status == 0, "\(installed)")
+    }
+
+    /// A plugin that answers each request that it knows with a line. The host sends one that no plugin knows at some starts.
+    private func install(_ id: String, describing provider: String, answering answer: String) throws {
+        let hello =
+            #"{"id":1,"result":{"version":1,"id":"\#(id)","provider":{"displayName":"T","summary":"T."\#(provider)}}}"#
+        try install(
+            id,
+            #"""
+            #!/bin/sh
+            while read -r line; do
+                case $line in
+                *'"hello"'*) echo '\#(hello)' ;;
+                *'"configure"'*) echo '{"id":2,"result":{}}' ;;
+                *'"request"'*)
+                    number=${line#*'"id":'}; number=${number%%[!0-9]*}
+                    case $line in
+                    *'"x-unknown'*) printf '{"id":%s,"error":{"code":"unsupported","message":"No."}}\n' "$number" ;;
+                    *) printf '\#(answer)\n' "$number" ;;
+                    esac ;;
+                esac
+            done
+
+            """#)
+    }
+
+    private func configuration(_ lines: String, directory: String? = nil) throws -> String {
+        try sandbox.write("PluginDirectory = \(directory ?? plugins)\n\(lines)\n", to: "mistake.properties")
+    }
+
+    @Test("The error for an absent plugin names the directories that were searched")
+    func oneThatIsAbsentIsSearchedInTheseDirectories() throws {
+        let absent = sandbox.path + "/absent"
+        let file = try configuration("CertificateProvider = ghost", directory: absent)
+        for arguments in [
+            ["fetch"], ["fetch", "--provider", "ghost"], ["keygen", "--label", "x", "--key", "ghost:"],
+        ] {
+            // The key store is searched by a file that is valid.
+            let file = arguments[0] == "keygen" ? try configuration("", directory: absent) : file
+            let output = try sandbox.certprov(arguments + ["--config", file])
+            #expect(output.status == 78, "\(output)")
+            #expect(output.stderr.contains("certprov-plugin-ID in \(absent) (missing), "), "\(output)")
+        }
+    }
+
+    @Test func providersShowsOthersThoughTheConfiguredOneIsUnusable() throws {
+        try install("dead", "#!/bin/sh\necho gone >&2\nexit 3\n")
+        try install("Upper", "#!/bin/sh\n")
+        let file = try configuration("CertificateProvider = dead")
+        let fetched = try sandbox.certprov("fetch", "--config", file)
+        #expect(
+            fetched.status == 69 && fetched.stderr.contains("status 3")
+                && fetched.stderr.contains("\(plugins)/certprov-plugin-dead") && !fetched.stderr.contains("dead: The"),
+            "\(fetched)")
+        for variables in [[:], ["CERTPROV_CONFIG": file]] {
+            let arguments = ["providers", "--json"] + (variables.isEmpty ? ["--config", file] : [])
+            let document = try sandbox.certprov(arguments, with: variables).document("ProviderList")
+            let dead = try #require(document["plugins"].array.first { $0["id"].string == "dead" }, "\(document)")
+            #expect(dead["error"].string?.contains("gone") == true)
+            #expect(document["items"].array.contains { $0["id"].string == "pkcs12" })
+            #expect(document["warnings"].array.contains { $0.string?.contains("certprov-plugin-Upper") == true })
+        }
+        let checked = try sandbox.certprov("check", "--config", try configuration(""))
+        #expect(checked.stdout.contains("certprov-plugin-Upper is not used"), "\(checked)")
+        #expect(checked.stdout.contains("plugin dead") && checked.stdout.contains("gone"), "\(checked)")
+    }
+
+    @Test func aMessageThatBreaksTheProtocolLeadsToTheVerification() throws {
+        try install("odd", describing: "", answering: #"{"id":%s,"result":7}"#)
+        let output = try sandbox.certprov("fetch", "--config", try configuration("CertificateProvider = odd"))
+        #expect(output.status == 76, "\(output)")
+        #expect(output.stderr.contains("certprov plugin verify \(plugins)/certprov-plugin-odd"), "\(output)")
+    }
+
+    @Test func aPluginThatDoesNotAnswerLeadsToItsTrace() throws {
+        // A notice is not an answer, and of an unknown kind it means nothing.
+        try install("mute", describing: "", answering: #"{"notice":"of-%s"}"#)
+        let properties = "CertificateProvider = mute\nCertificateProvider.mute.timeout = 1"
+        let output = try sandbox.certprov("fetch", "--config", try configuration(properties))
+        #expect(output.status == 75, "\(output)")
+        #expect(
+            output.stderr.contains("Raise 'timeout', or look at its messages with 'certprov plugin trace'."),
+            "\(output)")
+    }
+
+    @Test func theTimeToTryAgainIsInTheJSON() throws {
+        let error = #"{"code":"pending","message":"The request is not approved yet.","retryAfter":90}"#
+        try install("slow", describing: "", answering: #"{"id":%s,"error":\#(error)}"#)
+        let file = try configuration("CertificateProvider = slow")
+        let output = try sandbox.certprov("fetch", "--force", "--json", "--config", file)
+        #expect(output.status == 75 && output.stderr.contains(#""retryAfter":90"#), "\(output)")
+    }
+
+    @Test func aMissingParameterNamesTheFile() throws {
+        try install(
+            "needs",
+            describing: #","parameters":[{"name":"place","type":"path","required":true,"summary":"A place."}]"#,
+            answering: #"{"id":%s,"result":{}}"#)
+        let file = try configuration("CertificateProvider = needs")
+        let output = try sandbox.certprov("fetch", "--config", file)
+        #expect(
+            output.status == 78 && output.stderr.contains(file) && output.stderr.contains("'place'"), "\(output)")
+    }
+
+    @Test func aNameThatNoPluginMayHaveIsRefusedAtOnce() throws {
+        for name in ["store", "pkcs11", "pkcs12", "mdm", "Upper", "_x"] {
+            let output = try sandbox.certprov("plugin", "new", "--language", "sh", "--", name)
+            #expect(output.status == 64, "\(name): \(output)")
+        }
+        #expect(try sandbox.certprov("plugin", "trace", "--help").stdout.contains("USAGE: certprov plugin trace"))
+    }
+}

@@ -1,0 +1,156 @@
+import CertificateProviding
+import CertificateTLS
+import Foundation
+import IdentityStore
+import Logging
+import NIOCore
+import ProviderTransport
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Logon
+
+/// A host with an application, a provider and a server.
+final class RegistrationHost: Sendable {
+    static let passcode = "correct horse battery"
+    let directory: TemporaryDirectory
+    let server: PlatformServer
+    let provider = ScriptedProvider(ProviderID("test"))
+    let identity: Identity
+    let person = Person()
+    private let settings: [String: String?]
+    private let variables: [String: String]
+    private let form: FileForm
+    private let keyStore = ExampleKeyStore.descriptor(ProviderID("keys"))
+    private let made: (LogonManager, DataVault)
+
+    var manager: LogonManager { made.0 }
+    var vault: DataVault { made.1 }
+
+    init(
+        _ form: FileForm = .properties, settings: [String: String?] = [:], variables: [String: String] = [:],
+        retryPolicy: RetryPolicy = RetryPolicy(sleep: { _ in })
+    ) async throws {
+        directory = try TemporaryDirectory()
+        let authority = try TestAuthority()
+        server = try await PlatformServer(authority)
+        identity = try authority.issue("client")
+        let pem = PEMText.of(authority.root)
+        try directory.write(Array(pem.utf8), to: "anchors.pem")
+        (self.settings, self.variables, self.form) = (settings, variables, form)
+        made = try Self.manager(form, settings, variables, directory, server, provider, keyStore, retryPolicy)
+    }
+
+    /// The next process, with other settings.
+    func restarted(
+        _ more: [String: String?] = [:], variables: [String: String] = [:],
+        retryPolicy: RetryPolicy = RetryPolicy(sleep: { _ in })
+    ) throws -> LogonManager {
+        try Self.manager(
+            form, settings.merging(more) { $1 }, self.variables.merging(variables) { $1 }, directory, server, provider,
+            keyStore, retryPolicy
+        ).0
+    }
+
+    /// The next process, for what throws nothing else.
+    func process() throws(CertificateProviderError) -> LogonManager {
+        do { return try restarted() } catch {
+            throw error as? CertificateProviderError ?? CertificateProviderError(.internal, "\(error)")
+        }
+    }
+
+    private static func manager(
+        _ form: FileForm, _ settings: [String: String?], _ variables: [String: String], _ directory: TemporaryDirectory,
+        _ server: PlatformServer, _ provider: ScriptedProvider, _ keyStore: KeyStoreDescriptor,
+        _ retryPolicy: RetryPolicy = RetryPolicy(sleep: { _ in })
+    ) throws -> (LogonManager, DataVault) {
+        var all: [String: String?] = [
+            "Host": "127.0.0.1", "Port": "\(server.port)", "SecurityConfiguration": "SSO",
+            "ApplicationId": "com.example.app", "CertificateProvider": "test", "TrustAnchors": directory["anchors.pem"],
+            "Passcode.lock-timeout": "0",
+        ]
+        all.merge(settings) { $1 }
+        let pairs = all.compactMap { key, value in value.map { (key, $0) } }.sorted { $0.0 < $1.0 }
+        let path = directory["\(UUID().uuidString).\(form.rawValue)"]
+        try Data(form.text(pairs).utf8).write(to: URL(filePath: path))
+        let parameters = [Parameter.string("path", summary: "Test.").descriptor]
+        let registry = try ProviderRegistry(
+            [provider, ScriptedProvider(ProviderID("other"))].map { one in
+                ProviderDescriptor(
+                    id: one.id, displayName: "Test", summary: "Test.", parameters: parameters
+                ) { _, _ in one }
+            }, keyStores: [keyStore])
+        let configuration = try LogonConfiguration.load(path: path, registry: registry)
+        let vault = try DataVault(
+            "com.example.app", in: directory.path, policy: configuration.registration.passcodePolicy,
+            parameters: ScryptParameters(logarithmOfCost: 4, blockSize: 1, parallelism: 1))
+        let secrets = SecretReader(environment: { variables[$0] })
+        let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+        let manager = try LogonManager(
+            configuration: configuration, registry: registry, vault: vault,
+            transport: Transport(retryPolicy: retryPolicy), secrets: secrets
+        ) { id in
+            ProviderEnvironment(
+                storage: vault.storage(for: id), secrets: secrets, logger: logger, executor: BlockingExecutor { $0() })
+        }
+        return (manager, vault)
+    }
+
+    /// The vault of another process.
+    func restartedVault() throws -> DataVault {
+        try Self.manager(
+            form, settings, variables, directory, server, provider, keyStore, RetryPolicy(sleep: { _ in })
+        ).1
+    }
+
+    /// The public keys in the key store.
+    func keys() async throws -> [[UInt8]] { try await store().list().map(\.reference.publicKey.derRepresentation) }
+
+    func destroyKeys() async throws {
+        for key in try await store().list() { try await store().destroy(key.reference, NoUserInteraction()) }
+    }
+
+    private func store() throws -> any KeyStore { try manager.keyStores.store("keys:") }
+
+    func register() async throws -> ConnectionID {
+        provider.obtain(identity)
+        return try await manager.register(person).id
+    }
+
+    func end() async {
+        await manager.shutdown()
+        await server.close()
+    }
+}
+
+/// Knows the passcode.
+final class Person: UserInteraction {
+    private let answers = Mutex<[(question: String, answer: String)]>([])
+
+    func answer(_ question: String, with answer: String) { answers.withLock { $0.append((question, answer)) } }
+
+    func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+        let known = answers.withLock { $0.last { prompt.contains($0.question) } }?.answer
+        return SecretBytes(utf8: known ?? RegistrationHost.passcode)
+    }
+
+    func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { true }
+    func report(_ progress: String) {}
+    func report(_ progress: String, remaining: Duration) {}
+}
+
+enum PEMText {
+    static func of(_ certificate: X509Certificate) -> String {
+        "-----BEGIN CERTIFICATE-----\n"
+            + Data(certificate.derRepresentation).base64EncodedString(options: .lineLength64Characters)
+            + "\n-----END CERTIFICATE-----\n"
+    }
+}
+
+extension ScriptedProvider {
+    /// Lets it obtain an identity, which names it as its provider.
+    func obtain(_ identity: Identity) {
+        get { _ throws(CertificateProviderError) in identity }
+    }
+}

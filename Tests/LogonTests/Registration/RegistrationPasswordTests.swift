@@ -1,0 +1,182 @@
+import CertificateProviding
+import Foundation
+import IdentityStore
+import ProviderTransport
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Logon
+
+/// A password that the server has rejected is not sent again by itself.
+@Suite struct RegistrationPasswordTests {
+    private static let settings: [String: String?] = [
+        "UserCreationPolicy": "automatic", "Registration.username": PlatformServer.user.0,
+        "Registration.password-source": "env:PASSWORD",
+    ]
+    private let hello = HTTPRequest(target: "/hello")
+
+    private func host(_ password: String = PlatformServer.user.1) async throws -> RegistrationHost {
+        try await RegistrationHost(settings: Self.settings, variables: ["PASSWORD": password])
+    }
+
+    private func refusals(_ host: RegistrationHost) -> Int { host.server.log.count { $0.hasSuffix("refused") } }
+
+    @Test("A rejected password from a source is sent once")
+    func ofASourceItIsSentOnce() async throws {
+        let host = try await host("wrong")
+        for _ in 0..<3 {
+            let error = await failure { try await host.manager.register(host.person) }
+            #expect(error?.code == .rejected, "\(String(describing: error))")
+            #expect(refusals(host) == 1)
+        }
+        // Nor by another process.
+        let next = await failure { try await host.restarted().register(host.person) }
+        #expect(
+            next?.message.contains("register --prompt") == true && refusals(host) == 1, "\(String(describing: next))")
+        // The user may always try; what is wrong now is known, too.
+        host.person.answer("Password", with: "wrong as well")
+        #expect(await failure { try await host.manager.register(host.person, isAsking: true) }?.code == .rejected)
+        #expect(await failure { try await host.manager.register(host.person, isAsking: true) }?.code == .rejected)
+        #expect(refusals(host) == 3)
+        let other = try host.restarted(variables: ["PASSWORD": "wrong as well"])
+        #expect(await failure { try await other.register(host.person) }?.code == .rejected)
+        #expect(refusals(host) == 3)
+        // The source is corrected.
+        let corrected = try host.restarted(variables: ["PASSWORD": PlatformServer.user.1])
+        _ = try await corrected.register(host.person)
+        #expect(try await corrected.request(hello).status == 200 && host.server.connections.count == 1)
+        await corrected.shutdown()
+        await host.end()
+    }
+
+    @Test func anotherActivationCodeIsAnotherAttempt() async throws {
+        let more: [String: String?] = [
+            "UserCreationPolicy": "manual", "Registration.activation-code-source": "env:CODE",
+        ]
+        let host = try await RegistrationHost(
+            settings: Self.settings.merging(more) { $1 }, variables: ["PASSWORD": "wrong", "CODE": "one"])
+        for _ in 0..<2 { #expect(await failure { try await host.manager.register(host.person) }?.code == .rejected) }
+        let next = try host.restarted(variables: ["CODE": "two"])
+        for _ in 0..<2 { #expect(await failure { try await next.register(host.person) }?.code == .rejected) }
+        #expect(refusals(host) == 2)
+        await host.end()
+    }
+
+    @Test("A 403, or a 401 without a challenge, does not mark the password as rejected")
+    func aRefusalOfTheUserIsNotOneOfThePassword() async throws {
+        let host = try await host()
+        // A 401 without a challenge is of a proxy that has not asked for a password.
+        for status in [403, 401] {
+            host.server.fail("POST", .status(status))
+            #expect(await failure { try await host.manager.register(host.person) }?.code == .rejected)
+        }
+        _ = try await host.manager.register(host.person)
+        await host.end()
+    }
+
+    @Test func anEmptyPasswordIsNotSent() async throws {
+        let host = try await host("")
+        #expect(await failure { try await host.manager.register(host.person) }?.code == .configurationInvalid)
+        #expect(host.server.log.isEmpty)
+        let next = try host.restarted(variables: ["PASSWORD": PlatformServer.user.1])
+        _ = try await next.register(host.person)
+        let error = await failure { try await next.changePassword(to: SecretBytes(utf8: "")) }
+        #expect(error?.code == .configurationInvalid && refusals(host) == 0)
+        #expect(try await next.request(hello).status == 200)
+        await next.shutdown()
+        await host.end()
+    }
+
+    @Test func aPasswordThatWasChangedAtTheServerIsSentOnce() async throws {
+        let host = try await host()
+        _ = try await host.manager.register(host.person)
+        host.server.state.withLock { $0.password = "changed" }
+        await host.manager.shutdown()  // Its connections know the former one.
+        for _ in 0..<3 {
+            let error = await failure { try await host.manager.request(hello) }
+            #expect(error?.code == .rejected, "\(String(describing: error)) \(host.server.log)")
+            #expect(refusals(host) == 1)
+        }
+        let next = try host.restarted()
+        try await next.unlock(host.person)
+        let error = await failure { try await next.request(hello) }
+        #expect(error?.message.contains("certprov password") == true, "\(String(describing: error))")
+        #expect(await failure { try await next.unregister(host.person) }?.code == .rejected)
+        #expect(refusals(host) == 1)
+
+        // A new one must be right.
+        #expect(await failure { try await next.changePassword(to: SecretBytes(utf8: "x")) }?.code == .rejected)
+        #expect(refusals(host) == 2)
+        #expect(await failure { try await next.request(hello) }?.code == .rejected)
+        #expect(refusals(host) == 2)
+        try await next.changePassword(to: SecretBytes(utf8: "changed"))
+        #expect(try await next.request(hello).status == 200)
+        #expect(try await host.manager.request(hello).status == 200, "Also in the other process.")
+        // A wrong new one, while the former one works, changes nothing.
+        #expect(await failure { try await next.changePassword(to: SecretBytes(utf8: "x")) }?.code == .rejected)
+        #expect(try await next.request(hello).status == 200)
+        try await next.unregister(host.person)
+        #expect(host.server.connections.isEmpty)
+        await next.shutdown()
+        await host.end()
+    }
+
+    @Test func aNewPasswordInTheSourceIsTaken() async throws {
+        let host = try await host()
+        _ = try await host.manager.register(host.person)
+        host.server.state.withLock { $0.password = "changed" }
+        await host.manager.shutdown()
+        #expect(await failure { try await host.manager.request(hello) }?.code == .rejected)
+        // Wrong again, for many requests at once.
+        let wrong = try host.restarted(variables: ["PASSWORD": "wrong"])
+        try await wrong.unlock(host.person)
+        await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+            for _ in 0..<8 { tasks.addTask { await failure { try await wrong.request(hello) }?.code } }
+            for await code in tasks { #expect(code == .rejected || code == .operationNotAllowed) }
+        }
+        #expect(await failure { try await wrong.request(hello) }?.code == .rejected)
+        #expect(refusals(host) == 2)
+        // The former one is known to be wrong.
+        let former = try host.restarted()
+        try await former.unlock(host.person)
+        #expect(await failure { try await former.request(hello) }?.code == .rejected)
+        #expect(refusals(host) == 2)
+        let right = try host.restarted(variables: ["PASSWORD": "changed"])
+        try await right.unlock(host.person)
+        #expect(try await right.request(hello).status == 200)
+        #expect(refusals(host) == 2)
+        await wrong.shutdown()
+        await right.shutdown()
+        await host.end()
+    }
+
+    @Test("A registration by certificate has no password to change")
+    func aCertificateHasNoPassword() async throws {
+        let host = try await RegistrationHost()
+        #expect(
+            await failure { try await host.manager.changePassword(to: SecretBytes(utf8: "x")) }?.code
+                == .operationNotAllowed)
+        _ = try await host.register()
+        let error = await failure { try await host.manager.changePassword(to: SecretBytes(utf8: "x")) }
+        #expect(error?.code == .operationNotAllowed && error?.message.contains("certificate") == true)
+        await host.end()
+    }
+
+    /// In no file as it is.
+    @Test func thePasswordIsInTheVaultOnly() async throws {
+        let host = try await host("a password to search for")
+        host.server.state.withLock { $0.password = "a password to search for" }
+        _ = try await host.manager.register(host.person)
+        var files = 0
+        for file in host.directory.contents() where !file.hasSuffix("properties") {
+            var status = stat()
+            guard lstat(host.directory[file], &status) == 0, status.st_mode & S_IFMT == S_IFREG else { continue }
+            let data = try Data(contentsOf: URL(filePath: host.directory[file]))
+            #expect(data.range(of: Data("search for".utf8)) == nil, "\(file)")
+            files += 1
+        }
+        #expect(files >= 3, "\(host.directory.contents())")
+        await host.end()
+    }
+}

@@ -1,0 +1,789 @@
+import CertificateProviding
+import CertificateTLS
+import Foundation
+import IdentityStore
+import Logging
+import NIOCore
+import ProviderTransport
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Logon
+
+/// The rows of the table of states and provider calls, each against a server and a provider that record what they are asked.
+@Suite struct RegistrationTests {
+    @Test(arguments: FileForm.allCases) func aCertificateRegisters(form: FileForm) async throws {
+        let host = try await RegistrationHost(form)
+        #expect(try await host.manager.registrationState() == .notRegistered)  // 2
+        host.provider.obtain(host.identity)
+        let connection = try await host.manager.register(host.person)  // 5, 7
+        #expect(host.provider.calls == ["get"])
+        #expect(host.server.log == ["POST \(PlatformServer.client) \(connection.id)"])
+        #expect(connection.isNew)
+        #expect(try await host.manager.registrationState() == .registeredUnlocked)
+        #expect(try await host.manager.registeredConnection() == connection.id)
+
+        let again = try await host.manager.register(host.person)  // 11
+        #expect(again.id == connection.id && !again.isNew && host.server.log.count == 1)
+        #expect(host.provider.calls == ["get"])
+        await host.end()
+    }
+
+    @Test(arguments: FileForm.allCases) func requestsUseTheStoredIdentity(form: FileForm) async throws {
+        let host = try await RegistrationHost(form)
+        let id = try await host.register()
+        host.provider.stored(.success(host.identity))
+        _ = host.provider.takeCalls()
+        let answer = try await host.manager.request(HTTPRequest(target: "/hello"))  // 12
+        #expect(
+            answer.status == 200 && String(decoding: answer.body, as: UTF8.self) == "\(PlatformServer.client) \(id)")
+        #expect(host.provider.takeCalls() == ["stored"])
+
+        host.provider.stored(.success(nil))
+        _ = try await host.manager.request(HTTPRequest(target: "/hello"))  // 13
+        #expect(host.provider.takeCalls() == ["stored", "get"])
+
+        let before = host.server.log.count
+        host.provider.stored(.failure(CertificateProviderError(.storeReadFailed, "The disk is gone.")))
+        let error = await failure { try await host.manager.request(HTTPRequest(target: "/hello")) }  // 14
+        #expect(error?.code == .storeReadFailed && host.provider.takeCalls() == ["stored"])
+        #expect(host.server.log.count == before)
+
+        host.provider.stored(.success(host.identity))
+        for status in [401, 403] {
+            host.server.fail("GET", .status(status))
+            let error = await failure { try await host.manager.request(HTTPRequest(target: "/hello")) }  // 15
+            #expect(error?.code == .rejected && error?.nativeCode == status, "\(String(describing: error))")
+            #expect(host.provider.takeCalls() == ["stored"])
+        }
+        host.server.fail("GET", .page(400, "<center>No required SSL certificate was sent</center>"))
+        #expect(await failure { try await host.manager.request(HTTPRequest(target: "/hello")) }?.code == .rejected)
+        host.server.fail("GET", .status(500))
+        #expect(try await host.manager.request(HTTPRequest(target: "/hello")).status == 500)
+        await host.end()
+    }
+
+    @Test func aFailingProviderRegistersNothing() async throws {
+        let host = try await RegistrationHost()
+        for code in [CertificateProviderError.Code.pinIncorrect, .userCancelled] {
+            host.provider.get { _ throws(CertificateProviderError) in throw CertificateProviderError(code, "As told.") }
+            let error = await failure { try await host.manager.register(host.person) }  // 6
+            #expect(error?.code == code && error?.message == "As told.")
+            #expect(host.provider.takeCalls() == ["get"] && host.server.log.isEmpty)
+            #expect(try await host.manager.registrationState() == .notRegistered)
+        }
+        await host.end()
+    }
+
+    @Test func withoutAProviderThereIsNoRegistration() async throws {
+        let host = try await RegistrationHost(settings: ["CertificateProvider": nil])
+        #expect(await failure { try await host.manager.register(host.person) }?.code == .noCertificateProvider)  // 4
+        #expect(host.server.log.isEmpty)
+        await host.end()
+    }
+
+    @Test(
+        "A refusal by the server leaves the application unregistered until the next attempt",
+        arguments: [
+            (401, CertificateProviderError.Code.rejected), (403, .rejected), (404, .configurationInvalid),
+            (400, .rejected), (503, .unavailable), (418, .rejected), (302, .protocolError),
+        ])
+    func aServerThatRefuses(status: Int, code: CertificateProviderError.Code) async throws {
+        let host = try await RegistrationHost()
+        host.provider.obtain(host.identity)
+        host.server.fail("POST", .status(status), .status(status), .status(status))
+        let error = await failure { try await host.manager.register(host.person) }  // 8, 9
+        #expect(error?.code == code && error?.message.hasSuffix(".") == true, "\(String(describing: error))")
+        #expect(host.provider.takeCalls() == ["get"])
+        #expect(try await host.manager.registrationState() == .notRegistered)
+        // The certificate stays with the provider, and the next attempt asks for the same connection.
+        let asked = Set(host.server.log)
+        host.server.state.withLock { $0.faults = [:] }
+        _ = try await host.manager.register(host.person)
+        #expect(Set(host.server.log) == asked && host.server.connections.count == 1)
+        await host.end()
+    }
+
+    /// The user of a registration has no `url` and no `timeout`.
+    @Test func messagesNameTheKeysOfARegistration() async throws {
+        let host = try await RegistrationHost()
+        host.provider.obtain(host.identity)
+        for (fault, advice) in [
+            (PlatformServer.Fault.status(404), "; check ApplicationId, URLSuffix and FarmID."),
+            (.redirection("https://other.example/"), " put its target into Host, Port, HTTPS, URLSuffix and FarmID."),
+        ] {
+            host.server.fail("POST", fault)
+            let error = await failure { try await host.manager.register(host.person) }
+            #expect(error?.code == .configurationInvalid && error?.message.hasSuffix(advice) == true, "\(error as Any)")
+        }
+        // Each look at the clock is a minute later.
+        let time = Elapsed()
+        let start = ContinuousClock.now
+        let slow = RetryPolicy(now: { start + time.next(.seconds(61)) }, sleep: { _ in })
+        let late = try host.restarted(retryPolicy: slow)
+        let error = await failure { try await late.register(host.person) }
+        #expect(
+            error?.code == .timedOut
+                && error?.message.hasSuffix("; check whether it is overloaded, or try again later.") == true,
+            "\(error as Any)")
+        await host.end()
+    }
+
+    /// With TLS 1.3, the alert arrives after the handshake: before the request or after it.
+    @Test("A certificate refused in the TLS handshake is rejected without a second attempt")
+    func aCertificateThatIsRefusedInTheHandshake() async throws {
+        let host = try await RegistrationHost()
+        host.provider.obtain(host.identity)
+        host.provider.stored(.success(host.identity))
+        host.server.state.withLock { $0.refusesCertificates = true }
+        for _ in 0..<10 {
+            let error = await failure { try await host.manager.register(host.person) }
+            #expect(error?.code == .rejected && error?.nativeCode == 46, "\(String(describing: error))")
+        }
+        // None was repeated.
+        #expect(host.server.state.withLock(\.accepted) == 10 && host.server.log.isEmpty)
+        #expect(try await host.manager.registrationState() == .notRegistered)
+        host.server.state.withLock { $0.refusesCertificates = false }
+        let id = try await host.manager.register(host.person).id
+
+        host.server.state.withLock { $0.refusesCertificates = true }
+        let next = try host.restarted()
+        try await next.unlock(host.person)
+        #expect(await failure { try await next.unregister(host.person) }?.code == .rejected)
+        #expect(await failure { try await next.request(HTTPRequest(target: "/hello")) }?.code == .rejected)
+        #expect(try await next.registeredConnection() == id)
+        host.server.state.withLock { $0.refusesCertificates = false }
+        try await next.unregister(host.person)
+        #expect(host.server.connections.isEmpty)
+        await next.shutdown()
+        await host.end()
+    }
+
+    @Test("A TLS alert before the request is reported as the rejection of the certificate")
+    func anAlertBeforeTheRequestIsTheReason() async throws {
+        let host = try await RegistrationHost()
+        host.server.state.withLock { $0.refusesCertificates = true }
+        let server = try #require(ServerURL("https://127.0.0.1:\(host.server.port)"))
+        let security = ServerSecurity(
+            trust: ServerTrust(trustAnchors: .pemFile(host.directory["anchors.pem"])),
+            credentials: try TLSCredentials(host.identity), now: { Date() })
+        // Many other tests share the threads of tasks.
+        let deadline = NIODeadline.now() + .minutes(30)
+        let connection = try await ServerConnection.open(server, security, deadline: deadline)
+        while connection.isOpen { try await Task.sleep(for: .milliseconds(2)) }
+        let error = await failure {
+            try await connection.response(to: HTTPRequest(target: "/"), limit: 100, deadline: deadline)
+        }
+        #expect(error?.code == .rejected && error?.isEndAfterCertificate == true, "\(String(describing: error))")
+        await host.end()
+    }
+
+    @Test func anAnswerThatIsLostMakesNoSecondConnection() async throws {
+        let host = try await RegistrationHost()
+        host.provider.obtain(host.identity)
+        host.server.fail("POST", .noAnswer, .noAnswer, .noAnswer)
+        #expect(await failure { try await host.manager.register(host.person) }?.code == .unavailable)
+        // As after a kill: another process with the same files.
+        let id = try await host.restarted().register(host.person).id
+        #expect(host.server.connections == [id.description: PlatformServer.client])
+        await host.end()
+    }
+
+    @Test("The connection ID that the server assigns is used", arguments: ["cookie", "body", "location"])
+    func theServersIDCounts(place: String) async throws {
+        let host = try await RegistrationHost()
+        host.server.state.withLock {
+            $0.renames = true
+            $0.tells = [place]
+        }
+        let id = try await host.register()
+        #expect(id.description.hasPrefix("server-") && host.server.connections[id.description] != nil)
+        await host.end()
+    }
+
+    @Test func aServerWithoutAnIDIsNotBelieved() async throws {
+        let host = try await RegistrationHost()
+        host.provider.obtain(host.identity)
+        host.server.state.withLock { $0.tells = [] }
+        #expect(await failure { try await host.manager.register(host.person) }?.code == .protocolError)
+        #expect(try await host.manager.registrationState() == .notRegistered)
+        await host.end()
+    }
+
+    /// nginx with `ssl_verify_client on`, which has done the handshake by then.
+    @Test(
+        "A proxy's page about a missing client certificate is reported as a rejection",
+        arguments: [
+            "<center>No required SSL certificate was sent</center>", "<center>The SSL certificate error</center>",
+        ])
+    func aProxyThatMissesTheCertificate(page: String) async throws {
+        let host = try await RegistrationHost()
+        host.provider.obtain(host.identity)
+        let password = try host.restarted(
+            [
+                "UserCreationPolicy": "automatic", "Registration.username": PlatformServer.user.0,
+                "Registration.password-source": "env:PASSWORD",
+            ], variables: ["PASSWORD": PlatformServer.user.1])
+        for (manager, advice) in [(host.manager, "the certificate of '"), (password, "requires a client certificate")] {
+            host.server.fail("POST", .page(400, page))
+            let error = await failure { try await manager.register(host.person) }
+            #expect(error?.code == .rejected && error?.message.contains(advice) == true, "\(String(describing: error))")
+            #expect(try await manager.registrationState() == .notRegistered)
+        }
+        await password.shutdown()
+        await host.end()
+    }
+
+    @Test(arguments: ["automatic", "manual"]) func aPasswordRegisters(policy: String) async throws {
+        let host = try await RegistrationHost(
+            settings: [
+                "UserCreationPolicy": policy, "Registration.username": PlatformServer.user.0,
+                "Registration.activation-code-source": policy == "manual" ? "env:CODE" : nil,
+            ], variables: ["CODE": "code-17"])
+        host.person.answer("Password", with: "wrong")
+        let error = await failure { try await host.manager.register(host.person) }
+        #expect(error?.code == .rejected, "\(String(describing: error))")
+        host.person.answer("Password", with: PlatformServer.user.1)
+        let id = try await host.manager.register(host.person).id  // 10
+        #expect(host.provider.calls.isEmpty && host.server.connections == [id.description: "alice"])
+        #expect(host.server.state.withLock { $0.activationCodes } == (policy == "manual" ? ["code-17"] : []))
+        let answer = try await host.manager.request(HTTPRequest(target: "/hello"))  // 12b
+        #expect(String(decoding: answer.body, as: UTF8.self) == "alice \(id)")
+        // 16b
+        #expect(await failure { try await host.manager.updateCertificate(host.person) }?.code == .noCertificateProvider)
+        #expect(host.provider.calls.isEmpty)
+        try await host.manager.unregister(host.person)
+        #expect(host.server.connections.isEmpty)
+        await host.end()
+    }
+
+    /// A password needs TLS, unless the server is on this host.
+    @Test("Without TLS, a password registers only at a server on the same host")
+    func withoutTLSOnlyWithinTheHost() async throws {
+        let plain = try await PlatformServer(TestAuthority(), isSecure: false)
+        let host = try await RegistrationHost(
+            settings: [
+                "UserCreationPolicy": "automatic", "Registration.username": PlatformServer.user.0, "HTTPS": "false",
+                "Port": "\(plain.port)",
+            ])
+        host.person.answer("Password", with: PlatformServer.user.1)
+        let id = try await host.manager.register(host.person).id
+        #expect(plain.connections == [id.description: "alice"])
+        let elsewhere = try host.restarted(["Host": "platform.example", "ApplicationId": "com.example.other"])
+        let error = failure { try elsewhere.configuration.checkRegistration() }
+        #expect(error?.code == .configurationInvalid && error?.message.contains("in the clear") == true)
+        await plain.close()
+        await host.end()
+    }
+
+    @Test func anUpdateKeepsTheConnection() async throws {
+        let host = try await RegistrationHost()
+        let id = try await host.register()
+        _ = host.provider.takeCalls()
+        _ = try await host.manager.updateCertificate(host.person)  // 16
+        #expect(host.provider.takeCalls() == ["delete", "get"] && host.server.log.count == 1)
+        #expect(try await host.manager.registeredConnection() == id)
+
+        host.provider.deletion(.failure(CertificateProviderError(.deleteFailed, "It is stuck.")))
+        #expect(await failure { try await host.manager.updateCertificate(host.person) }?.code == .deleteFailed)  // 17
+        #expect(host.provider.takeCalls() == ["delete"])
+
+        host.provider.deletion(.success(()))
+        host.provider.get { _ throws(CertificateProviderError) in throw CertificateProviderError(.pending, "Later.") }
+        #expect(await failure { try await host.manager.updateCertificate(host.person) }?.code == .pending)  // 18
+        #expect(host.provider.takeCalls() == ["delete", "get"])
+        #expect(try await host.manager.registrationState() == .registeredUnlocked)
+        host.provider.obtain(host.identity)
+        host.provider.stored(.success(nil))
+        #expect(try await host.manager.request(HTTPRequest(target: "/hello")).status == 200)
+        #expect(host.provider.takeCalls() == ["stored", "get"])
+        await host.end()
+    }
+
+    @Test("Unregistering deletes the server's connection and the stored certificate")
+    func leavingEndsEverything() async throws {
+        let host = try await RegistrationHost()
+        for isKnown in [true, false] {
+            let id = try await host.register()
+            host.provider.stored(.success(host.identity))
+            _ = host.provider.takeCalls()
+            if !isKnown { host.server.state.withLock { $0.connections = [:] } }
+            try await host.manager.unregister(host.person)  // 19
+            #expect(host.server.log.last == "DELETE \(PlatformServer.client) \(id)")
+            #expect(host.provider.takeCalls() == ["stored", "delete"] && host.server.connections.isEmpty)
+            #expect(try await host.manager.registrationState() == .notRegistered)
+        }
+        // There is nothing to leave.
+        try await host.manager.unregister(host.person)
+        #expect(host.provider.takeCalls().isEmpty)
+        await host.end()
+    }
+
+    /// What another place says of the connection does not count.
+    @Test("unregister is refused if the settings name another server or path")
+    func onlyTheServerThatRegisteredIsAskedToForget() async throws {
+        let host = try await RegistrationHost()
+        let id = try await host.register()
+        host.provider.stored(.success(host.identity))
+        let moved = try host.restarted(["URLSuffix": "/elsewhere"])
+        try await moved.unlock(host.person)
+        let error = await failure { try await moved.unregister(host.person) }
+        #expect(error?.code == .configurationInvalid && error?.message.contains("/elsewhere") == true)
+        #expect(try await moved.registeredConnection() == id && host.server.connections.count == 1)
+        await host.end()
+    }
+
+    @Test func aServerThatDoesNotAnswerIsLeftByForce() async throws {
+        let host = try await RegistrationHost()
+        let id = try await host.register()
+        host.provider.stored(.success(host.identity))
+        _ = host.provider.takeCalls()
+        for (fault, code) in [
+            (PlatformServer.Fault.status(401), CertificateProviderError.Code.rejected), (.status(500), .unavailable),
+            (.ignored, .unavailable),
+        ] {
+            host.server.state.withLock { $0.faults["DELETE"] = [fault, fault, fault] }
+            #expect(await failure { try await host.manager.unregister(host.person) }?.code == code)  // 20
+            #expect(host.provider.takeCalls() == ["stored"])
+            #expect(try await host.manager.registeredConnection() == id)
+        }
+        host.server.state.withLock { $0.faults["DELETE"] = [.status(401)] }
+        try await host.manager.unregister(isForced: true, host.person)
+        #expect(host.provider.takeCalls() == ["stored", "delete"])
+        #expect(try await host.manager.registrationState() == .notRegistered)
+        await host.end()
+    }
+
+    @Test func aDeletionThatFailsDestroysTheVaultAllTheSame() async throws {
+        let host = try await RegistrationHost()
+        _ = try await host.register()
+        host.provider.stored(.success(host.identity))
+        host.provider.deletion(.failure(CertificateProviderError(.deleteFailed, "It is stuck.")))
+        #expect(await failure { try await host.manager.unregister(host.person) }?.code == .deleteFailed)  // 21
+        #expect(try await host.manager.registrationState() == .notRegistered)
+        await host.end()
+    }
+
+    @Test func aLockedVaultRefusesAndOpens() async throws {
+        let host = try await RegistrationHost(settings: ["Passcode.max-attempts": "3"])
+        let id = try await host.register()
+        try await host.manager.lock()  // 25
+        _ = host.provider.takeCalls()
+        let manager = host.manager
+        #expect(try await manager.registrationState() == .registeredLocked)  // 3
+        for error in [
+            await failure { try await manager.register(host.person) },
+            await failure { try await manager.request(HTTPRequest(target: "/hello")) },
+            await failure { try await manager.updateCertificate(host.person) },
+            await failure { try await manager.unregister(host.person) },
+            await failure { try await manager.registeredConnection() },
+        ] { #expect(error?.code == .vaultLocked) }  // 26
+        let wrong = await failure { try await manager.unlock(passcode: SecretBytes(utf8: "not this one")) }  // 22
+        #expect(wrong?.code == .wrongPassword && wrong?.message.contains("2 more") == true)
+        try await manager.unlock(host.person)  // 24
+        #expect(try host.vault.attemptsLeft() == 3)
+        #expect(try await manager.registeredConnection() == id)
+        #expect(host.provider.calls.isEmpty)
+        await host.end()
+    }
+
+    @Test func theLastWrongPasscodeDestroysTheVault() async throws {
+        let host = try await RegistrationHost(settings: [
+            "Passcode.max-attempts": "2", "CertificateProvider.test.path": "pkcs11:token=hsm",
+        ])
+        _ = try await host.register()
+        try await host.manager.lock()
+        _ = host.provider.takeCalls()
+        for code in [CertificateProviderError.Code.wrongPassword, .vaultDestroyed] {  // 22, 23
+            let error = await failure { try await host.manager.unlock(passcode: SecretBytes(utf8: "wrong one")) }
+            #expect(error?.code == code)
+            if code == .vaultDestroyed { #expect(error?.message.contains("pkcs11:token=hsm") == true) }
+        }
+        #expect(try await host.manager.registrationState() == .notRegistered)
+        #expect(host.provider.calls.isEmpty && host.server.log.count == 1)
+        await host.end()
+    }
+
+    @Test func forceDestroysALockedVault() async throws {
+        let host = try await RegistrationHost()
+        _ = try await host.register()
+        try await host.manager.lock()
+        _ = host.provider.takeCalls()
+        try await host.manager.unregister(isForced: true, host.person)  // 26
+        #expect(try await host.manager.registrationState() == .notRegistered)
+        #expect(host.provider.calls.isEmpty && host.server.log.count == 1)
+        await host.end()
+    }
+
+    /// An id belongs to the user whom it was chosen for: another one's attempt asks for another id.
+    @Test func anotherUserGetsAnotherConnection() async throws {
+        let host = try await RegistrationHost()
+        host.provider.obtain(host.identity)
+        host.server.fail("POST", .noAnswer, .noAnswer, .noAnswer)
+        #expect(await failure { try await host.manager.register(host.person) }?.code == .unavailable)
+        host.provider.obtain(try host.server.authority.issue("another"))
+        let id = try await host.manager.register(host.person).id
+        #expect(
+            host.server.connections.count == 2 && host.server.connections[id.description]?.contains("another") == true)
+        await host.end()
+    }
+
+    /// Wrong passcodes that no user has typed cost one attempt each, and never the last one: also two in turn, and for a change.
+    @Test("Wrong passcodes from a source never use up the last attempt")
+    func noSourceDestroysTheVault() async throws {
+        let host = try await RegistrationHost(
+            settings: ["Passcode.source": "env:PASSCODE", "Passcode.max-attempts": "5"],
+            variables: ["PASSCODE": RegistrationHost.passcode])
+        _ = try await host.register()
+        let (one, two) = (SecretBytes(utf8: "wrong number one"), SecretBytes(utf8: "wrong number two"))
+        for wrong in [one, two, one, two, one, two] {
+            let manager = try host.restarted()
+            let error = await failure {
+                try await manager.changePasscode(
+                    from: wrong, to: SecretBytes(utf8: "a new passcode"), isAutomatic: true)
+            }
+            #expect(error?.code == .wrongPassword)
+        }
+        #expect(try host.vault.attemptsLeft() == 3)
+        for number in 0..<6 {
+            let manager = try host.restarted([:], variables: ["PASSCODE": "wrong \(number) again"])
+            #expect(await failure { try await manager.unlock(NoUserInteraction()) }?.code == .wrongPassword)
+        }
+        #expect(try host.vault.attemptsLeft() == 1)
+        // The right one is not tried as the last one either, but by a user.
+        let manager = try host.restarted()
+        let error = await failure { try await manager.unlock(NoUserInteraction()) }
+        #expect(error?.code == .wrongPassword && error?.message.contains("unlock --prompt") == true)
+        try await manager.unlock(passcode: SecretBytes(utf8: RegistrationHost.passcode))
+        #expect(try host.vault.attemptsLeft() == 5)
+        let single = try host.restarted(["Passcode.max-attempts": "1"])
+        #expect(failure { try single.configuration.checkRegistration() }?.code == .configurationInvalid)
+        await host.end()
+    }
+
+    /// A vault whose key is damaged can be destroyed, and what an attempt has left.
+    @Test func forceDestroysADamagedVault() async throws {
+        let host = try await RegistrationHost()
+        _ = try await host.register()
+        try Data("x".utf8).write(to: URL(filePath: host.directory["applications/com.example.app/vault/key"]))
+        let manager = try host.restarted()
+        #expect(await failure { try await manager.unregister(host.person) }?.code == .storeReadFailed)
+        try await manager.unregister(isForced: true, host.person)
+        #expect(try await manager.registrationState() == .notRegistered)
+        host.server.fail("POST", .noAnswer, .noAnswer, .noAnswer)
+        #expect(await failure { try await manager.register(host.person) }?.code == .unavailable)
+        try await manager.unregister(isForced: true, host.person)
+        let before = host.server.connections
+        _ = try await manager.register(host.person)
+        #expect(host.server.connections.count == before.count + 1)
+        await host.end()
+    }
+
+    /// It is not said to be another configuration.
+    @Test("An unreadable registration record is an error that advises a forced unregistration")
+    func aRecordThatCannotBeReadIsNamed() async throws {
+        let host = try await RegistrationHost()
+        _ = try await host.register()
+        try host.vault.storage(for: ProviderID("registration_")).updateRecord(named: "connection") { _ in
+            SecretBytes(utf8: "{}")
+        }
+        let manager = try host.restarted()
+        try await manager.unlock(host.person)
+        for error in [
+            await failure { try await manager.register(host.person) },
+            await failure { try await manager.request(HTTPRequest(target: "/hello")) },
+            await failure { try await manager.unregister(host.person) },
+        ] {
+            #expect(error?.code == .storeReadFailed, "\(String(describing: error))")
+            #expect(error?.message.contains("certprov unregister --force") == true, "\(String(describing: error))")
+        }
+        try await manager.unregister(isForced: true, host.person)
+        await host.end()
+    }
+
+    /// What can be known is found before a certificate is obtained.
+    @Test func wrongTrustIsFoundBeforeTheProviderIsAsked() async throws {
+        let host = try await RegistrationHost()
+        for settings in [["Registration.pin": "sha256/short"], ["TrustAnchors": "/nonexistent.pem"]] {
+            let manager = try host.restarted(settings)
+            #expect(await failure { try await manager.register(host.person) } != nil)
+        }
+        #expect(host.provider.calls.isEmpty)
+        await host.end()
+    }
+
+    /// A process that had the vault unlocked registers again after another one has destroyed it.
+    @Test func aVaultThatAnotherProcessDestroysIsNoHindrance() async throws {
+        let host = try await RegistrationHost()
+        _ = try await host.register()
+        try await host.restarted().unregister(isForced: true, host.person)
+        #expect(try await host.manager.registrationState() == .notRegistered)
+        #expect(try await host.manager.register(host.person).isNew)
+        await host.end()
+    }
+
+    @Test("Another provider or UserCreationPolicy is refused while registered")
+    func anotherProviderOrPolicyMustWait() async throws {
+        let host = try await RegistrationHost()
+        _ = try await host.register()
+        for settings in [["CertificateProvider": "other"], ["UserCreationPolicy": "automatic"]] {
+            let manager = try host.restarted(settings)
+            try await manager.unlock(host.person)
+            for error in [
+                await failure { try await manager.register(host.person) },
+                await failure { try await manager.request(HTTPRequest(target: "/hello")) },
+                await failure { try await manager.updateCertificate(host.person) },
+                await failure { try await manager.unregister(host.person) },
+            ] { #expect(error?.code == .configurationInvalid) }  // 27
+        }
+        #expect(host.server.log.count == 1)
+        await host.end()
+    }
+
+    @Test("With a missing or wrong configuration, neither provider nor server is asked")
+    func aMissingOrWrongFileAsksNobody() async throws {
+        let host = try await RegistrationHost()
+        #expect(
+            failure { try LogonConfiguration.load(path: "/nonexistent", registry: try registry()) }?.code
+                == .configurationMissing)  // 1
+        for (key, value) in [("ApplicationId", "a/b"), ("Passcode.digits", "perhaps"), ("Passcode.sorce", "x")] {
+            let error = failure { try host.restarted([key: value]) }
+            #expect(error?.code == .configurationInvalid && error?.message.contains("'\(key)'") == true)
+        }
+        for (key, value) in [
+            ("Host", nil), ("Port", nil), ("SecurityConfiguration", nil), ("URLSuffix", "a b"), ("FarmID", "ä"),
+        ] {
+            let manager = try host.restarted([key: value])
+            let error = await failure { try await manager.register(host.person) }
+            #expect(error?.code == .configurationInvalid, "\(key): \(String(describing: error))")
+        }
+        #expect(host.provider.calls.isEmpty && host.server.log.isEmpty)
+        await host.end()
+    }
+
+    @Test func aWeakPasscodeIsRefusedBeforeAnythingIsDone() async throws {
+        let host = try await RegistrationHost(settings: ["Passcode.digits": "true"])
+        let error = await failure { try await host.manager.register(host.person) }
+        #expect(error?.code == .configurationInvalid && error?.message.contains("a digit") == true)
+        #expect(host.provider.calls.isEmpty && host.server.log.isEmpty)
+        await host.end()
+    }
+
+    @Test("Without user and source, registering needs Passcode.default-allowed")
+    func withoutUserAndSourceThereIsNoPasscode() async throws {
+        let host = try await RegistrationHost()
+        let error = await failure { try await host.manager.register(NoUserInteraction()) }
+        #expect(error?.code == .interactionRequired && host.provider.calls.isEmpty)
+        let open = try host.restarted(["Passcode.default-allowed": "true"])
+        host.provider.obtain(host.identity)
+        _ = try await open.register(NoUserInteraction())
+        // Another process needs no passcode.
+        #expect(
+            try await host.restarted(["Passcode.default-allowed": "true"]).registrationState() == .registeredUnlocked)
+        await host.end()
+    }
+
+    @Test func aPasscodeFromASourceIsTriedOnce() async throws {
+        let host = try await RegistrationHost(
+            settings: ["Passcode.source": "env:PASSCODE", "Passcode.max-attempts": "5"],
+            variables: ["PASSCODE": "correct horse battery"])
+        _ = try await host.register()
+        let wrong = try host.restarted([:], variables: ["PASSCODE": "another one"])
+        for _ in 0..<8 {
+            #expect(await failure { try await wrong.unlock(NoUserInteraction()) }?.code == .wrongPassword)
+        }
+        #expect(try host.vault.attemptsLeft() == 4)
+        // The right one comes back by itself.
+        let right = try host.restarted()
+        try await right.unlock(NoUserInteraction())
+        #expect(try host.vault.attemptsLeft() == 5)
+        await host.end()
+    }
+
+    @Test func thePasscodeIsChanged() async throws {
+        let host = try await RegistrationHost()
+        _ = try await host.register()
+        let (old, new) = (SecretBytes(utf8: RegistrationHost.passcode), SecretBytes(utf8: "tr0ub4dor & 3"))
+        #expect(
+            await failure { try await host.manager.changePasscode(from: new, to: old) }?.code == .wrongPassword)
+        #expect(
+            await failure { try await host.manager.changePasscode(from: old, to: SecretBytes(utf8: "x")) }?.code
+                == .configurationInvalid)
+        try await host.manager.changePasscode(from: old, to: new)
+        let next = try host.restarted()
+        #expect(await failure { try await next.unlock(passcode: old) }?.code == .wrongPassword)
+        try await next.unlock(passcode: new)
+        await host.end()
+    }
+
+    @Test("A second changing operation is refused while the first one runs")
+    func oneOperationAtATime() async throws {
+        let host = try await RegistrationHost()
+        let (started, release) = (AsyncStream<Void>.makeStream(), AsyncStream<Void>.makeStream())
+        let identity = host.identity
+        host.provider.get { _ throws(CertificateProviderError) in
+            started.continuation.yield()
+            for await _ in release.stream { break }
+            return identity
+        }
+        let other = try host.restarted()
+        async let registration = host.manager.register(host.person)
+        for await _ in started.stream { break }
+        for manager in [host.manager, other] {
+            #expect(await failure { try await manager.register(host.person) }?.code == .operationNotAllowed)
+        }
+        #expect(
+            await failure { try await host.manager.request(HTTPRequest(target: "/")) }?.code == .operationNotAllowed)
+        release.continuation.yield()
+        _ = try await registration
+        #expect(host.server.log.count == 1)
+        await host.end()
+    }
+
+    @Test func requestsKeepTheirConnections() async throws {
+        let host = try await RegistrationHost()
+        _ = try await host.register()
+        host.provider.stored(.success(host.identity))
+        let before = host.server.state.withLock(\.accepted)
+        for _ in 0..<TestLength.rounds(50, soak: 1000) {
+            _ = try await host.manager.request(HTTPRequest(target: "/hello"))
+        }
+        #expect(host.server.state.withLock(\.accepted) == before)
+        // They overlap, and each is answered.
+        try await withThrowingTaskGroup(of: Int.self) { tasks in
+            for _ in 0..<40 { tasks.addTask { try await host.manager.request(HTTPRequest(target: "/hello")).status } }
+            for try await status in tasks { #expect(status == 200) }
+        }
+        await host.end()
+    }
+
+    @Test func anUnusedVaultIsLocked() async throws {
+        let time = Elapsed()
+        let host = try await RegistrationHost(settings: ["Passcode.lock-timeout": "60"], retryPolicy: time.policy)
+        let states = try host.manager.registrationStates()
+        _ = try await host.register()
+        host.provider.stored(.success(host.identity))
+        // A request puts it off.
+        time.pass(.seconds(40))
+        _ = try await host.manager.request(HTTPRequest(target: "/hello"))
+        time.pass(.seconds(40))
+        _ = try await host.manager.request(HTTPRequest(target: "/hello"))
+        #expect(try await host.manager.registrationState() == .registeredUnlocked)
+        try await time.pass(until: .registeredLocked, of: host.manager)
+        // The next use begins anew.
+        try await host.manager.unlock(host.person)
+        try await time.pass(until: .registeredLocked, of: host.manager)
+        var seen: [LogonState] = []
+        for await state in states {
+            seen.append(state)
+            if seen.count == 5 { break }
+        }
+        #expect(
+            seen == [.notRegistered, .registeredUnlocked, .registeredLocked, .registeredUnlocked, .registeredLocked])
+        await host.end()
+    }
+
+    /// However long an operation takes, the vault is not locked under it.
+    @Test func anOperationKeepsTheVaultUnlocked() async throws {
+        let time = Elapsed()
+        let host = try await RegistrationHost(settings: ["Passcode.lock-timeout": "60"], retryPolicy: time.policy)
+        _ = try await host.register()
+        let (vault, identity) = (host.vault, host.identity)
+        host.provider.get { _ throws(CertificateProviderError) in
+            // The user takes longer than the lock timeout.
+            time.pass(.seconds(600))
+            for _ in 0..<20 { try? await Task.sleep(for: .milliseconds(5)) }
+            try vault.storage(for: ProviderID("test")).updateRecord(named: "kept") { _ in SecretBytes(utf8: "x") }
+            return identity
+        }
+        _ = try await host.manager.updateCertificate(host.person)
+        await host.end()
+    }
+
+    @Test("A service reopens a vault after the lock timeout, but not after an explicit lock")
+    func aServiceUnlocksByItselfUnlessItHasLocked() async throws {
+        let time = Elapsed()
+        let host = try await RegistrationHost(
+            settings: ["Passcode.source": "env:PASSCODE", "Passcode.lock-timeout": "60"],
+            variables: ["PASSCODE": RegistrationHost.passcode], retryPolicy: time.policy)
+        _ = try await host.register()
+        host.provider.stored(.success(host.identity))
+        let next = try host.restarted(["Passcode.lock-timeout": "0"])
+        #expect(try await next.request(HTTPRequest(target: "/hello")).status == 200)
+        _ = try await host.manager.request(HTTPRequest(target: "/hello"))
+        try await time.pass(until: .registeredLocked, of: host.manager)
+        #expect(try await host.manager.request(HTTPRequest(target: "/hello")).status == 200)
+        #expect(try await host.manager.storedIdentity() != nil)
+        try await host.manager.lock()
+        #expect(await failure { try await host.manager.request(HTTPRequest(target: "/hello")) }?.code == .vaultLocked)
+        try await host.manager.unlock(NoUserInteraction())
+        #expect(try await host.manager.request(HTTPRequest(target: "/hello")).status == 200)
+        await host.end()
+    }
+
+    @Test("While registered, only the provider that registered is asked")
+    func onlyTheProviderThatRegisteredCounts() async throws {
+        let host = try await RegistrationHost(settings: ["CertificateProvider": "other, test"])
+        host.provider.obtain(host.identity)
+        _ = try await host.manager.register(host.person)
+        // The first in the order has nothing, and is not asked any more.
+        _ = host.provider.takeCalls()
+        host.provider.stored(.success(nil))
+        _ = try await host.manager.identity(host.person)
+        #expect(host.provider.takeCalls() == ["stored", "get"])
+        #expect(host.manager.decisions.map(\.provider) == [ProviderID("test"), ProviderID("test")])
+        await host.end()
+    }
+
+    @Test("The stream of registration states shows each change")
+    func theStatesAreFollowed() async throws {
+        let host = try await RegistrationHost()
+        let states = try host.manager.registrationStates()
+        _ = try await host.register()
+        try await host.manager.lock()
+        try await host.manager.unregister(isForced: true, host.person)
+        var seen: [LogonState] = []
+        for await state in states {
+            seen.append(state)
+            if seen.count == 4 { break }
+        }
+        #expect(seen == [.notRegistered, .registeredUnlocked, .registeredLocked, .notRegistered])
+        await host.end()
+    }
+}
+
+/// A clock that a test moves. Delays of less than a minute are none.
+private final class Elapsed: Sendable {
+    private let start = ContinuousClock.now
+    private let elapsed = Mutex(Duration.zero)
+
+    func pass(_ time: Duration) { elapsed.withLock { $0 += time } }
+
+    /// Passes some time, and returns how much has passed.
+    func next(_ time: Duration) -> Duration {
+        elapsed.withLock { elapsed in
+            elapsed += time
+            return elapsed
+        }
+    }
+
+    /// Passes minutes until a timer, which may not have begun yet, has done its work.
+    func pass(until state: LogonState, of manager: LogonManager) async throws {
+        let end = ContinuousClock.now + .seconds(600)
+        while try await manager.registrationState() != state, .now < end {
+            pass(.seconds(61))
+            try await Task.sleep(for: .milliseconds(5))
+        }
+        #expect(try await manager.registrationState() == state)
+    }
+
+    var policy: RetryPolicy {
+        RetryPolicy(now: { [self] in start + elapsed.withLock(\.self) }) { [self] duration in
+            let end = elapsed.withLock(\.self) + duration
+            while duration >= .seconds(20), elapsed.withLock(\.self) < end {
+                try await Task.sleep(for: .milliseconds(2))
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+import CertificateProviding
+import Foundation
+import TestSupport
+import Testing
+
+@testable import RemoteMDMProvider
+
+/// A password that the server has rejected is not sent again by itself: servers lock accounts.
+@Suite(.timeLimit(.minutes(20))) struct RejectedPasswordTests {
+    private func failure(
+        _ provider: RemoteMDMProvider, _ interaction: any UserInteraction = NoUserInteraction()
+    ) async -> CertificateProviderError? {
+        do { _ = try await provider.getCertificate(interaction) } catch { return error }
+        return nil
+    }
+
+    private static let typed = ["password-source": "prompt"]
+
+    @Test(arguments: [ESTAuthentication.basic, .digest])
+    func aRejectedPasswordIsSentOnce(scheme: ESTAuthentication) async throws {
+        let server = try ESTResponder(scheme, .init(password: "another"))
+        let storage = InMemoryStorage()
+        #expect(await failure(try server.provider(storage: storage))?.message.contains("with the status 401") == true)
+        let sent = server.requests.count { $0.authorization != nil }
+        #expect(sent > 0)
+        // In another run, and in another process.
+        for storage in [storage, storage.afterCrash()] {
+            let error = await failure(try server.provider(storage: storage))
+            #expect(error?.code == .rejected)
+            #expect(error?.message.contains("has rejected this password of '\(ESTServer.user)' before") == true)
+            #expect(error?.message.contains("'password-source'") == true)
+            #expect(error.map { "\($0)".contains(ESTServer.password) } == false)
+        }
+        #expect(server.requests.count { $0.authorization != nil } == sent)
+        // The right one, as soon as it is there.
+        let right = try server.provider(storage: storage, variables: ["PASSWORD": "another"])
+        #expect(await failure(right) == nil)
+    }
+
+    /// The server was wrong, or the account was locked for a while.
+    @Test("A rejected password that works when typed is used from its source again")
+    func aPasswordThatIsRightAgainComesBackByHand() async throws {
+        let storage = InMemoryStorage()
+        let server = try ESTResponder(.basic)
+        try RejectedSecrets(in: storage).insert(
+            SecretBytes(utf8: ESTServer.password), for: "password \(ESTServer.user)@localhost:\(server.port)")
+        #expect(await failure(try server.provider(storage: storage))?.code == .rejected)
+        #expect(server.requests.allSatisfy { $0.authorization == nil })
+        let user = Person(ESTServer.password)
+        #expect(await failure(try server.provider(storage: storage, Self.typed), user) == nil)
+        #expect(user.timesAsked == 1)
+        // It counts for the configured one from now on.
+        let other = try server.provider(storage: storage, ["subject": "CN=other,O=Example"])
+        #expect(await failure(other) == nil)
+    }
+
+    @Test func aPasswordThatWasTypedWrongIsNotSentFromAFile() async throws {
+        let server = try ESTResponder(.basic, .init(password: "another"))
+        let storage = InMemoryStorage()
+        let user = Person(ESTServer.password)
+        for _ in 0..<2 {
+            #expect(await failure(try server.provider(storage: storage, Self.typed), user)?.code == .rejected)
+        }
+        // A user may type it again.
+        let sent = server.requests.count { $0.authorization != nil }
+        #expect(user.timesAsked == 2 && sent > 1)
+        #expect(await failure(try server.provider(storage: storage))?.code == .rejected)
+        #expect(server.requests.count { $0.authorization != nil } == sent)
+    }
+
+    /// The current certificate speaks for a renewal, and the password for nothing else.
+    @Test func aRenewalGoesWithoutARejectedPassword() async throws {
+        let server = try ESTResponder(.basic)
+        let storage = InMemoryStorage()
+        #expect(await failure(try server.provider(storage: storage)) == nil)
+        try RejectedSecrets(in: storage).insert(
+            SecretBytes(utf8: ESTServer.password), for: "password \(ESTServer.user)@localhost:\(server.port)")
+        let log = WarningLog()
+        #expect(await failure(try server.provider(storage: storage, log: log)) == nil)
+        let last = try #require(server.requests.last)
+        #expect(last.operation == .simplereenroll && last.authorization == nil)
+        #expect(log.warnings.contains { $0.contains("renewing with the current certificate only") })
+    }
+
+    @Test func aRenewalThatNeedsARejectedPasswordSaysSo() async throws {
+        let server = try ESTResponder([.basic, .certificate])
+        let storage = InMemoryStorage()
+        chmod(server.directory["manufacturer.key"], 0o600)
+        let device = [
+            "client-certificate": server.directory["manufacturer.pem"],
+            "client-key-source": "file:\(server.directory["manufacturer.key"])",
+        ]
+        #expect(await failure(try server.provider(storage: storage, device)) == nil)
+        try RejectedSecrets(in: storage).insert(
+            SecretBytes(utf8: ESTServer.password), for: "password \(ESTServer.user)@localhost:\(server.port)")
+        let error = await failure(try server.provider(storage: storage, device))
+        #expect(error?.code == .rejected && error?.message.contains("with the status 401") == true)
+        #expect(error?.message.contains("has rejected this password of '\(ESTServer.user)' before") == true)
+    }
+
+    /// It is no word about the password.
+    @Test(
+        "A failure with 403, 404 or 500 does not mark the password as rejected",
+        arguments: ["fault-status-403", "fault-status-500", "fault-status-404"])
+    func anotherFailureIsNoRejection(label: String) async throws {
+        let server = try ESTResponder(.basic)
+        let storage = InMemoryStorage()
+        #expect(await failure(try server.provider(storage: storage, label: label)) != nil)
+        #expect(await failure(try server.provider(storage: storage)) == nil)
+    }
+
+    @Test func aSecretThatTheTokenEndpointRejectsIsSentOnce() async throws {
+        let oauth = [
+            "username": "", "password-source": "", "client-id": "estclient", "client-secret-source": "env:SECRET",
+        ]
+        let byPassword = ["grant": "password", "username": ESTServer.user, "password-source": "env:PASSWORD"]
+        for (flags, settings, variables, right, named) in [
+            (["--client-secret", "another"], oauth, [:], ["SECRET": "another"], "'client-secret-source'"),
+            ([], oauth.merging(byPassword) { $1 }, ["PASSWORD": "wrong"], [:], "'password-source'"),
+        ] as [([String], [String: String], [String: String], [String: String], String)] {
+            let server = try await ESTServer.start(["--auth", "oauth"] + flags)
+            let storage = InMemoryStorage()
+            var settings = settings
+            settings["token-url"] = "https://localhost:\(server.port)/token"
+            #expect(
+                await failure(try server.provider(storage: storage, settings, variables: variables))?.code == .rejected)
+            let asked = try server.requests().count { $0["operation"] as? String == "token" }
+            #expect(asked == 1)
+            let error = await failure(try server.provider(storage: storage, settings, variables: variables))
+            #expect(error?.code == .rejected && error?.message.contains(named) == true)
+            #expect(try server.requests().count { $0["operation"] as? String == "token" } == asked)
+            #expect(await failure(try server.provider(storage: storage, settings, variables: right)) == nil)
+        }
+    }
+
+    @Test func aPasswordThatTheProxyRejectsIsSentOnce() async throws {
+        let server = try await ESTServer.start("--auth", "basic")
+        let proxy = try ProxyServer(["--user", ProxyServer.user, "--password", ProxyServer.password])
+        let storage = InMemoryStorage()
+        func attempt(_ password: String, _ source: String = "env:PROXY") async throws -> CertificateProviderError? {
+            let provider = try server.provider(
+                storage: storage,
+                ["proxy": proxy.url, "proxy-username": ProxyServer.user, "proxy-password-source": source],
+                variables: ["PROXY": password])
+            return await failure(provider, Person(password))
+        }
+        #expect(try await attempt("wrong")?.nativeCode == 407)
+        let error = try await attempt("wrong")
+        #expect(error?.code == .rejected && error?.message.contains("'proxy-password-source'") == true)
+        #expect(try proxy.requests().count == 1)
+        #expect(try await attempt(ProxyServer.password) == nil)
+        // By hand, a rejected one is sent, and comes back if the proxy accepts it.
+        let account = "proxy \(ProxyServer.user)@127.0.0.1:\(proxy.port)"
+        try RejectedSecrets(in: storage).insert(SecretBytes(utf8: ProxyServer.password), for: account)
+        #expect(try await attempt(ProxyServer.password)?.code == .rejected)
+        #expect(try await attempt(ProxyServer.password, "prompt") == nil)
+        #expect(try await attempt(ProxyServer.password) == nil)
+    }
+
+    @Test("No password is sent if the record of rejected secrets cannot be read")
+    func nothingIsSentWhereTheRecordCannotBeRead() async throws {
+        let server = try ESTResponder(.basic)
+        let storage = InMemoryStorage()
+        try storage.updateRecord(named: RejectedSecrets.recordName) { _ in SecretBytes(copying: [2, 0, 0]) }
+        let error = await failure(try server.provider(storage: storage))
+        #expect(error?.code == .storeReadFailed && error?.message.contains("newer certprov") == true)
+        #expect(server.requests.allSatisfy { $0.authorization == nil })
+    }
+}
