@@ -2,6 +2,7 @@ import CertificateProviding
 import Dispatch
 import Foundation
 import Glibc
+import Synchronization
 import Testing
 
 @testable import PluginProtocol
@@ -24,13 +25,29 @@ import Testing
         func ended(_ error: CertificateProviderError) {}
     }
 
-    private struct Connection {
-        let services = Services()
+    /// Finds out why the connection has ended, when the test says so.
+    private final class Explaining: PeerServices {
+        let isAsked = DispatchSemaphore(value: 0)
+        let answers = DispatchSemaphore(value: 0)
+
+        func receive(_ request: IncomingRequest, from peer: Peer) {}
+        func receive(notice name: String, _ message: Message, from peer: Peer) {}
+        func explain(_ error: CertificateProviderError) -> CertificateProviderError {
+            isAsked.signal()
+            answers.wait()
+            return CertificateProviderError(.unavailable, "It has ended with the status 3.")
+        }
+        func ended(_ error: CertificateProviderError) {}
+    }
+
+    private struct Connection<Services: PeerServices> {
+        let services: Services
         let peer: Peer
         private let input: Int32
         private let output: Int32
 
-        init() throws {
+        init(_ services: Services) throws {
+            self.services = services
             var (there, back): ([Int32], [Int32]) = ([0, 0], [0, 0])
             try #require(pipe(&there) == 0 && pipe(&back) == 0)
             peer = Peer(try MessageChannel(input: there[0], output: back[1], peer: "The plugin 'test'"), services)
@@ -56,16 +73,49 @@ import Testing
             return String(decoding: line, as: UTF8.self)
         }
 
+        /// The other side sees the end of its input.
+        func hangUp() { close(output) }
+
         func end() {
-            close(output)
+            hangUp()
+            closeRest()
+        }
+
+        func closeRest() {
             while line() != nil {}
             close(input)
         }
     }
 
+    /// How a process has ended is known a while after its pipe has: a request of that time is not told less than the others.
+    @Test func aRequestAfterTheEndIsToldTheReason() throws {
+        let connection = try Connection(Explaining())
+        defer { connection.closeRest() }
+        let channel = connection.peer.channel
+        let errors = Mutex<[String]>([])
+        let ended = DispatchGroup()
+        func send() {
+            ended.enter()
+            channel.send("describe", [String](), .unlimited) { result in
+                if case .failure(let error) = result { errors.withLock { $0.append(error.message) } }
+                ended.leave()
+            }
+        }
+        send()
+        connection.hangUp()
+        connection.services.isAsked.wait()
+        send()
+        #expect(errors.withLock(\.self).isEmpty)
+        connection.services.answers.signal()
+        ended.wait()
+        send()
+        ended.wait()
+        #expect(errors.withLock(\.self) == Array(repeating: "It has ended with the status 3.", count: 3))
+    }
+
     /// The other side may use an id again once it has an answer. Work that goes on after a cancellation ends later.
     @Test func aLateAnswerIsNotThatOfAnotherRequestWithItsID() throws {
-        let connection = try Connection()
+        let connection = try Connection(Services())
         defer { connection.end() }
         try connection.send(#"{"id":1,"request":"first","params":{}}"#)
         try connection.send(#"{"notice":"cancel","params":{"request":1}}"#)
@@ -79,7 +129,7 @@ import Testing
     }
 
     @Test func anOpenRequestKeepsItsID() throws {
-        let connection = try Connection()
+        let connection = try Connection(Services())
         defer { connection.end() }
         try connection.send(#"{"id":1,"request":"first","params":{}}"#)
         try connection.send(#"{"id":1,"request":"second","params":{}}"#)

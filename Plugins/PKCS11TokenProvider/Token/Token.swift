@@ -283,54 +283,42 @@ final class Token: Sendable {
     /// Ends a connection that is of no more use; the next call makes another.
     func forget(_ old: TokenConnection) {
         // Nobody connects anew before the old handles are closed: the module may give the same ones again.
-        connectLock.withLock { _ in
-            let isCurrent = state.withLock { state in
-                guard state.connection === old else { return false }
-                state.connection = nil
-                return true
-            }
-            if isCurrent { old.end() }
-        }
+        connectLock.withLock { _ in end(old) }
     }
 
-    /// - Returns: `false` where the connection is over: nothing was sent.
+    /// Called with `connectLock` locked.
+    private func end(_ old: TokenConnection) {
+        let isCurrent = state.withLock { state in
+            guard state.connection === old else { return false }
+            state.connection = nil
+            return true
+        }
+        if isCurrent { old.end() }
+    }
+
+    /// - Returns: `false` where the connection is over: nothing was sent, or to a module that is to be started again.
     private func logIn(_ connection: TokenConnection, _ pin: SecretBytes?) throws(CertificateProviderError) -> Bool {
         guard !connection.isLoggedIn else { return true }
-        let generation = module.generation
         do throws(CertificateProviderError) {
             return try connectLock.withLock { _ throws(CertificateProviderError) in
                 guard !connection.isOver else { return false }
                 guard !connection.isLoggedIn else { return true }
+                let generation = module.generation
                 // The flags as they are now: the PIN may have been tried elsewhere meanwhile. And the token where it is
                 // now: the session may be another one's by then.
                 let slot = try present()
                 guard slot.id == connection.slot.id else { return false }
-                try pins.login(slot, given: pin, now: { try? self.present() }) {
-                    pin throws(CryptokiError) in
-                    do throws(CryptokiError) {
-                        let isProven = try connection.login(pin)
-                        // Said to be logged in already, and is not. Sent again and again, a wrong PIN would lock the token.
-                        if !isProven, !pins.isProven, connection.hasLostLogin {
-                            throw CryptokiError(function: "C_Login", code: CKR_USER_ALREADY_LOGGED_IN)
-                        }
-                        return isProven
-                    } catch { throw specific(error) }
+                do throws(CertificateProviderError) { try send(pin, on: connection, in: slot) } catch {
+                    guard isStale(error) else { throw error }
+                    // Before a thread that waits here asks the same of it.
+                    end(connection)
+                    guard isFirstStale(generation) else { throw error }
+                    return false
                 }
                 return true
             }
         } catch {
-            guard let cause = error.underlying as? CryptokiError else { throw error }
-            if isStale(cause) {
-                // One new start is tried at once, and the next one with the next operation.
-                let wasTried = state.withLock { state in
-                    defer { state.staleStart = generation }
-                    return state.staleStart.map { $0 >= generation - 1 } ?? false
-                }
-                forget(connection)
-                if wasTried { throw error }
-                return false
-            }
-            guard cause.endsConnection else { throw error }
+            guard let cause = error.underlying as? CryptokiError, cause.endsConnection else { throw error }
             forget(connection)
             // Found anew by this call only where nothing was sent: it must not send a PIN twice.
             guard cause.isOvertaken else { throw error }
@@ -338,10 +326,36 @@ final class Token: Sendable {
         }
     }
 
+    private func send(
+        _ pin: SecretBytes?, on connection: TokenConnection, in slot: Slot
+    ) throws(CertificateProviderError) {
+        try pins.login(slot, given: pin, now: { try? self.present() }) { pin throws(CryptokiError) in
+            do throws(CryptokiError) {
+                let isProven = try connection.login(pin)
+                // Said to be logged in already, and is not. Sent again and again, a wrong PIN would lock the token.
+                if !isProven, !pins.isProven, connection.hasLostLogin {
+                    throw CryptokiError(function: "C_Login", code: CKR_USER_ALREADY_LOGGED_IN)
+                }
+                return isProven
+            } catch { throw specific(error) }
+        }
+    }
+
     /// Whether the module knows of no user PIN though the token has one: SoftHSM reads it when it starts, and never sees one that
     /// another process has set since, or was just changing then.
-    private func isStale(_ error: CryptokiError) -> Bool {
-        error.code == CKR_USER_PIN_NOT_INITIALIZED && (try? present())?.has(UInt(CKF_USER_PIN_INITIALIZED)) == true
+    private func isStale(_ error: CertificateProviderError) -> Bool {
+        (error.underlying as? CryptokiError)?.code == CKR_USER_PIN_NOT_INITIALIZED
+            && (try? present())?.has(UInt(CKF_USER_PIN_INITIALIZED)) == true
+    }
+
+    /// Notes that the module does not know the PIN since this start, so that whoever connects next starts it again.
+    ///
+    /// - Returns: Whether the start before knew it: one new start is tried at once, and the next one with the next operation.
+    private func isFirstStale(_ generation: Int) -> Bool {
+        state.withLock { state in
+            defer { state.staleStart = generation }
+            return state.staleStart.map { $0 < generation - 1 } ?? true
+        }
     }
 
     /// What answers a key that asks for the PIN each time, in the middle of its operation.
