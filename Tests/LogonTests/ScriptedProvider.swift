@@ -13,6 +13,12 @@ final class ScriptedProvider: CertificateProvider {
         }
         var calls: [String] = []
         var beforeDeletion: @Sendable () -> Void = {}
+        var whenCalled: @Sendable (String) -> Void = { _ in }
+
+        mutating func note(_ call: String) {
+            calls.append(call)
+            whenCalled(call)
+        }
     }
 
     let id: ProviderID
@@ -40,11 +46,13 @@ final class ScriptedProvider: CertificateProvider {
     func deletion(_ result: Result<Void, CertificateProviderError>) { state.withLock { $0.deletion = result } }
     /// Runs something at the beginning of each deletion.
     func beforeDeletion(_ body: @escaping @Sendable () -> Void) { state.withLock { $0.beforeDeletion = body } }
+    /// Tells of each call when it comes. It must not use the provider.
+    func whenCalled(_ body: @escaping @Sendable (String) -> Void) { state.withLock { $0.whenCalled = body } }
     func get(_ get: @escaping Get) { state.withLock { $0.get = get } }
 
     func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         let get = state.withLock { state in
-            state.calls.append("get")
+            state.note("get")
             return state.get
         }
         return try await get(interaction)
@@ -52,7 +60,7 @@ final class ScriptedProvider: CertificateProvider {
 
     func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
         try state.withLock { state in
-            state.calls.append("stored")
+            state.note("stored")
             return state.stored
         }.get()
     }
@@ -60,7 +68,7 @@ final class ScriptedProvider: CertificateProvider {
     func deleteStoredCertificate() throws(CertificateProviderError) {
         state.withLock(\.beforeDeletion)()
         try state.withLock { state in
-            state.calls.append("delete")
+            state.note("delete")
             if case .success = state.deletion { state.stored = .success(nil) }
             return state.deletion
         }.get()

@@ -41,6 +41,13 @@ public final class PlatformServer: Sendable {
         public var properties: [(String, String)] = []
         /// Refuses each client certificate in the handshake.
         public var refusesCertificates = false
+        /// Gets each line of the log when it comes. It must not use the server.
+        public var whenAsked: @Sendable (String) -> Void = { _ in }
+
+        fileprivate mutating func note(_ request: String) {
+            log.append(request)
+            whenAsked(request)
+        }
     }
     public let state = Mutex(State())
     public let port: Int
@@ -111,10 +118,10 @@ public final class PlatformServer: Sendable {
         let user = state.withLock { basic == "\(Self.user.0):\($0.password)" } ? Self.user.0 : nil
         return state.withLock { state -> Answer? in
             guard let principal = certificate ?? user else {
-                if basic != nil { state.log.append("\(head.method) refused") }
+                if basic != nil { state.note("\(head.method) refused") }
                 return Answer(status: 401, headers: [("WWW-Authenticate", "Basic realm=\"test\"")])
             }
-            state.log.append([head.method.rawValue, principal, id].compactMap(\.self).joined(separator: " "))
+            state.note([head.method.rawValue, principal, id].compactMap(\.self).joined(separator: " "))
             if let code = head.headers.first(name: "X-Activation-Code") { state.activationCodes.append(code) }
             var fault = state.faults[head.method.rawValue]?.first
             if fault != nil { state.faults[head.method.rawValue]?.removeFirst() }

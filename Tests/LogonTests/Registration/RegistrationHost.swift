@@ -154,3 +154,38 @@ extension ScriptedProvider {
         get { _ throws(CertificateProviderError) in identity }
     }
 }
+
+/// A clock that a test moves. Delays of less than a minute are none.
+final class Elapsed: Sendable {
+    private let start = ContinuousClock.now
+    private let elapsed = Mutex(Duration.zero)
+
+    func pass(_ time: Duration) { elapsed.withLock { $0 += time } }
+
+    /// Passes some time, and returns how much has passed.
+    func next(_ time: Duration) -> Duration {
+        elapsed.withLock { elapsed in
+            elapsed += time
+            return elapsed
+        }
+    }
+
+    /// Passes minutes until a timer, which may not have begun yet, has done its work.
+    func pass(until state: LogonState, of manager: LogonManager) async throws {
+        let end = ContinuousClock.now + .seconds(600)
+        while try await manager.registrationState() != state, .now < end {
+            pass(.seconds(61))
+            try await Task.sleep(for: .milliseconds(5))
+        }
+        #expect(try await manager.registrationState() == state)
+    }
+
+    var policy: RetryPolicy {
+        RetryPolicy(now: { [self] in start + elapsed.withLock(\.self) }) { [self] duration in
+            let end = elapsed.withLock(\.self) + duration
+            while duration >= .seconds(20), elapsed.withLock(\.self) < end {
+                try await Task.sleep(for: .milliseconds(2))
+            }
+        }
+    }
+}

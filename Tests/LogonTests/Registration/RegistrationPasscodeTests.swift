@@ -1,0 +1,181 @@
+import CertificateProviding
+import Foundation
+import IdentityStore
+import ProviderTransport
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Logon
+
+/// The passcode of a registration, and when its vault is locked.
+@Suite struct RegistrationPasscodeTests {
+    @Test func theLastWrongPasscodeDestroysTheVault() async throws {
+        let host = try await RegistrationHost(settings: [
+            "Passcode.max-attempts": "2", "CertificateProvider.test.path": "pkcs11:token=hsm",
+        ])
+        _ = try await host.register()
+        try await host.manager.lock()
+        _ = host.provider.takeCalls()
+        for code in [CertificateProviderError.Code.wrongPassword, .vaultDestroyed] {  // 22, 23
+            let error = await failure { try await host.manager.unlock(passcode: SecretBytes(utf8: "wrong one")) }
+            #expect(error?.code == code)
+            if code == .vaultDestroyed { #expect(error?.message.contains("pkcs11:token=hsm") == true) }
+        }
+        #expect(try await host.manager.registrationState() == .notRegistered)
+        #expect(host.provider.calls.isEmpty && host.server.log.count == 1)
+        await host.end()
+    }
+
+    /// Wrong passcodes that no user has typed cost one attempt each, and never the last one: also two in turn, and for a change.
+    @Test("Wrong passcodes from a source never use up the last attempt")
+    func noSourceDestroysTheVault() async throws {
+        let host = try await RegistrationHost(
+            settings: ["Passcode.source": "env:PASSCODE", "Passcode.max-attempts": "5"],
+            variables: ["PASSCODE": RegistrationHost.passcode])
+        _ = try await host.register()
+        let (one, two) = (SecretBytes(utf8: "wrong number one"), SecretBytes(utf8: "wrong number two"))
+        for wrong in [one, two, one, two, one, two] {
+            let manager = try host.restarted()
+            let error = await failure {
+                try await manager.changePasscode(
+                    from: wrong, to: SecretBytes(utf8: "a new passcode"), isAutomatic: true)
+            }
+            #expect(error?.code == .wrongPassword)
+        }
+        #expect(try host.vault.attemptsLeft() == 3)
+        for number in 0..<6 {
+            let manager = try host.restarted([:], variables: ["PASSCODE": "wrong \(number) again"])
+            #expect(await failure { try await manager.unlock(NoUserInteraction()) }?.code == .wrongPassword)
+        }
+        #expect(try host.vault.attemptsLeft() == 1)
+        // The right one is not tried as the last one either, but by a user.
+        let manager = try host.restarted()
+        let error = await failure { try await manager.unlock(NoUserInteraction()) }
+        #expect(error?.code == .wrongPassword && error?.message.contains("unlock --prompt") == true)
+        try await manager.unlock(passcode: SecretBytes(utf8: RegistrationHost.passcode))
+        #expect(try host.vault.attemptsLeft() == 5)
+        let single = try host.restarted(["Passcode.max-attempts": "1"])
+        #expect(failure { try single.configuration.checkRegistration() }?.code == .configurationInvalid)
+        await host.end()
+    }
+
+    @Test func aWeakPasscodeIsRefusedBeforeAnythingIsDone() async throws {
+        let host = try await RegistrationHost(settings: ["Passcode.digits": "true"])
+        let error = await failure { try await host.manager.register(host.person) }
+        #expect(error?.code == .configurationInvalid && error?.message.contains("a digit") == true)
+        #expect(host.provider.calls.isEmpty && host.server.log.isEmpty)
+        await host.end()
+    }
+
+    @Test("Without user and source, registering needs Passcode.default-allowed")
+    func withoutUserAndSourceThereIsNoPasscode() async throws {
+        let host = try await RegistrationHost()
+        let error = await failure { try await host.manager.register(NoUserInteraction()) }
+        #expect(error?.code == .interactionRequired && host.provider.calls.isEmpty)
+        let open = try host.restarted(["Passcode.default-allowed": "true"])
+        host.provider.obtain(host.identity)
+        _ = try await open.register(NoUserInteraction())
+        // Another process needs no passcode.
+        #expect(
+            try await host.restarted(["Passcode.default-allowed": "true"]).registrationState() == .registeredUnlocked)
+        await host.end()
+    }
+
+    @Test func aPasscodeFromASourceIsTriedOnce() async throws {
+        let host = try await RegistrationHost(
+            settings: ["Passcode.source": "env:PASSCODE", "Passcode.max-attempts": "5"],
+            variables: ["PASSCODE": "correct horse battery"])
+        _ = try await host.register()
+        let wrong = try host.restarted([:], variables: ["PASSCODE": "another one"])
+        for _ in 0..<8 {
+            #expect(await failure { try await wrong.unlock(NoUserInteraction()) }?.code == .wrongPassword)
+        }
+        #expect(try host.vault.attemptsLeft() == 4)
+        // The right one comes back by itself.
+        let right = try host.restarted()
+        try await right.unlock(NoUserInteraction())
+        #expect(try host.vault.attemptsLeft() == 5)
+        await host.end()
+    }
+
+    @Test func thePasscodeIsChanged() async throws {
+        let host = try await RegistrationHost()
+        _ = try await host.register()
+        let (old, new) = (SecretBytes(utf8: RegistrationHost.passcode), SecretBytes(utf8: "tr0ub4dor & 3"))
+        #expect(
+            await failure { try await host.manager.changePasscode(from: new, to: old) }?.code == .wrongPassword)
+        #expect(
+            await failure { try await host.manager.changePasscode(from: old, to: SecretBytes(utf8: "x")) }?.code
+                == .configurationInvalid)
+        try await host.manager.changePasscode(from: old, to: new)
+        let next = try host.restarted()
+        #expect(await failure { try await next.unlock(passcode: old) }?.code == .wrongPassword)
+        try await next.unlock(passcode: new)
+        await host.end()
+    }
+
+    @Test func anUnusedVaultIsLocked() async throws {
+        let time = Elapsed()
+        let host = try await RegistrationHost(settings: ["Passcode.lock-timeout": "60"], retryPolicy: time.policy)
+        let states = try host.manager.registrationStates()
+        _ = try await host.register()
+        host.provider.stored(.success(host.identity))
+        // A request puts it off.
+        time.pass(.seconds(40))
+        _ = try await host.manager.request(HTTPRequest(target: "/hello"))
+        time.pass(.seconds(40))
+        _ = try await host.manager.request(HTTPRequest(target: "/hello"))
+        #expect(try await host.manager.registrationState() == .registeredUnlocked)
+        try await time.pass(until: .registeredLocked, of: host.manager)
+        // The next use begins anew.
+        try await host.manager.unlock(host.person)
+        try await time.pass(until: .registeredLocked, of: host.manager)
+        var seen: [LogonState] = []
+        for await state in states {
+            seen.append(state)
+            if seen.count == 5 { break }
+        }
+        #expect(
+            seen == [.notRegistered, .registeredUnlocked, .registeredLocked, .registeredUnlocked, .registeredLocked])
+        await host.end()
+    }
+
+    /// However long an operation takes, the vault is not locked under it.
+    @Test func anOperationKeepsTheVaultUnlocked() async throws {
+        let time = Elapsed()
+        let host = try await RegistrationHost(settings: ["Passcode.lock-timeout": "60"], retryPolicy: time.policy)
+        _ = try await host.register()
+        let (vault, identity) = (host.vault, host.identity)
+        host.provider.get { _ throws(CertificateProviderError) in
+            // The user takes longer than the lock timeout.
+            time.pass(.seconds(600))
+            for _ in 0..<20 { try? await Task.sleep(for: .milliseconds(5)) }
+            try vault.storage(for: ProviderID("test")).updateRecord(named: "kept") { _ in SecretBytes(utf8: "x") }
+            return identity
+        }
+        _ = try await host.manager.updateCertificate(host.person)
+        await host.end()
+    }
+
+    @Test("A service reopens a vault after the lock timeout, but not after an explicit lock")
+    func aServiceUnlocksByItselfUnlessItHasLocked() async throws {
+        let time = Elapsed()
+        let host = try await RegistrationHost(
+            settings: ["Passcode.source": "env:PASSCODE", "Passcode.lock-timeout": "60"],
+            variables: ["PASSCODE": RegistrationHost.passcode], retryPolicy: time.policy)
+        _ = try await host.register()
+        host.provider.stored(.success(host.identity))
+        let next = try host.restarted(["Passcode.lock-timeout": "0"])
+        #expect(try await next.request(HTTPRequest(target: "/hello")).status == 200)
+        _ = try await host.manager.request(HTTPRequest(target: "/hello"))
+        try await time.pass(until: .registeredLocked, of: host.manager)
+        #expect(try await host.manager.request(HTTPRequest(target: "/hello")).status == 200)
+        #expect(try await host.manager.storedIdentity() != nil)
+        try await host.manager.lock()
+        #expect(await failure { try await host.manager.request(HTTPRequest(target: "/hello")) }?.code == .vaultLocked)
+        try await host.manager.unlock(NoUserInteraction())
+        #expect(try await host.manager.request(HTTPRequest(target: "/hello")).status == 200)
+        await host.end()
+    }
+}
