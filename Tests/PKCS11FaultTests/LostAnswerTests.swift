@@ -63,7 +63,9 @@ import Testing
             }
         }
         let codes = try await tryFiveTimes()
-        #expect(codes.dropFirst().allSatisfy { [.operationNotAllowed, .timedOut].contains($0) }, "\(codes)")
+        // The one that has sent the PIN, which on a busy host need not be the first one.
+        let others = codes.filter { ![.operationNotAllowed, .timedOut].contains($0) }
+        #expect(others.count <= 1, "\(codes)")
         #expect(module.control.tries_left(0) == 2)
         days.store(1, ordering: .relaxed)
         _ = try await tryFiveTimes()
