@@ -1,0 +1,193 @@
+import CertificateProviding
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+@testable import IdentityStore
+
+/// Damaged files, full disks and calls that fail.
+@Suite struct VaultFaultTests: VaultTesting {
+    let directory: TemporaryDirectory
+    let disk = FaultyDisk()
+
+    init() throws { directory = try TemporaryDirectory() }
+
+    /// The key may be restored.
+    @Test func aLostKeyOfTheStoreIsNotMadeWorse() throws {
+        let identity = try Samples.stored("app")
+        try vault().storage(for: test).setEntry(identity, named: "entry")
+        let (file, aside) = (directory["state/applications/app/store/store.key"], directory["aside"])
+        try #require(rename(file, aside) == 0)
+        let error = try error { try vault().create(passcode: passcode) }
+        #expect(error.code == .storeReadFailed && error.message.contains("Restore the key"), "\(error)")
+        try #require(rename(aside, file) == 0)
+        let later = try vault()
+        try later.create(passcode: passcode)
+        #expect(try later.storage(for: test).entry(named: "entry") == identity)
+    }
+
+    @Test(arguments: [
+        "", "1\n", "1\n-1\n5\n", "2\n1\n5\n", "1\nx\n5\n", "1\n1\n5\n1\n", "1\n9223372036854775807\n0\n", "garbage",
+        String(repeating: "1\n", count: 40),
+    ])
+    func aDamagedCounterLetsNoOneTry(content: String) throws {
+        try vault().create(passcode: passcode)
+        let file = directory["state/applications/app/attempts"]
+        try Data(content.utf8).write(to: URL(filePath: file))
+        try #require(chmod(file, 0o600) == 0)
+        let error = try error { try vault().unlock(passcode) }
+        #expect(error.code == .storeReadFailed && error.message.contains(file), "\(error)")
+        #expect(try String(contentsOfFile: file, encoding: .utf8) == content)
+        #expect(try code { _ = try vault().attemptsLeft() } == .storeReadFailed)
+    }
+
+    @Test func aKeyOfANewerVersionStays() throws {
+        try vault().create(passcode: passcode)
+        let file = directory["state/applications/app/vault/key"]
+        var bytes = try Data(contentsOf: URL(filePath: file))
+        bytes[8] = 3
+        try bytes.write(to: URL(filePath: file))
+        try #require(chmod(file, 0o600) == 0)
+        for body in [
+            { _ = try self.vault().state() }, { try self.vault().unlock(self.passcode) },
+            { try self.vault().create(passcode: self.passcode) },
+        ] {
+            let error = try error(body)
+            #expect(error.code == .storeReadFailed && error.message.contains("update certprov"), "\(error)")
+        }
+        #expect(try Data(contentsOf: URL(filePath: file)) == bytes)
+    }
+
+    private static let calls: [FaultyDisk.Call] = [
+        .create, .write, .changeMode, .synchronize, .rename, .link, .makeDirectory, .removeDirectory,
+    ]
+
+    /// Each call that changes the disk fails once, wherever it is made.
+    @Test(arguments: calls) func aCreationThatFailsLeavesWhatWasThere(call: FaultyDisk.Call) throws {
+        var position = 1
+        while true {
+            let vault = try vault("app\(position)")
+            let (storage, identity) = (vault.storage(for: test), try Samples.stored("app"))
+            try storage.setEntry(identity, named: "entry")
+            disk.fail(call, at: position, with: EIO)
+            let failure: CertificateProviderError?
+            do throws(CertificateProviderError) {
+                try vault.create(passcode: passcode, values: ["id": passcode])
+                failure = nil
+            } catch { failure = error }
+            let count = disk.counts[call] ?? 0
+            disk.repair()
+            if failure == nil {
+                #expect(try vault.value(named: "id") == passcode)
+                // Each call has failed once.
+                if count < position { break }
+            }
+            #expect(
+                failure.map { $0.code == .storeWriteFailed } ?? true, "at \(position): \(String(describing: failure))")
+            // Either there is no vault, and everything is as before, or it is whole.
+            let later = try self.vault("app\(position)")
+            if try later.state() == .none {
+                #expect(try later.storage(for: test).entry(named: "entry") == identity, "at \(position)")
+                try later.create(passcode: passcode, values: ["id": passcode])
+            } else {
+                try later.unlock(passcode)
+            }
+            #expect(try later.storage(for: test).entry(named: "entry") == identity, "at \(position)")
+            #expect(try later.value(named: "id") == passcode)
+            #expect(!directory.contents().contains { $0.hasPrefix("state/applications/app\(position)/store") })
+            position += 1
+        }
+        #expect(position > 1)
+    }
+
+    /// A damaged key opens nothing any more, and does not stand in the way.
+    @Test func aVaultWithADamagedKeyIsDestroyed() throws {
+        try vault().create(passcode: passcode)
+        let file = directory["state/applications/app/vault/key"]
+        try Data("garbage".utf8).write(to: URL(filePath: file))
+        try #require(chmod(file, 0o600) == 0)
+        #expect(try code { try vault().unlock(passcode) } == .storeReadFailed)
+        try vault().destroy()
+        try vault().create(passcode: passcode)
+    }
+
+    /// With the right passcode a process comes back, even if what else is to be done then fails.
+    @Test func anUnlockSucceedsAlthoughTheRestFails() throws {
+        let stronger = ScryptParameters(logarithmOfCost: 4, blockSize: 2, parallelism: 1)
+        let vault = try vault(parameters: stronger)
+        try self.vault().create(passcode: passcode, values: ["value": passcode])
+        disk.fail(.rename, at: 1, with: ENOSPC)
+        try vault.unlock(passcode)
+        #expect(disk.counts[.rename] == 1)
+        #expect(try vault.value(named: "value") == passcode)
+    }
+
+    /// On a full disk, the right passcode unlocks, and wrong ones count.
+    @Test func aFullDiskDoesNotLockOut() throws {
+        let vault = try vault { $0.maximumAttempts = 3 }
+        try vault.create(passcode: passcode, values: ["value": passcode])
+        for _ in 0..<2 {
+            vault.lock()
+            // Counts from now on.
+            disk.fail(.rename, at: 1, with: ENOSPC)
+            #expect(try code { try vault.unlock(wrong) } == .wrongPassword)
+            #expect(try vault.attemptsLeft() == 2)
+            try vault.unlock(passcode)
+            for call in [FaultyDisk.Call.rename, .link, .makeDirectory] { #expect(disk.counts[call] == nil) }
+            #expect(try vault.attemptsLeft() == 3 && vault.value(named: "value") == passcode)
+            disk.repair()
+        }
+    }
+
+    /// An attempt that cannot be written down is not made.
+    @Test(arguments: [FaultyDisk.Call.create, .write, .synchronize])
+    func anAttemptThatDoesNotCountIsNotMade(call: FaultyDisk.Call) throws {
+        let vault = try vault()
+        try vault.create(passcode: passcode)
+        vault.lock()
+        // The first creation is that of the lock.
+        disk.fail(call, at: call == .create ? 2 : 1, with: ENOSPC)
+        #expect(try code { try vault.unlock(passcode) } == .storeWriteFailed)
+        disk.repair()
+        #expect(try vault.state() == .locked)
+        try vault.unlock(passcode)
+        #expect(try vault.attemptsLeft() == 10)
+    }
+
+    @Test(arguments: [FaultyDisk.Call.unlink, .removeDirectory, .synchronize])
+    func aDestructionThatFailsIsDoneAgain(call: FaultyDisk.Call) throws {
+        for position in 1..<12 {
+            let vault = try vault("app\(position)")
+            try vault.create(passcode: passcode)
+            try vault.storage(for: test).setEntry(try Samples.stored("app"), named: "entry")
+            disk.fail(call, at: position, with: EIO)
+            do throws(CertificateProviderError) { try vault.destroy() } catch {
+                #expect(error.code == .deleteFailed, "\(error)")
+            }
+            disk.repair()
+            // Whatever is left needs a key that is gone, unless nothing was removed.
+            let isThere = try self.vault("app\(position)").state() != .none
+            #expect(!isThere || position == 1 || call == .unlink, "at \(position)")
+            try self.vault("app\(position)").destroy()
+            let left = directory.contents().filter { $0.hasPrefix("state/applications/app\(position)/") }
+            #expect(left == ["state/applications/app\(position)/.lock"], "at \(position): \(left)")
+        }
+    }
+
+    /// It is neither written anew nor taken for an empty one, with which a rejected passcode would be tried again.
+    @Test func aNewerRecordOfRejectedPasscodesIsLeftAlone() throws {
+        let vault = try vault()
+        try vault.create(passcode: passcode, values: [:])
+        vault.lock()
+        #expect(try code { try vault.unlock(wrong, isAutomatic: true) } == .wrongPassword)
+        let file = URL(filePath: directory["state/applications/app/rejected"])
+        var content = try Data(contentsOf: file)
+        content[0] += 1
+        try content.write(to: file)
+        let refused = try error { try vault.unlock(passcode, isAutomatic: true) }
+        #expect(refused.code == .storeReadFailed && refused.message.contains("update certprov"), "\(refused)")
+        #expect(try vault.attemptsLeft() == 9 && Data(contentsOf: file) == content)
+        try vault.unlock(passcode, isAutomatic: false)
+    }
+}
