@@ -212,6 +212,12 @@ static unsigned open_now(void) {
     return result;
 }
 
+static unsigned is_in_use(void) {
+    unsigned result;
+    LOCKED(result = state.is_initialized || __atomic_load_n(&state.inside, __ATOMIC_SEQ_CST) > 0);
+    return result;
+}
+
 static const struct faulty_control control = {
     .set_token = set_token, .set_flags = set_flags, .set_pin_lengths = set_pin_lengths, .set_sessions = set_sessions,
     .set_mechanisms = set_mechanisms, .add_key = add_key, .add_certificate = add_certificate, .add_again = add_again,
@@ -223,7 +229,8 @@ static const struct faulty_control control = {
     .hold = hold, .hold_answer = hold_answer, .release = release, .wait_held = wait_held, .distort = distort,
     .calls = calls, .pins = pins, .tries_left = tries_left, .confirmations = confirmations,
     .most_sessions = most_sessions, .open_sessions = open_now, .shared_uses = shared_uses, .overlaps = overlaps,
-    .forbid_threads = forbid_threads, .fix_readers = fix_readers, .pad_with_nuls = pad_with_nuls};
+    .forbid_threads = forbid_threads, .fix_readers = fix_readers, .pad_with_nuls = pad_with_nuls,
+    .is_in_use = is_in_use};
 
 const struct faulty_control *faulty_module_control(void) { return &control; }
 

@@ -70,6 +70,8 @@ struct faulty_control {
     unsigned (*confirmations)(void);
     unsigned (*most_sessions)(void);
     unsigned (*open_sessions)(void);
+    /// Whether it is initialised, or a call is in it.
+    unsigned (*is_in_use)(void);
     /// How often a session was used while another call used it.
     unsigned (*shared_uses)(void);
     /// How often a call came while another one was in the library.
