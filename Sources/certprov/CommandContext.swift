@@ -209,12 +209,18 @@ struct CommandContext: Sendable {
     ///
     /// - Throws: `configurationInvalid` if there is none.
     func application() throws(CertificateProviderError) -> (LogonManager, DataVault) {
-        let configuration = try configuration()
+        let lookup = ConfigurationLookup(options: options, registry: registry, mayBeOptions: false)
+        let configuration = try lookup.configuration()
+        configuration.warnings.forEach(remark)
         let (manager, vault) = try managerAsItIs(configuration)
         if let vault { return (manager, vault) }
-        let place = configuration.path.map { "\($0.withVisibleControls): " } ?? ""
+        guard let path = configuration.path else {
+            throw CertificateProviderError(
+                .configurationInvalid, "An application is registered with a property file; name one with --config.")
+        }
         throw CertificateProviderError(
-            .configurationInvalid, "\(place)The configuration has no application to register; set ApplicationId.")
+            .configurationInvalid,
+            "\(path.withVisibleControls): The configuration has no application to register; set ApplicationId.")
     }
 
     /// As ``application()``, of an application that is registered, or was not unregistered to the end.

@@ -6,6 +6,8 @@ import Logon
 struct ConfigurationLookup {
     let options: GlobalOptions
     let registry: ProviderRegistry
+    /// Whether options can take the place of a property file: a registration has more settings than a provider.
+    var mayBeOptions = true
     var environment: (String) -> String? = { name in getenv(name).map { String(cString: $0) } }
 
     /// - Throws: `configurationMissing` with the paths that were searched, `configurationInvalid`,
@@ -41,8 +43,8 @@ struct ConfigurationLookup {
             let paths = Self.standardPaths(environment).joined(separator: ", ").withVisibleControls
             throw CertificateProviderError(
                 .configurationMissing,
-                "No property file was found. Looked for \(paths). Name one with --config, or configure a provider with "
-                    + "--provider and --set.")
+                "No property file was found. Looked for \(paths). Name one with --config"
+                    + (mayBeOptions ? ", or configure a provider with --provider and --set." : "."))
         }
         return try LogonConfiguration.load(path: path, registry: registry)
     }

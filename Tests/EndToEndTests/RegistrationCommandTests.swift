@@ -97,6 +97,25 @@ import Testing
     }
 
     /// With the page's property file, for this server and identity.
+    /// A provider's options are too little for a registration.
+    @Test func onlyAPropertyFileRegisters() throws {
+        for command in ["register", "status", "unregister"] {
+            let none = try sandbox.certprov(command)
+            #expect(
+                none.status == 78 && none.stderr.hasSuffix("Name one with --config. [configurationMissing]\n"),
+                "\(none)")
+            let adHoc = try sandbox.certprov(
+                command, "--provider", "pkcs12", "--set", "path=\(sandbox.path)/client.p12")
+            #expect(adHoc.status == 78 && adHoc.stderr.contains("name one with --config."), "\(adHoc)")
+        }
+        let file = try sandbox.write(
+            "CertificateProvider = pkcs12\nCertificateProvider.pkcs12.path = client.p12\n", to: "x.properties")
+        let none = try sandbox.certprov("register", "--config", file)
+        #expect(
+            none.status == 78 && none.stderr.contains("x.properties: ") && none.stderr.contains("set ApplicationId."),
+            "\(none)")
+    }
+
     @Test func theCommandsOfThePageWork() async throws {
         let page = try Page("Documentation/Registration.md")
         let block = try #require(page.text.components(separatedBy: "```").first { $0.hasPrefix("properties\n") })

@@ -49,7 +49,7 @@ extension Registration {
             if let place = record.place, place != client.platform.place {
                 throw configuration.invalid("Host", ConnectionRecord.otherPlace(place, client.platform.place))
             }
-            let principal = run.identity == nil ? try await password.principal(record) : try principal(of: run, record)
+            let principal = run.identity == nil ? try await password.principal(record) : try principal(of: run)
             try await password.notingRejection(of: principal) { () throws(CertificateProviderError) in
                 try await client.delete(id, from: principal)
             }
@@ -89,9 +89,7 @@ extension Registration {
 
     // MARK: - Steps
 
-    private func principal(
-        of run: RegistrationRun, _ record: ConnectionRecord
-    ) throws(CertificateProviderError) -> PlatformClient.Principal {
+    private func principal(of run: RegistrationRun) throws(CertificateProviderError) -> PlatformClient.Principal {
         guard let identity = run.identity else { throw ConnectionRecord.damaged }
         return .identity(identity)
     }
