@@ -446,7 +446,8 @@ private final class Flag: Sendable { let isSet = Mutex(false) }
 /// A handshake, and a request, whose response shows that the server has accepted the certificate.
 private func handshake(with port: Int, _ context: NIOSSLContext) async throws {
     let done = MultiThreadedEventLoopGroup.singleton.any().makePromise(of: Void.self)
-    let channel = try await ClientBootstrap(group: done.futureResult.eventLoop)
+    let connecting = ClientBootstrap(group: done.futureResult.eventLoop)
+        .connectTimeout(.minutes(10))
         .channelInitializer { channel in
             channel.eventLoop.makeCompletedFuture {
                 try channel.pipeline.syncOperations.addHandlers([
@@ -454,7 +455,9 @@ private func handshake(with port: Int, _ context: NIOSSLContext) async throws {
                 ])
             }
         }
-        .connect(host: "127.0.0.1", port: port).get()
+        .connect(host: "127.0.0.1", port: port)
+    connecting.whenFailure { done.fail($0) }
+    let channel = try await connecting.get()
     try await channel.writeAndFlush(ByteBuffer(string: "GET /hello HTTP/1.1\r\nHost: test\r\n\r\n"))
     try await done.futureResult.get()
     try? await channel.close()

@@ -69,7 +69,7 @@ import Testing
     ) -> EventLoopFuture<Void> {
         let promise = group.any().makePromise(of: Void.self)
         ClientBootstrap(group: group)
-            .connectTimeout(.minutes(2))
+            .connectTimeout(.minutes(10))
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     let sync = channel.pipeline.syncOperations

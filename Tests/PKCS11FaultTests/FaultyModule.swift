@@ -134,7 +134,7 @@ final class FaultyModule: Sendable {
     ) throws -> PKCS11TokenProvider {
         var environment = ProviderEnvironment.testing(storage: storage, variables: pin.map { ["PIN": $0] } ?? [:])
         environment.now = now
-        var parameters = ["module-path": path, "timeout": "60"]
+        var parameters = ["module-path": path, "timeout": "600"]
         if pin != nil { parameters["pin-source"] = "env:PIN" }
         parameters.merge(settings) { $1 }
         let provider = try PKCS11TokenProvider(

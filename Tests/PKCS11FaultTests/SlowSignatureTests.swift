@@ -41,7 +41,7 @@ import Testing
         module.control.hold("C_Sign")
         let server = try await Server(.tlsv12)
         async let outcome = Result {
-            try await probe(identity, server, within: .seconds(30)).run()
+            try await probe(identity, server, within: .seconds(600)).run()
         }
         try await module.waitUntilHeld(1)
         try await server.hangUp()

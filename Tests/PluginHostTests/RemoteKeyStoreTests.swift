@@ -141,15 +141,17 @@ import Testing
             for _ in 0..<count {
                 tasks.addTask {
                     let greeted = group.next().makePromise(of: Void.self)
-                    let channel = try await ClientBootstrap(group: group).channelInitializer { channel in
+                    let connected = ClientBootstrap(group: group).connectTimeout(.minutes(10)).channelInitializer {
+                        channel in
                         channel.eventLoop.makeCompletedFuture {
                             try channel.pipeline.syncOperations.addHandlers([
                                 try NIOSSLClientHandler(context: own, serverHostname: "localhost"), Greeted(greeted),
                             ])
                         }
-                    }.connect(to: address).get()
+                    }.connect(to: address)
+                    connected.whenFailure { greeted.fail($0) }
                     try await greeted.futureResult.get()
-                    try await channel.close()
+                    try await connected.get().close()
                 }
             }
             try await tasks.waitForAll()

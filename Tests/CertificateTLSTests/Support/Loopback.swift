@@ -113,6 +113,7 @@ func connect(
 ) async throws -> Encounter {
     let promise = group.any().makePromise(of: Encounter.self)
     let connecting = ClientBootstrap(group: group)
+        .connectTimeout(.minutes(10))
         .channelInitializer { channel in
             channel.eventLoop.makeCompletedFuture {
                 let sync = channel.pipeline.syncOperations
