@@ -64,8 +64,10 @@ final class Card: Sendable {
         keeper = try SpawnedProcess([
             "sh", "-c",
             """
-            "$1/up" "$2" >&2 </dev/null && echo ready || echo failed
-            trap '' INT HUP TERM
+            "$1/up" "$2" >&2 </dev/null && result=ready || result=failed
+            # This process may have ended by now: nobody reads the result.
+            trap '' INT HUP TERM PIPE
+            echo $result
             cat >/dev/null
             for file in "$2"/card1.pid "$2"/pcscd.pid; do
                 pid=$(cat "$file") && kill "$pid" || continue
