@@ -109,6 +109,9 @@ extension Row {
     private static let deletionFails: Step = {
         $0.provider.deletion(.failure(CertificateProviderError(.deleteFailed, "It is stuck.")))
     }
+    private static let trustsAnother: Step = { host in
+        _ = try host.directory.write(Array(PEMText.of(TestAuthority().root).utf8), to: "anchors.pem")
+    }
     private static let refusesCertificates: Step = { host in
         host.server.state.withLock { $0.refusesCertificates = true }
     }
@@ -168,7 +171,7 @@ extension Row {
                 "9 no answer", arrange: faults("POST", .noAnswer, .noAnswer, .noAnswer), event: register,
                 asks: ["get", "POST client", "POST client", "POST client"], throws: .unavailable, state: .notRegistered),
             Row(
-                "9 not trusted", with: ["TrustAnchors": nil], event: register, asks: ["get"], throws: .serverNotTrusted,
+                "9 not trusted", arrange: trustsAnother, event: register, asks: ["get"], throws: .serverNotTrusted,
                 state: .notRegistered),
             Row(
                 "9 refuses the certificate", arrange: refusesCertificates, event: register, asks: ["get"],
