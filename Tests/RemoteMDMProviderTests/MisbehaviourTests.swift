@@ -55,11 +55,11 @@ import Testing
     func whenToComeBackIsPassedOn() async throws {
         let server = try ESTResponder(.basic)
         for fault in ["status-503-retry-120", "pending-1-retry-120"] {
-            let failure = try await failure("fault-\(fault)", on: server, ["timeout": "60"])
+            let failure = try await failure("fault-\(fault)", on: server, ["timeout": "110"])
             #expect(failure?.retryAfter == .seconds(120), "\(fault)")
         }
         let date = try #require(
-            try await failure("fault-status-429-retry-date-120", on: server, ["timeout": "60"])?.retryAfter)
+            try await failure("fault-status-429-retry-date-120", on: server, ["timeout": "110"])?.retryAfter)
         #expect((.seconds(100)...(.seconds(121))).contains(date))
     }
 

@@ -44,7 +44,7 @@ import Testing
         let url = try #require(ServerURL(server.url))
         var security = ServerSecurity(trust: ServerTrust(trustAnchors: .system), skipsVerification: true)
         security.settingNames = names
-        let session = ServerSession(url, security, timeBudget: TimeBudget(.seconds(60), RetryPolicy()))
+        let session = ServerSession(url, security, timeBudget: TimeBudget(.seconds(600), RetryPolicy()))
         func error(_ target: String) async -> CertificateProviderError? {
             do {
                 let response = try await session.response(to: HTTPRequest(target: target))
