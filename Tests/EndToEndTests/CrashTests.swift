@@ -5,7 +5,6 @@ import Testing
 
 /// A process that is killed at any moment leaves the old identity or the new one, whole.
 @Suite struct CrashTests {
-    private static let rounds = TestLength.rounds(60, soak: 1000)
     private let sandbox: Sandbox
     private let out: String
 
@@ -14,22 +13,12 @@ import Testing
         out = sandbox.path + "/out"
     }
 
-    /// Knuth's MMIX generator: the same delays in every run.
-    private struct Delays: RandomNumberGenerator {
-        var state: UInt64 = 0x5eed
-        mutating func next() -> UInt64 {
-            state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
-            return state ^ state >> 29
-        }
-    }
-
     @Test func killedAtRandomMomentsItLeavesAWholeIdentity() throws {
         let source = sandbox.path + "/client.p12"
         let arguments = ["fetch", "--force", "--json", "--export-key", "--out", out] + adHoc(source)
         let files = try ["a", "b"].map { try contents(Fixtures.path("\($0).p12")) }
         let sets = try ["a", "b"].map { try PEMSet(fixture: $0) }
 
-        // Kills reach from before the first instruction to a bit after the end.
         var longest = Duration.zero
         for round in 0..<4 {
             try replace(source, files[round % 2])
@@ -40,33 +29,22 @@ import Testing
         try FileManager.default.removeItem(atPath: out)
         try FileManager.default.removeItem(atPath: sandbox.store)
 
-        var delays = Delays()
-        var (killed, wasThere) = (0, false)
+        var kills = KillMoments(TestLength.rounds(60, soak: 1000), within: longest)
+        var (round, wasThere) = (0, false)
         var most = (store: 0, out: 0)
-        for round in 0..<Self.rounds {
+        while kills.areLeft {
             try replace(source, files[round % 2])
-            let process = try sandbox.start([BuiltCommand.path] + arguments)
-            let microseconds = longest.components.attoseconds / 1_000_000_000_000
-            // Not a wait for anything: where the kill lands is the point.
-            usleep(UInt32(Int64.random(in: 0...microseconds * 11 / 10, using: &delays)))
-            process.kill()
-            let output = process.wait()
-            // As long as it takes now: other tests begin and end meanwhile.
-            if output.signal == SIGKILL {
-                killed += 1
-                longest = longest * 101 / 100
-            } else {
-                #expect(output.status == 0, "\(output)")
-                longest = longest * 94 / 100
-            }
+            let output = kills.kill(try sandbox.start([BuiltCommand.path] + arguments))
+            #expect(output.signal == SIGKILL || output.status == 0, "\(output)")
 
             let isThere = try expectWhole("round \(round)", source, sets) != nil
             #expect(isThere || !wasThere, "round \(round): there is no set any more")
             wasThere = wasThere || isThere
             most.store = max(most.store, try entries(sandbox.store))
             most.out = max(most.out, try entries(out))
+            round += 1
         }
-        #expect(killed > Self.rounds / 4, "only \(killed) were killed in time")
+        #expect(kills.haveLanded, "only \(kills.killed) were killed in time")
         // .lock, store.key, identities, pkcs12, the entry, and what one crash may leave.
         #expect(most.store <= 5 + 2, "\(most)")
         // .lock, current, two sets of four files each, what a crash left of a third, and its link.

@@ -15,20 +15,18 @@ import Testing
     func whateverTheMomentNothingIsLost(isRenewal: Bool) async throws {
         let server = try await ESTServer.start("--auth", "basic")
         let enrolment = try KilledEnrolment(server, isRenewal: isRenewal)
-        if isRenewal { _ = try await enrolment.complete() }
-        var (killed, length) = (0, try await enrolment.complete())
+        if isRenewal { try await enrolment.complete() }
+        var kills = KillMoments(Self.rounds, within: try await enrolment.complete())
         var rounds = 0
         // Longer where no kill has come between the server's answer and its storage yet.
-        while rounds < Self.rounds || !enrolment.hasBeenKilledLate && rounds < 1000 {
-            // The golden ratio's multiples fall evenly, in whatever number.
-            let share = (Double(rounds) * 0.618034).truncatingRemainder(dividingBy: 1)
-            if try await enrolment.kill(after: length * share) { killed += 1 }
-            // The run that goes on has to come to its end, and says how long that takes while so much else is going on.
-            if rounds % 10 == 9 { length = try await enrolment.complete() }
+        while kills.areLeft || !enrolment.hasBeenKilledLate && rounds < 1000 {
+            try await enrolment.kill(&kills)
             rounds += 1
+            // The run that goes on has to come to its end.
+            if rounds.isMultiple(of: 10) { try await enrolment.complete() }
         }
-        _ = try await enrolment.complete()
-        #expect(killed > rounds / 3, "only \(killed) of \(rounds) were killed in time")
+        try await enrolment.complete()
+        #expect(kills.haveLanded, "only \(kills.killed) were killed in time")
         try enrolment.check()
     }
 }
@@ -69,7 +67,7 @@ private final class KilledEnrolment {
 
     /// Lets the command come to its end.
     /// - Returns: How long that took.
-    func complete() async throws -> Duration {
+    @discardableResult func complete() async throws -> Duration {
         let start = ContinuousClock.now
         let output = try sandbox.get().run(command)
         #expect(output.status == 0, "\(output)")
@@ -80,15 +78,9 @@ private final class KilledEnrolment {
         return length
     }
 
-    /// - Returns: Whether it was at work still.
-    func kill(after delay: Duration) async throws -> Bool {
-        let process = try sandbox.get().start(command)
-        // Not a wait for anything: where the kill lands is the point.
-        usleep(UInt32(delay.components.attoseconds / 1_000_000_000_000 + delay.components.seconds * 1_000_000))
-        process.kill()
-        let wasKilled = process.wait().signal == SIGKILL
+    func kill(_ kills: inout KillMoments) async throws {
+        _ = kills.kill(try sandbox.get().start(command))
         try await look()
-        return wasKilled
     }
 
     /// The identity works, the old one or the new one. Where it is not renewed, it goes when it has arrived.

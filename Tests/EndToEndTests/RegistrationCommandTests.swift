@@ -260,16 +260,15 @@ import Testing
         let file = try configuration()
         let start = ContinuousClock.now
         #expect(try run("register", config: file).status == 0)
-        let length = (ContinuousClock.now - start) / .microseconds(1)
+        var kills = KillMoments(TestLength.rounds(12, soak: 500), within: ContinuousClock.now - start)
         #expect(try run("unregister", "--yes", config: file).status == 0)
-        var killed = 0
-        for round in 0..<TestLength.rounds(12, soak: 500) {
+        var round = 0
+        while kills.areLeft {
+            defer { round += 1 }
             let command = round.isMultiple(of: 2) ? ["register"] : ["unregister", "--yes"]
             if Int.random(in: 0..<4) == 0 { server.fail(round.isMultiple(of: 2) ? "POST" : "DELETE", .noAnswer) }
             let process = try sandbox.start([BuiltCommand.path] + command + ["--config", file])
-            usleep(UInt32.random(in: 0...UInt32(length)))
-            process.kill()
-            if process.wait().signal == SIGKILL { killed += 1 }
+            _ = kills.kill(process)
             let asked = try run("status", "--json", config: file).document("Status")
             #expect(server.connections.count <= 1, "\(server.connections)")
             if let id = asked["connectionID"].string, round.isMultiple(of: 2) {
@@ -286,7 +285,7 @@ import Testing
                 #expect(server.connections.count == 1)
             }
         }
-        #expect(killed > 2)
+        #expect(kills.haveLanded, "only \(kills.killed) were killed in time")
         await server.close()
     }
 }

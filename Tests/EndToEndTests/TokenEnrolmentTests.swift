@@ -111,23 +111,18 @@ import Testing
         let start = ContinuousClock.now
         let first = try certprov(renewal, remote)
         try #require(first.status == 0, "\(first)")
-        let microseconds = (ContinuousClock.now - start).components.attoseconds / 1_000_000_000_000
-        let rounds = TestLength.rounds(12, soak: 200)
-        var killed = 0
-        for round in 0..<rounds {
+        var kills = KillMoments(TestLength.rounds(12, soak: 200), within: ContinuousClock.now - start)
+        while kills.areLeft {
             let process = try sandbox.start(
                 [BuiltCommand.path] + renewal, with: variables.merging(remote) { $1 })
-            // Not a wait for anything: where the kill lands is the point.
-            usleep(UInt32(Int64.random(in: 0...microseconds)))
-            process.kill()
-            if process.wait().signal == SIGKILL { killed += 1 }
+            _ = kills.kill(process)
             // p11-kit's server goes on for a client that is gone, and SoftHSM leaves remains of an object that one process
             // destroys while another is still making it.
             for _ in 0..<60_000 where !tokens.children.isEmpty { usleep(10_000) }
             let listed = try certprov(["list", "--json"] + configuration, remote)
-            #expect(listed.status == 0, "round \(round): \(listed)")
+            #expect(listed.status == 0, "after \(kills.killed) kills: \(listed)")
         }
-        #expect(killed > rounds / 4, "only \(killed) were killed in time")
+        #expect(kills.haveLanded, "only \(kills.killed) were killed in time")
         for _ in 0..<2 {
             let last = try certprov(renewal, remote)
             #expect(last.status == 0, "\(last)")
