@@ -87,7 +87,11 @@ import Testing
         let host = try host("keys", "TestPlugin")
         let storage = InMemoryStorage()
         let descriptor = try #require(try host.keyStore("keys", ProviderParameters()))
-        let stores = try ProviderRegistry(keyStores: [descriptor]).keyStores { _ in .testing(storage: storage) }
+        // A busy machine may take its time.
+        let parameters = ["keys": ProviderParameters(["timeout": .init("600")])]
+        let stores = try ProviderRegistry(keyStores: [descriptor]).keyStores(parameters) { _ in
+            .testing(storage: storage)
+        }
         let report = await KeyStoreConformance { try stores.store("keys:") }.run()
         #expect(report.isPassed && report.results.count == 9, "\(report)")
         await host.shutdown()
