@@ -31,7 +31,7 @@ import Testing
     @Test(.enabled(if: shape != nil)) func isListedInTime() async throws {
         let shape = try #require(Self.shape)
         let module = try module(shape)
-        let provider = try module.provider(pin: shape == .leaves ? nil : FaultyModule.pin, ["timeout": "60"])
+        let provider = try module.provider(pin: shape == .leaves ? nil : FaultyModule.pin, ["timeout": "600"])
         let before = try Self.memory("VmRSS")
         let start = ContinuousClock.now
         let list = await provider.listIdentities()

@@ -40,7 +40,7 @@ import Testing
                 "protocol": "est", "url": "https://localhost:\(server.port)/",
                 "trust-anchors": server.directory["ca.pem"],
                 "username": ESTServer.user, "password-source": "env:PASSWORD", "subject": "CN=conformance",
-                "timeout": "60", "key": place, "key-pin-source": "env:PIN",
+                "timeout": "600", "key": place, "key-pin-source": "env:PIN",
             ].mapValues { ProviderParameters.Value($0) })
         let enrolment = await ProviderConformance(
             RemoteMDMProvider.descriptor, parameters, secrets: [EmptyTokens.pin, ESTServer.password]

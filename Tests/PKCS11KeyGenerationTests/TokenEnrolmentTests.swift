@@ -40,7 +40,7 @@ import Testing
             var parameters = [
                 "protocol": "est", "url": "https://localhost:\(server.port)/\(label)",
                 "trust-anchors": server.directory["ca.pem"], "username": ESTServer.user,
-                "password-source": "env:PASSWORD", "subject": "CN=client,O=Example", "timeout": "60",
+                "password-source": "env:PASSWORD", "subject": "CN=client,O=Example", "timeout": "600",
                 "key": "pkcs11:token=\(token.rawValue)?module-path=\(tokens.module)", "key-pin-source": "env:PIN",
             ]
             parameters.merge(settings) { $1 }
@@ -273,7 +273,7 @@ import Testing
                 [
                     "protocol": "est", "url": "https://localhost:\(host.server.port)",
                     "trust-anchors": host.server.directory["ca.pem"], "username": ESTServer.user,
-                    "password-source": "env:PASSWORD", "subject": "CN=store,O=Example", "timeout": "60",
+                    "password-source": "env:PASSWORD", "subject": "CN=store,O=Example", "timeout": "600",
                     "key": "pkcs11:token=\(EmptyTokens.Name.estasked.rawValue)", "key-pin-source": "env:PIN",
                 ].mapValues { .init($0) }))
         let identity = try await provider.getCertificate(NoUserInteraction())

@@ -40,7 +40,7 @@ public enum Subprocess {
         let command = program + ["sh", "-c", "exec \"$@\" 2>&1", "sh", CommandLine.arguments[0]]
         let arguments = variables + command + ["--testing-library", "swift-testing", "--filter", suite]
         let output = try await threads.run { () throws(CertificateProviderError) in
-            do { return try run(arguments, seconds: TestLength.current == .soak ? 3600 : 180) } catch {
+            do { return try run(arguments, seconds: TestLength.current == .soak ? 3600 : 900) } catch {
                 throw CertificateProviderError(.internal, "\(error)")
             }
         }
