@@ -49,27 +49,27 @@ import Testing
         module.control.set_flags(0, 0, Self.concealed)
         module.control.log_out(0)
         module.control.lose("C_Login", 10, CKR_DEVICE_ERROR)
-        func tryFiveTimes() async throws -> [CertificateProviderError.Code?] {
-            try await [0, 1, 2, 3, 4].asyncMap { _ in
-                let key = isSameProcess ? identity.key : nil
-                let provider = try module.provider(storage: storage, now: now, hasty)
-                return await code {
-                    if let key {
-                        _ = try await key.signsValidly()
-                    } else {
-                        _ = try await provider.getCertificate(NoUserInteraction())
-                    }
+        func attempt() async throws -> CertificateProviderError.Code? {
+            let provider = try module.provider(storage: storage, now: now, hasty)
+            return await code {
+                if isSameProcess {
+                    _ = try await identity.key.signsValidly()
+                } else {
+                    _ = try await provider.getCertificate(NoUserInteraction())
                 }
             }
         }
-        let codes = try await tryFiveTimes()
-        // The one that has sent the PIN, which on a busy host need not be the first one.
-        let others = codes.filter { ![.operationNotAllowed, .timedOut].contains($0) }
-        #expect(others.count <= 1, "\(codes)")
-        #expect(module.control.tries_left(0) == 2)
-        days.store(1, ordering: .relaxed)
-        _ = try await tryFiveTimes()
-        #expect(module.control.tries_left(0) == 1)
+        for (day, left) in [(0, 2), (1, 1)] {
+            days.store(day, ordering: .relaxed)
+            // On a busy host, a hasty attempt may end before it sends the PIN.
+            for _ in 0..<100 where module.control.tries_left(0) > left { _ = try await attempt() }
+            #expect(module.control.tries_left(0) == left)
+            for _ in 0..<5 {
+                let code = try await attempt()
+                #expect(code == .operationNotAllowed || code == .timedOut, "\(String(describing: code))")
+            }
+            #expect(module.control.tries_left(0) == left)
+        }
         // Until a person says what it is.
         module.control.lose("C_Login", 0, CKR_OK)
         let attended = try module.provider(pin: nil, storage: storage)
