@@ -88,7 +88,7 @@ import Testing
         let storage = InMemoryStorage()
         let descriptor = try #require(try host.keyStore("keys", ProviderParameters()))
         // A busy machine may take its time.
-        let parameters = ["keys": ProviderParameters(["timeout": .init("600")])]
+        let parameters = ["keys": ProviderParameters(["timeout": .init("300")])]
         let stores = try ProviderRegistry(keyStores: [descriptor]).keyStores(parameters) { _ in
             .testing(storage: storage)
         }

@@ -48,7 +48,7 @@ final class Zoo: Sendable {
 
     /// - Parameter settings: Besides its directory.
     func provider(
-        _ settings: [String: String] = ["timeout": "600"], in environment: ProviderEnvironment = .testing(),
+        _ settings: [String: String] = ["timeout": "300"], in environment: ProviderEnvironment = .testing(),
         of other: PluginHost? = nil
     ) throws -> any CertificateProvider {
         var texts = settings

@@ -116,7 +116,7 @@ import Testing
         let zoo = try Zoo(one.behaviour)
         var error: CertificateProviderError?
         // A busy machine needs more time for what comes before a request that hangs.
-        for timeout in one.codes == [.timedOut] ? [2, 10, 60] : [600] {
+        for timeout in one.codes == [.timedOut] ? [2, 10, 60] : [300] {
             error = await PluginHostTests.error {
                 let provider = try zoo.provider(["timeout": String(timeout)])
                 _ = try await provider.getCertificate(Person("s3cret"))
@@ -163,7 +163,7 @@ import Testing
             ("exits at \(request) with 0", .unavailable),
         ] {
             let zoo = try Zoo(behaviour)
-            let provider = try zoo.provider(["timeout": behaviour.hasPrefix("hangs") ? "2" : "600"])
+            let provider = try zoo.provider(["timeout": behaviour.hasPrefix("hangs") ? "2" : "300"])
             let failure = await error { try await call(provider) }
             #expect(failure?.code == code, "\(behaviour): \(String(describing: failure))")
             #expect(failure?.message.contains("plugin 'zoo'") == true && failure?.provider == Zoo.id)
