@@ -8,7 +8,8 @@ struct KillMoments {
     private(set) var killed = 0
     private let wanted: Int
     private var attempts = 0
-    /// About a run's length: it grows with each kill and shrinks with each process that has ended before.
+    /// About a run's length: it grows with each kill and shrinks with each process that has ended before. In small steps, so
+    /// that the end of a run, where things are stored, is met as often as its beginning.
     private var length: Duration
     private var share = Double.random(in: 0..<1)
 
@@ -35,9 +36,9 @@ struct KillMoments {
         let output = process.wait()
         if output.signal == SIGKILL {
             killed += 1
-            length = length * 1.1
+            length = length * 1.05
         } else {
-            length = length / 2
+            length = length * 0.8
         }
         return output
     }
