@@ -129,7 +129,7 @@ final class PluginProcess: PeerServices {
 
     func read(_ bytes: ArraySlice<UInt8>, from descriptor: Int32) {
         let lines = state.withLock { state in
-            state.tail += bytes.suffix(Self.tailSize)
+            state.tail += bytes.suffix(Self.tailSize) as ArraySlice
             if state.tail.count > Self.tailSize { state.tail.removeFirst(state.tail.count - Self.tailSize) }
             return state.errors.lines(with: bytes)
         }
@@ -258,7 +258,7 @@ struct LineBuffer {
     private static let (maximumLine, maximumRead) = (1024, 16 << 10)
 
     mutating func lines(with bytes: ArraySlice<UInt8>) -> [String] {
-        rest += bytes.suffix(Self.maximumRead)
+        rest += bytes.suffix(Self.maximumRead) as ArraySlice
         var parts = rest.split(separator: 0x0a, omittingEmptySubsequences: false)
         rest = parts.popLast().map { Array($0.suffix(Self.maximumLine)) } ?? []
         return parts.filter { !$0.isEmpty }.map { String(decoding: $0.prefix(Self.maximumLine), as: UTF8.self) }
