@@ -26,6 +26,8 @@ final class TLSHandshake: Sendable {
         self.security = security
         self.eventLoop = eventLoop
         var configuration = try TLSConfiguration.makeClientConfiguration(trusting: security.trust.trustAnchors)
+        // The chain is verified below, not by BoringSSL, which would read the whole system trust store for nothing.
+        configuration.trustRoots = .certificates([])
         if let credentials = security.credentials {
             credentials.present(in: &configuration)
             let present = configuration.sslContextCallback
