@@ -6,7 +6,7 @@ import Testing
 
 /// Several processes use one store and one directory at once.
 @Suite struct ConcurrencyTests {
-    private static let rounds = TestLength.rounds(200, soak: 2000)
+    private static let rounds = TestLength.rounds(100, soak: 2000)
     private static let subjects = ["CN=identity-a", "CN=identity-b"]
     private let sandbox: Sandbox
 

@@ -260,7 +260,7 @@ import Testing
         let file = try configuration()
         let start = ContinuousClock.now
         #expect(try run("register", config: file).status == 0)
-        var kills = KillMoments(TestLength.rounds(12, soak: 500), within: ContinuousClock.now - start)
+        var kills = KillMoments(TestLength.rounds(8, soak: 500), within: ContinuousClock.now - start)
         #expect(try run("unregister", "--yes", config: file).status == 0)
         var round = 0
         while kills.areLeft {

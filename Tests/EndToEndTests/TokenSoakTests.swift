@@ -154,7 +154,7 @@ private final class Service: Sendable {
     }
 
     /// Milliseconds between two signatures of a task. At full length there are none, and the processors are always busy.
-    private static let pause = String(TestLength.rounds(50, soak: 0))
+    private static let pause = String(TestLength.rounds(200, soak: 0))
 
     let module: String
     let process: SpawnedProcess

@@ -110,7 +110,7 @@ import Testing
         .enabled(if: TestLength.hasSeconds, "it takes seconds"),
         arguments: [0x30, 0x24, 0xa0, 0x31] as [UInt8], [60, 10_000, 100_000])
     func bombsOfDepth(tag: UInt8, depth: Int) async throws {
-        let indefinite = Array([[UInt8]](repeating: [tag, 0x80], count: depth).joined())
+        let indefinite = repeatElement([tag, 0x80], count: depth).reduce(into: []) { $0 += $1 }
         _ = try await expectRefusal(indefinite)
         _ = try await expectRefusal(indefinite + [UInt8](repeating: 0, count: 2 * depth))
         // The same where a value is expected.

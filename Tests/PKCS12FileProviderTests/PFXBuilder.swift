@@ -36,7 +36,7 @@ struct PFXBuilder {
     }
 
     func constructed(_ tag: UInt8, _ parts: [[UInt8]]) -> [UInt8] {
-        let content = Array(parts.joined())
+        let content = parts.reduce(into: []) { $0 += $1 }
         return isIndefinite ? [tag, 0x80] + content + [0, 0] : Self.element(tag, content)
     }
 
