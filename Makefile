@@ -92,7 +92,7 @@ example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: two services
 test: packages-TEST toolchain ## Build and run all tests
 	$(SWIFT) build --build-tests
 	@rm -f $(WHAT_FAILED)
-	@WHAT_FAILED=$(WHAT_FAILED) $(MAKE) --no-print-directory --jobs 3 --keep-going --output-sync=target TESTS='$(TESTS)' $(SUITES) \
+	@WHAT_FAILED=$(WHAT_FAILED) $(MAKE) --no-print-directory --jobs 4 --keep-going --output-sync=target TESTS='$(TESTS)' $(SUITES) \
 	    || { cat $(WHAT_FAILED); exit 1; }
 
 # An optimizer's mistake shows only there.
