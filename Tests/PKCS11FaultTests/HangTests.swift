@@ -146,6 +146,7 @@ import Testing
             // Their end looks at the token too.
             await meaning.shutdown()
             await provider.shutdown()
+            await module.waitUntilFinalized()
         }
         // Nothing is in them.
         let provider = try module.provider(["login": "never"])

@@ -162,6 +162,12 @@ import Testing
     /// all the same.
     @Test(arguments: [CKR_OK, CKR_CRYPTOKI_NOT_INITIALIZED])
     func aLoginIsMadeWhateverOthersDo(found: CK_RV) async throws {
+        // A source has thirty seconds for its secret, which a very busy machine may use up before this writes it.
+        while try await !makeLogin(whileOthersFind: found) {}
+    }
+
+    /// - Returns: Whether the PIN was written in time.
+    private func makeLogin(whileOthersFind found: CK_RV) async throws -> Bool {
         let module = try FaultyModule.withIdentity()
         module.control.fix_readers()
         let directory = try TemporaryDirectory()
@@ -178,10 +184,16 @@ import Testing
         module.fail("C_GetSlotList", found, times: found == CKR_OK ? 0 : 1)
         let another = try module.provider(["uri": "pkcs11:token=gone"])
         #expect(await code { _ = try await another.getCertificate(NoUserInteraction()) } == .tokenNotPresent)
-        #expect((module.calls("C_Initialize") == starts) == (found == CKR_OK))
-        #expect(write(writer, FaultyModule.pin, 4) == 4)
+        let startsThen = module.calls("C_Initialize")
+        let isWritten = write(writer, FaultyModule.pin, 4) == 4
         close(writer)
+        guard isWritten else {
+            _ = try? await identity
+            return false
+        }
+        #expect((startsThen == starts) == (found == CKR_OK))
         #expect(try await identity.key.signsValidly())
         #expect(module.control.pins() == 1 && module.control.tries_left(0) == 3)
+        return true
     }
 }
