@@ -119,6 +119,9 @@ SUITES := test-card test-plugins test-plugged test-token-command test-command te
     test-token-keys test-tokens test-server
 TOKEN_COMMAND := EndToEndTests\.(Token|Module|WrongPIN|LoginFault|Keygen|NoisyModule|ReaderService)
 WHAT_FAILED := $(CURDIR)/.build/what-failed
+# How many tests of a suite run at a time. Without a bound all of them begin at once, and none has its turn in time on a busy
+# host. Swift before 6.3 does not know it.
+export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH ?= 8
 TESTS = Scripts/run-tests $(shell $(SWIFT) build --show-bin-path)/certprovPackageTests.xctest --testing-library swift-testing
 .PHONY: $(SUITES)
 
