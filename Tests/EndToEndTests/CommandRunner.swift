@@ -30,7 +30,7 @@ final class Subprocess: Sendable {
     /// Whether the pid is ours no more and must not be signalled.
     private let isReaped = Mutex(false)
 
-    init(_ arguments: [String], environment: [String: String], seconds: Double = 60) throws {
+    init(_ arguments: [String], environment: [String: String], seconds: Double = 600) throws {
         guard let program = arguments.first else { throw RunnerError(description: "no program") }
         stdout = try Self.temporaryFile()
         stderr = try Self.temporaryFile()

@@ -20,7 +20,7 @@ import Testing
             CertificateProvider.mdm.username = \(ESTServer.user)
             CertificateProvider.mdm.password-source = file:\(sandbox.path)/password
             CertificateProvider.mdm.subject = CN=host,O=Example
-            CertificateProvider.mdm.timeout = 10
+            CertificateProvider.mdm.timeout = 600
             \(more)
             """.utf8, to: "client.properties")
         return ["--config", file]

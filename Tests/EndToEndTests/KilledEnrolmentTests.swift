@@ -49,7 +49,7 @@ private final class KilledEnrolment {
         let settings = [
             "protocol": "est", "url": "https://localhost:\(server.port)", "trust-anchors": server.directory["ca.pem"],
             "username": ESTServer.user, "password-source": "file:\(password)", "subject": "CN=host,O=Example",
-            "timeout": "30",
+            "timeout": "600",
         ]
         command =
             [BuiltCommand.path, "fetch", "--provider", "mdm"] + (isRenewal ? ["--force"] : [])

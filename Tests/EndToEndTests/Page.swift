@@ -140,7 +140,7 @@ extension Sandbox {
             script += "printf '@@ status %d\\n' $?\n"
         }
         // A busy machine is slow, and each command has time limits of its own.
-        let run = try start(["/bin/sh", "-c", script.replacing("8443", with: port)], with: variables, seconds: 300)
+        let run = try start(["/bin/sh", "-c", script.replacing("8443", with: port)], with: variables)
             .wait()
         let parts = run.stdout.components(separatedBy: "\n@@@ ").dropFirst()
         try #require(parts.count == steps.count, "\(run)")

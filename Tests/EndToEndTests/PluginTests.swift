@@ -255,7 +255,7 @@ import Testing
             _ = command.wait()
         }
         let left = { try FileManager.default.contentsOfDirectory(atPath: temporary) }
-        let end = ContinuousClock.now + .seconds(60)
+        let end = ContinuousClock.now + .seconds(600)
         while try !left().isEmpty, .now < end { usleep(10000) }
         #expect(try left() == [])
     }
@@ -267,7 +267,7 @@ import Testing
         let pidFile = sandbox.path + "/pid"
         try install("hangs", "#!/bin/sh\necho $$ >\(pidFile).new; mv \(pidFile).new \(pidFile)\nsleep 1000 & wait\n")
         let command = try sandbox.start([BuiltCommand.path] + arguments, with: variables)
-        let end = ContinuousClock.now + .seconds(60)
+        let end = ContinuousClock.now + .seconds(600)
         while !FileManager.default.fileExists(atPath: pidFile), .now < end { usleep(10000) }
         return (
             command, try #require(pid_t(try String(contentsOfFile: pidFile, encoding: .utf8).split(separator: "\n")[0]))
@@ -275,7 +275,7 @@ import Testing
     }
 
     private func hasEnded(_ process: pid_t) -> Bool {
-        let end = ContinuousClock.now + .seconds(60)
+        let end = ContinuousClock.now + .seconds(600)
         while Glibc.kill(process, 0) == 0, .now < end { usleep(10000) }
         return Glibc.kill(process, 0) != 0
     }

@@ -58,7 +58,7 @@ import Testing
         ])
         var seen: [UInt8] = []
         func read(until isEnough: () -> Bool) {
-            let deadline = ContinuousClock.now + .seconds(30)
+            let deadline = ContinuousClock.now + .seconds(600)
             while !isEnough() && ContinuousClock.now < deadline {
                 var waiting = pollfd(fd: output, events: Int16(POLLIN), revents: 0)
                 guard poll(&waiting, 1, 50) == 1 else { continue }

@@ -158,7 +158,7 @@ void release(void) {
 int wait_held(unsigned count) {
     struct timespec deadline;
     clock_gettime(CLOCK_REALTIME, &deadline);
-    deadline.tv_sec += 60;
+    deadline.tv_sec += 600;
     pthread_mutex_lock(&state.lock);
     int result = 0;
     while (held < count && result == 0) result = pthread_cond_timedwait(&state.changed, &state.lock, &deadline);

@@ -15,7 +15,7 @@ import Testing
         try directory.write(Array("0".utf8), to: "counter")
         DispatchQueue.concurrentPerform(iterations: 16) { _ in
             guard let root = try? SafeDirectory.open(directory.path),
-                let lock = try? StoreLock(in: root, timeout: .seconds(60), FileSystem()),
+                let lock = try? StoreLock(in: root, timeout: .seconds(600), FileSystem()),
                 let text = try? String(contentsOfFile: directory["counter"], encoding: .utf8), let count = Int(text)
             else { return }
             // Whoever else is in here reads the same number now, and one of the two is not counted.
@@ -91,6 +91,6 @@ import Testing
 
         process.closeInput()
         #expect(process.wait(seconds: 600) == 1)
-        _ = try StoreLock(in: root, timeout: .seconds(10), FileSystem())
+        _ = try StoreLock(in: root, timeout: .seconds(600), FileSystem())
     }
 }

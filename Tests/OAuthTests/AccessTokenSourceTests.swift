@@ -86,7 +86,7 @@ import Testing
         let server = try await ESTServer.start("--auth", "oauth")
         let tokens = try server.tokens(fault: "hang")
         let callers = (0..<2).map { _ in Task { _ = try await tokens.token() } }
-        while try server.grants().isEmpty { await Task.yield() }
+        while try server.grants().isEmpty { try await Task.sleep(for: .milliseconds(1)) }
         #expect(await failure { _ = try await tokens.token(within: .milliseconds(1)) }?.code == .timedOut)
         for caller in callers {
             caller.cancel()
@@ -103,7 +103,7 @@ import Testing
         let tokens = try server.tokens(fault: "slow-body-1000")
         let patient = Task { try await tokens.token() }
         let cancelled = Task { _ = try await tokens.token() }
-        while try server.grants().isEmpty { await Task.yield() }
+        while try server.grants().isEmpty { try await Task.sleep(for: .milliseconds(1)) }
         cancelled.cancel()
         _ = await failure { try await cancelled.value }
         let token = try await patient.value

@@ -14,7 +14,7 @@ import Testing
 
     @Test func aLogoutThatHangsBringsNothingBack() async throws {
         let provider = try module.provider(storage: storage, ["timeout": "2"])
-        _ = try await provider.getCertificate(NoUserInteraction())
+        _ = try await inTime { try await provider.getCertificate(NoUserInteraction()) }
         #expect(storage.entryNames.count == 1)
         module.control.hold("C_Logout")
         defer { module.control.release() }

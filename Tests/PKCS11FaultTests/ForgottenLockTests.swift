@@ -9,7 +9,7 @@ import Testing
     @Test(arguments: ["C_Sign", "C_GetTokenInfo", "C_GetSessionInfo", "C_Login"])
     func aLockThatACallForgetsStopsNoOther(function: String) async throws {
         let module = try FaultyModule.withIdentity(named: "opensc-pkcs11.so")
-        let provider = try module.provider(["timeout": "30", "uri": "pkcs11:token=alpha"])
+        let provider = try module.provider(["timeout": "300", "uri": "pkcs11:token=alpha"])
         let identity = try await provider.getCertificate(NoUserInteraction())
         for _ in 0..<3 {
             module.control.forget_mutex(function)

@@ -59,7 +59,7 @@ import Testing
         let module = try FaultyModule.withIdentity()
         let settings = ["timeout": "2", "uri": "pkcs11:token=alpha", "delete-objects": "true"]
         let (used, fresh) = try (module.provider(settings), module.provider(settings))
-        let identity = try await used.getCertificate(NoUserInteraction())
+        let identity = try await inTime { try await used.getCertificate(NoUserInteraction()) }
         module.control.hold(function)
         defer { module.control.release() }
         for provider in [used, fresh] {
@@ -71,10 +71,12 @@ import Testing
     @Test("After a hang that ends, signatures go on without a restart of the module")
     func whatHungGoesOnWithoutARestart() async throws {
         let module = try FaultyModule.withIdentity()
-        let identity = try await module.provider(["timeout": "15"]).getCertificate(NoUserInteraction())
+        let provider = try module.provider(["timeout": "3"])
+        let hasty = try await inTime { try await provider.getCertificate(NoUserInteraction()) }
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.hold("C_Sign")
         await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
-            for _ in 0..<40 { tasks.addTask { await code { _ = try await identity.key.signsValidly() } } }
+            for _ in 0..<40 { tasks.addTask { await code { _ = try await hasty.key.signsValidly() } } }
             for await code in tasks { #expect(code == .timedOut) }
         }
         module.control.release()
@@ -98,7 +100,7 @@ import Testing
         defer { module.control.release() }
         module.control.set_sessions(0, 2, 2)
         let provider = try module.provider(["timeout": "5"])
-        let identity = try await provider.getCertificate(NoUserInteraction())
+        let identity = try await inTime { try await provider.getCertificate(NoUserInteraction()) }
         module.control.hold("C_Sign")
         await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
             for _ in 0..<20 { tasks.addTask { await code { _ = try await identity.key.signsValidly() } } }
@@ -109,7 +111,7 @@ import Testing
         let outcome = await code { try await provider.removeReplacedCertificates(of: identity, NoUserInteraction()) }
         #expect(outcome == .timedOut && module.calls("C_GetTokenInfo") > looks)
         module.control.release()
-        #expect(try await identity.key.signsValidly())
+        #expect(try await inTime { try await identity.key.signsValidly() })
         #expect(module.control.most_sessions() == 2 && module.control.shared_uses() == 0)
     }
 

@@ -44,7 +44,7 @@ import Testing
         let now = { @Sendable in start + TimeInterval(days.load(ordering: .relaxed)) * 86400 }
         let hasty = ["timeout": "1"]
         let first = try module.provider(storage: storage, now: now, hasty)
-        let identity = try await first.getCertificate(NoUserInteraction())
+        let identity = try await inTime { try await first.getCertificate(NoUserInteraction()) }
         module.control.set_token(0, "alpha", "0001", "5678")
         module.control.set_flags(0, 0, Self.concealed)
         module.control.log_out(0)
@@ -108,14 +108,19 @@ import Testing
     func oneForASignatureCostsOneTry() async throws {
         let module = try Self.moduleWithKeyThatAsksEachTime()
         let now = Date(timeIntervalSince1970: 2_000_000_000)
-        let identity = try await module.provider(now: { now }, ["timeout": "1"]).getCertificate(NoUserInteraction())
+        let provider = try module.provider(now: { now }, ["timeout": "1"])
+        let identity = try await inTime { try await provider.getCertificate(NoUserInteraction()) }
         module.control.set_token(0, "alpha", "0001", "5678")
         module.control.set_flags(0, 0, Self.concealed)
         module.control.lose("C_Login", 10, CKR_DEVICE_ERROR)
-        #expect(await code { _ = try await identity.key.signsValidly() } != nil)
+        // On a busy host, a hasty attempt may end before it sends the PIN.
+        for _ in 0..<100 where module.control.tries_left(0) > 2 {
+            #expect(await code { _ = try await identity.key.signsValidly() } != nil)
+        }
         #expect(module.control.tries_left(0) == 2)
         for _ in 0..<3 {
-            #expect(await code { _ = try await identity.key.signsValidly() } == .operationNotAllowed)
+            let code = await code { _ = try await identity.key.signsValidly() }
+            #expect(code == .operationNotAllowed || code == .timedOut, "\(String(describing: code))")
         }
         #expect(module.control.tries_left(0) == 2)
     }

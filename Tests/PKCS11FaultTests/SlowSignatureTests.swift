@@ -16,7 +16,7 @@ import Testing
         let module = try FaultyModule.withIdentity()
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.slow_down("C_Sign", 6000)
-        let report = try await report(of: identity, version, within: .seconds(4))
+        let report = try await inTime { try await self.report(of: identity, version, within: .seconds(4)) }
         #expect(report.clientAuthentication != .notRequested && report.tlsVersion == version)
     }
 
@@ -24,7 +24,8 @@ import Testing
     @Test(arguments: versions) func aTokenThatHangsIsToBlame(version: TLSVersion) async throws {
         let module = try FaultyModule.withIdentity()
         defer { module.control.release() }
-        let identity = try await module.provider(["timeout": "8"]).getCertificate(NoUserInteraction())
+        let provider = try module.provider(["timeout": "8"])
+        let identity = try await inTime { try await provider.getCertificate(NoUserInteraction()) }
         module.control.hold("C_Sign")
         do {
             _ = try await report(of: identity, version, within: .seconds(4))
@@ -115,12 +116,4 @@ extension ChannelPipeline {
             try syncOperations.context(handlerType: NIOSSLServerHandler.self).close(promise: nil)
         }.get()
     }
-}
-
-extension Result where Failure == any Error {
-    fileprivate init(_ body: () async throws -> Success) async {
-        do { self = .success(try await body()) } catch { self = .failure(error) }
-    }
-
-    fileprivate var failure: Failure? { if case .failure(let error) = self { error } else { nil } }
 }

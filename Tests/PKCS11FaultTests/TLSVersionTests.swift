@@ -35,7 +35,7 @@ import Testing
             host: "localhost", port: server.localAddress?.port ?? 0, presenting: TLSCredentials(identity),
             trusting: anchors)
         probe.deadline = .seconds(600)
-        let report = await Result(catching: { [probe] in try await probe.run() })
+        let report = await Result { [probe] in try await probe.run() }
         try await server.close()
         switch report {
         case .success(let report): #expect(!demandsTLS13 && report.tlsVersion == .tlsv12)
@@ -44,11 +44,5 @@ import Testing
             #expect(demandsTLS13 && error.code == .unsupportedAlgorithm, "\(error)")
         }
         #expect(module.calls("C_Sign") > (demandsTLS13 ? 0 : 1))
-    }
-}
-
-extension Result where Failure == any Error {
-    fileprivate init(catching body: () async throws -> Success) async {
-        do { self = .success(try await body()) } catch { self = .failure(error) }
     }
 }

@@ -45,7 +45,7 @@ import Testing
         await provider.shutdown()
         // One that does not answer them says so.
         let deaf = try Zoo("ignores what it does not know")
-        let silent = try deaf.provider(["timeout": "2"], of: deaf.host.sendingUnknownMessages(true))
+        let silent = try deaf.provider(["timeout": "20"], of: deaf.host.sendingUnknownMessages(true))
         let error = await error { _ = try await silent.getCertificate(NoUserInteraction()) }
         #expect(
             error?.code == .protocolError && error?.message.contains("plugin verify") == true,
@@ -272,7 +272,7 @@ import Testing
         let zoo = try Zoo("hangs at obtain")
         let provider = try zoo.provider(["timeout": "300"])
         let task = Task { await error { _ = try await provider.getCertificate(NoUserInteraction()) } }
-        while zoo.processes.count < 2 { await Task.yield() }
+        while zoo.processes.count < 2 { try await Task.sleep(for: .milliseconds(1)) }
         task.cancel()
         // At its deadline it would be `timedOut`.
         #expect(await task.value?.code == .userCancelled)
