@@ -38,7 +38,7 @@ public struct SecretBytes: Sendable {
     /// Copies `bytes`. The caller must wipe the original.
     public init(copying bytes: some Collection<UInt8>) {
         self.init(count: bytes.count) { buffer in
-            _ = buffer.initializeMemory(as: UInt8.self, from: bytes)
+            buffer.copyBytes(from: bytes)
         }
     }
 
