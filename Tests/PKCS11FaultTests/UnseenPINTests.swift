@@ -100,7 +100,10 @@ import Testing
         let module = try FaultyModule.withIdentity()
         let storage = InMemoryStorage()
         func get(_ label: String, tokenPIN: String) async throws -> CertificateProviderError.Code? {
+            // Nobody is logged in to a token that comes.
+            module.control.insert(0, -1)
             module.control.set_token(0, label, "123", tokenPIN)
+            module.control.insert(0, 0)
             let provider = try module.provider(pin: "5678", storage: storage, ["uri": "pkcs11:token=\(label)"])
             return await code { _ = try await provider.getCertificate(NoUserInteraction()) }
         }
