@@ -115,7 +115,7 @@ soak: packages-TEST toolchain ## All tests with their loops at full length, and 
 
 # The suites, each in a process of its own: most of their time they wait for other processes, so that several run at a time,
 # the long ones first. And PKCS#11 modules find their tokens by environment variables, which they read once.
-SUITES := test-card test-plugins test-plugged test-token-command test-command test-token-faults test-rooms test-enrolment \
+SUITES := test-card test-command test-plugged test-token-command test-plugins test-token-faults test-rooms test-enrolment \
     test-token-keys test-tokens test-server
 TOKEN_COMMAND := EndToEndTests\.(Token|Module|WrongPIN|LoginFault|Keygen|NoisyModule|ReaderService)
 WHAT_FAILED := $(CURDIR)/.build/what-failed
