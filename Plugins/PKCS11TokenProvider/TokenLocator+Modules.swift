@@ -160,7 +160,8 @@ extension TokenLocator {
         missing.values.forEach { $0.lose() }
         for pause: useconds_t in missing.isEmpty ? [0, 50_000, 200_000] : [0] {
             usleep(pause)
-            let isStarted = try module.startAgainToFind(beside: look.slots + look.others, in: generation)
+            let isStarted = try module.startAgainToFind(
+                beside: look.slots + look.others, in: generation, isCertain: false)
             guard isStarted || missing.isEmpty else { break }
             generation = module.generation
             look = try Slot.look(at: module, for: settings.uri)

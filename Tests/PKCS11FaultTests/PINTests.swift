@@ -189,6 +189,28 @@ import Testing
         #expect(try await provider.getCertificate(NoUserInteraction()).key.signsValidly())
     }
 
+    /// Operations of others, of which one is always in progress, put the start off and do not prevent it.
+    @Test func theStartForAPINThatTheModuleDoesNotKnowWaitsForOthers() async throws {
+        var starts: UInt32 = 0
+        // A busy host may need more time than the start has.
+        for _ in 0..<5 where starts < 2 {
+            let module = try FaultyModule.withIdentity()
+            module.fail("C_Login", CKR_USER_PIN_NOT_INITIALIZED)
+            let (provider, other) = try (module.provider(), module.provider(["login": "never"]))
+            module.control.slow_down("C_FindObjects", 400)
+            let others = (0..<4).map { _ in Task { while !Task.isCancelled { _ = await other.listIdentities() } } }
+            while module.calls("C_FindObjects") == 0 { try await Task.sleep(for: .milliseconds(1)) }
+            async let identity = provider.getCertificate(NoUserInteraction())
+            while module.calls("C_Login") < 2 { try await Task.sleep(for: .milliseconds(1)) }
+            module.control.slow_down("C_FindObjects", 0)
+            starts = module.calls("C_Initialize")
+            for task in others { task.cancel() }
+            #expect(try await identity.key.signsValidly())
+            for task in others { await task.value }
+        }
+        #expect(starts == 2)
+    }
+
     /// The card took the PIN as wrong, and its answer was lost on the way.
     @Test func aLostAnswerIsARefusalWhenTheCounterFell() async throws {
         let module = try FaultyModule.withIdentity()

@@ -104,12 +104,16 @@ final class Module: Sendable {
     /// - Parameters:
     ///   - present: The tokens that it sees.
     ///   - generation: As it was before that look: of several threads that miss a token one starts it.
+    ///   - isCertain: Whether it is known that nothing else helps. Then operations in progress are waited for longer.
     /// - Returns: Whether it was started again.
     /// - Throws: When it does not start.
-    func startAgainToFind(beside present: [Slot], in generation: Int) throws(CryptokiError) -> Bool {
+    func startAgainToFind(
+        beside present: [Slot], in generation: Int, isCertain: Bool
+    ) throws(CryptokiError) -> Bool {
         guard tokensInUse(of: present).isEmpty else { return false }
-        let isStarted = try logins.pause(timeout: Self.timeoutForOthers) { () throws(CryptokiError) in
-            try startAgain(timeout: Self.timeoutForOthers, in: generation) { [self] in
+        let timeout = isCertain ? Self.timeout : Self.timeoutForOthers
+        let isStarted = try logins.pause(timeout: timeout) { () throws(CryptokiError) in
+            try startAgain(timeout: timeout, in: generation) { [self] in
                 state.withLock { state in
                     // What was waited for may have been a login.
                     guard present.allSatisfy({ state.logins[$0.identity] == nil }) else { return false }

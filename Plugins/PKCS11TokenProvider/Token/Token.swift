@@ -210,7 +210,9 @@ final class Token: Sendable {
         let isStale = state.withLock { $0.staleStart == generation }
         // Whoever looks next says what fails.
         guard let all = try? slots(), isStale || !all.contains(where: { $0.identity == identity }) else { return }
-        do throws(CryptokiError) { _ = try module.startAgainToFind(beside: all, in: generation) } catch { throw away() }
+        do throws(CryptokiError) {
+            _ = try module.startAgainToFind(beside: all, in: generation, isCertain: isStale)
+        } catch { throw away() }
     }
 
     /// The slots with a token, among which this one's may be.
