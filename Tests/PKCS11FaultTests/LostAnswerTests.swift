@@ -157,7 +157,7 @@ import Testing
         // Open for both, which on Linux needs no reader yet; what is written stays until it is read.
         let writer = open(pipe, O_RDWR | O_NONBLOCK | O_CLOEXEC)
         try #require(write(writer, FaultyModule.pin, FaultyModule.pin.utf8.count) == FaultyModule.pin.utf8.count)
-        // The end of the text is the end of the last writer. What nobody has read by then is lost.
+        // A reader reads to the end, which comes when the last writer closes. Closing before the PIN is read would lose it.
         Thread.detachNewThread {
             var descriptor = pollfd(fd: writer, events: Int16(POLLIN), revents: 0)
             while poll(&descriptor, 1, 0) == 1 { usleep(1000) }

@@ -100,7 +100,7 @@ import Testing
         let module = try FaultyModule.withIdentity()
         let storage = InMemoryStorage()
         func get(_ label: String, tokenPIN: String) async throws -> CertificateProviderError.Code? {
-            // Nobody is logged in to a token that comes.
+            // Taken out and put in: a new token has no login left from the one before.
             module.control.insert(0, -1)
             module.control.set_token(0, label, "123", tokenPIN)
             module.control.insert(0, 0)
