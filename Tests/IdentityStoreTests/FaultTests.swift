@@ -104,7 +104,9 @@ import Testing
         let fixture = try StoreFixture()
         try fixture.storage().setEntry(try Samples.stored("one"), named: "entry")
         for folder in ["state", "state/identities/test"] {
-            try fixture.directory.write([1, 2, 3], to: "\(folder)/.tmp-crashed")
+            for name in [".tmp-new", ".tmp-previous"] {
+                try fixture.directory.write([1, 2, 3], to: "\(folder)/\(name)")
+            }
         }
         try fixture.storage().setEntry(try Samples.stored("two"), named: "entry")
         #expect(fixture.leftovers.isEmpty)

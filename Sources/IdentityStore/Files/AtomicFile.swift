@@ -3,8 +3,13 @@ import Glibc
 import SystemPackage
 
 extension SafeDirectory {
-    /// The prefix of temporary files. A crash may leave one behind; the next writer removes it.
+    /// The prefix of temporary files.
     static let temporaryPrefix = ".tmp-"
+    /// The new content of a file until it is complete. Writers hold the lock, so that all have the same name; a crash may leave
+    /// it behind, and the next writer removes it.
+    private static let new = temporaryPrefix + "new"
+    /// As `new`, for the content before, until the new one is on disk.
+    private static let previous = temporaryPrefix + "previous"
 
     /// Reads the whole file `name`; `nil` if it does not exist.
     func read(_ name: String, atMost limit: Int) throws(Refusal) -> [UInt8]? {
@@ -24,35 +29,33 @@ extension SafeDirectory {
     /// only with the store's lock held, because it removes the temporary files of writers that died.
     func write(_ bytes: [UInt8], to name: String, replacing: Bool, _ files: FileSystem) throws(Refusal) {
         removeAbandonedFiles(files)
-        let temporary = Self.temporaryPrefix + String(UInt64.random(in: .min ... .max), radix: 36)
         var isPending = true
-        defer { if isPending { _ = files.unlink(descriptor, temporary) } }
-        try createFile(temporary, bytes, files)
+        defer { if isPending { _ = files.unlink(descriptor, Self.new) } }
+        try createFile(Self.new, bytes, files)
         if replacing {
-            try replace(name, with: temporary, files)
+            try replace(name, files)
             isPending = false
         } else {
             // A hard link, unlike a rename, never replaces.
-            guard files.link(descriptor, temporary, name) == 0 || errno == EEXIST else {
+            guard files.link(descriptor, Self.new, name) == 0 || errno == EEXIST else {
                 throw failure("\(path)/\(name) cannot be created")
             }
             try flush(files)
         }
     }
 
-    /// Renames `temporary` to `name` and flushes the directory. If the flush fails, `name` is restored: a caller that
+    /// Renames the new file to `name` and flushes the directory. If the flush fails, `name` is restored: a caller that
     /// gets an error must not find the new file there.
-    private func replace(_ name: String, with temporary: String, _ files: FileSystem) throws(Refusal) {
-        let previous = temporary + "-previous"
-        let isReplacing = files.link(descriptor, name, previous) == 0
+    private func replace(_ name: String, _ files: FileSystem) throws(Refusal) {
+        let isReplacing = files.link(descriptor, name, Self.previous) == 0
         guard isReplacing || errno == ENOENT else { throw failure("\(path)/\(name) cannot be replaced") }
-        defer { if isReplacing { _ = files.unlink(descriptor, previous) } }
-        guard files.rename(descriptor, temporary, name) == 0 else {
+        defer { if isReplacing { _ = files.unlink(descriptor, Self.previous) } }
+        guard files.rename(descriptor, Self.new, name) == 0 else {
             throw failure("\(path)/\(name) cannot be replaced")
         }
         guard files.synchronize(descriptor) == 0 else {
             let failure = failure("\(path) cannot be flushed to disk")
-            _ = isReplacing ? files.rename(descriptor, previous, name) : files.unlink(descriptor, name)
+            _ = isReplacing ? files.rename(descriptor, Self.previous, name) : files.unlink(descriptor, name)
             throw failure
         }
     }
@@ -108,10 +111,11 @@ extension SafeDirectory {
 
     /// Removes the temporary files of writers that died, as far as possible. Call it with the store's lock held.
     func removeAbandonedFiles(_ files: FileSystem) {
-        for name in (try? abandonedFiles()) ?? [] { _ = files.unlink(descriptor, name) }
+        for name in [Self.new, Self.previous] { _ = files.unlink(descriptor, name) }
     }
 
-    /// Returns the temporary files of writers that died; without the store's lock also those of an active writer.
+    /// Returns the temporary files of writers that died, of former versions too; without the store's lock also those of an active
+    /// writer.
     func abandonedFiles() throws(Refusal) -> [String] {
         try entries().filter { $0.hasPrefix(Self.temporaryPrefix) }
     }
