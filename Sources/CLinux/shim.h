@@ -29,6 +29,9 @@ static inline int certprov_set_nonblocking(int descriptor)
     return flags < 0 ? -1 : fcntl(descriptor, F_SETFL, flags | O_NONBLOCK);
 }
 
+// A descriptor, the lowest that is free, that can be neither read nor written. Swift has no O_PATH.
+static inline int certprov_take_descriptor(void) { return open("/", O_PATH); }
+
 // Writes to a pipe without the SIGPIPE that the process would get when its reader has gone.
 static inline ssize_t certprov_write(int descriptor, const void *bytes, size_t count)
 {

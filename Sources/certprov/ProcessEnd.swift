@@ -25,7 +25,6 @@ enum ProcessEnd {
     static func catchSignals() {
         // Swift's own handler takes SIGQUIT for a crash: it prints a backtrace and waits for a key, or goes on.
         if !isIgnored(SIGQUIT) { signal(SIGQUIT, SIG_DFL) }
-        // A semaphore and no pipe: that would get the number of a standard stream that is closed.
         guard sem_init(SignalWaiting.semaphore, 0, 0) == 0 else { return }
         var thread = pthread_t()
         let code = pthread_create(

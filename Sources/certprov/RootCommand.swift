@@ -7,6 +7,7 @@ import Synchronization
 enum RootCommand {
     /// Parses the command line, runs the command, and ends the process.
     static func run() -> Never {
+        Console.takeClosedStreams()
         let root = Certprov.self
         let arguments = Array(CommandLine.arguments.dropFirst())
         let isJSON = arguments.contains("--json")

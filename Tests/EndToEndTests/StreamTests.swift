@@ -55,6 +55,20 @@ import Testing
         #expect(output.stderr.contains("Broken pipe"), "\(output)")
     }
 
+    /// The next file that is opened would get the number of a stream that is closed, and with it what is written there.
+    @Test(arguments: zip(["<&- >&-", ">&-", "<&- >&- 2>&-", "2>&-", "<&- 2>&-"], [73, 73, 73, 0, 0] as [Int32]))
+    func noFileOfTheStoreGetsWhatIsWritten(redirections: String, status: Int32) throws {
+        let script = "exec \"$CERTPROV\" keygen --key store: --subject CN=streams \(redirections)"
+        let output = try sandbox.shell(script)
+        #expect(output.status == status, "\(output)")
+        for name in try FileManager.default.subpathsOfDirectory(atPath: sandbox.store) {
+            let content = FileManager.default.contents(atPath: sandbox.store + "/" + name) ?? Data()
+            for text in ["CERTIFICATE REQUEST", "certprov: "] {
+                #expect(content.range(of: Data(text.utf8)) == nil, "\(name)")
+            }
+        }
+    }
+
     @Test(arguments: ["2>&-", "2>/dev/full", "<&- 2>&-", "<&-"])
     func theResultDoesNotDependOnTheOtherStreams(redirections: String) throws {
         for command in Self.commands + [["fetch", "--force", "--out", sandbox.path + "/out"]] {

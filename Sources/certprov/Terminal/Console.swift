@@ -1,3 +1,4 @@
+import CLinux
 import CertificateProviding
 import Glibc
 import Synchronization
@@ -6,6 +7,15 @@ import Synchronization
 enum Console {
     /// The descriptors of the two streams. One pair for the process.
     private static let streams = Mutex((output: STDOUT_FILENO, notes: STDERR_FILENO))
+
+    /// Takes the descriptors 0 to 2 that whoever started the command has closed, so that no file gets such a number, and with it
+    /// what is written to the stream. Reading and writing still fail, as with a closed one. Call it before anything is opened.
+    static func takeClosedStreams() {
+        for stream in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO] where fcntl(stream, F_GETFD) < 0 {
+            // The lowest number that is free is this one.
+            _ = certprov_take_descriptor()
+        }
+    }
 
     /// Writes a result.
     /// - Throws: `storeWriteFailed` if stdout cannot be written, for example because the disk is full.
@@ -44,8 +54,6 @@ enum Console {
     static func setLibrariesApart(showing: Bool) {
         streams.withLock { streams in
             guard streams == (STDOUT_FILENO, STDERR_FILENO) else { return }
-            // -1 for one that was closed by whoever started the command: writing to it fails as before. Taken before
-            // anything is opened, which would get the number of a closed one.
             let own = (
                 output: fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3), notes: fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)
             )
@@ -55,7 +63,7 @@ enum Console {
             let isShown = showing && streams.notes >= 0
             dup2(isShown ? streams.notes : nowhere, STDOUT_FILENO)
             if !isShown { dup2(nowhere, STDERR_FILENO) }
-            if nowhere > STDERR_FILENO { close(nowhere) }
+            close(nowhere)
         }
     }
 
