@@ -182,7 +182,7 @@ public final class RenewingIdentity: Service {
         let pause = Task { _ = try? await sleep(duration) }
         let isAnnounced = state.withLock { state in
             state.pause = pause
-            return state.isUpdateAnnounced && environment.uptime() >= state.nextUpdate
+            return state.isUpdateAnnounced && !state.isBusy && environment.uptime() >= state.nextUpdate
         }
         if isAnnounced { pause.cancel() }
         await withTaskCancellationHandler {
@@ -222,7 +222,7 @@ public final class RenewingIdentity: Service {
             return true
         }
         guard isTime else { return }
-        defer { state.withLock { $0.isBusy = false } }
+        defer { end() }
         do throws(CertificateProviderError) { try await source.discardReplaced(current) } catch {
             environment.logger.warning(
                 "the replaced identity could not be destroyed; the next renewal tries again",
@@ -247,7 +247,7 @@ public final class RenewingIdentity: Service {
         _ identity: Identity, isOfSameProvider: Bool, install: Install
     ) async throws(CertificateProviderError) {
         try begin()
-        defer { state.withLock { $0.isBusy = false } }
+        defer { end() }
         if identity.certificate != current.certificate { try checkValidity(of: identity) }
         try await install(identity)
         let (old, new) = (current.provenance.provider, identity.provenance.provider)
@@ -270,9 +270,18 @@ public final class RenewingIdentity: Service {
         }
     }
 
+    private func end() {
+        // An update that was announced meanwhile is asked for now.
+        let pause = state.withLock { state in
+            state.isBusy = false
+            return state.isUpdateAnnounced ? state.pause : nil
+        }
+        pause?.cancel()
+    }
+
     private func renew(using ask: RenewalSource.Ask) async throws(CertificateProviderError) {
         try begin()
-        defer { state.withLock { $0.isBusy = false } }
+        defer { end() }
         do throws(CertificateProviderError) {
             let identity = try await ask(environment.now())
             try identity.requireSuccession(to: current)

@@ -93,6 +93,38 @@ import Testing
         #expect(early.count <= 120 && early.intervals.allSatisfy { $0 >= .seconds(60) }, "\(early)")
     }
 
+    @Test("An update that is announced during a renewal is asked for afterwards, and nothing spins until then")
+    func anUpdateDuringARenewalWaits() async throws {
+        let provider = provider
+        let pauses = Mutex(0)
+        let begun = AsyncStream<Void>.makeStream()
+        provider.answer { issued, _ in
+            if provider.attempts.count == 1 {
+                provider.announce()
+                for _ in 0..<20 where pauses.withLock({ $0 < 100 }) { try? await Task.sleep(for: .milliseconds(10)) }
+            }
+            begun.continuation.yield()
+            return issued
+        }
+        var environment = clock.environment
+        environment.sleep = { _ in
+            pauses.withLock { $0 += 1 }
+            try await Task.sleep(for: .seconds(3600))
+        }
+        let service = RenewingIdentity(
+            first, of: provider, executor: BlockingExecutor { $0() }, environment: environment)
+        let run = Task { await service.run() }
+        while pauses.withLock({ $0 == 0 }) { try await Task.sleep(for: .milliseconds(1)) }
+        try await service.renew()
+        var attempts = begun.stream.makeAsyncIterator()
+        _ = await attempts.next()
+        #expect(pauses.withLock { $0 } < 100)
+        _ = await attempts.next()
+        #expect(provider.attempts.count == 2)
+        run.cancel()
+        await run.value
+    }
+
     @Test func aFailureKeepsThePresentIdentity() async throws {
         provider.fail(from: .zero, to: .hours(20), with: CertificateProviderError(.unavailable, "Down."))
         let service = service()
