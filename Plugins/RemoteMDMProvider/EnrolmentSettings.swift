@@ -68,6 +68,15 @@ struct EnrolmentSettings: Sendable {
         try checkKeys(parameters)
     }
 
+    /// The parameter of a secret that a person enters; `nil` if all have other sources.
+    var promptedSource: String? {
+        if proxy.asksForPassword { return ServerParameter.proxyPasswordSource.name }
+        if oauth?.secretSource == .prompt { return EnrolmentParameter.clientSecretSource.name }
+        if username != nil, passwordSource ?? .prompt == .prompt { return EnrolmentParameter.passwordSource.name }
+        if bearerSource == .prompt { return EnrolmentParameter.bearerSource.name }
+        return challengeSource == .prompt ? EnrolmentParameter.challengeSource.name : nil
+    }
+
     private static func names(
         _ parameters: Parameters
     ) throws(CertificateProviderError) -> CertificateRequest.Names {

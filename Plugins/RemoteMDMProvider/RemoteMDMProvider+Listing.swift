@@ -23,10 +23,7 @@ extension RemoteMDMProvider: IdentityListing {
                     try PendingEnrolment(record)
                 }
                 list.remarks += pending.flatMap { Self.remark(on: $0, entry, settings) }.map { [$0] } ?? []
-                if entry == nil, try isServerUnknown(settings) {
-                    let remark =
-                        "No trust anchor is configured for \(settings.server.authority): the first enrolment needs a "
-                        + "user at a terminal to confirm its CA. Set 'ca-fingerprint' or 'trust-anchors'."
+                if entry == nil, let remark = try remarkOnUser(settings) {
                     list.remarks.append(remark)
                     list.choice = .failure(CertificateProviderError(.interactionRequired, remark, provider: id))
                 }
@@ -50,6 +47,18 @@ extension RemoteMDMProvider: IdentityListing {
         return pending.isUndecided
             ? "\(server) has not decided yet on a request for \(settings.names.subjectText)."
             : "An enrolment with \(server) was interrupted; the next one resumes it."
+    }
+
+    /// Returns a remark if the first enrolment asks a person.
+    private func remarkOnUser(_ settings: EnrolmentSettings) throws(CertificateProviderError) -> String? {
+        if try isServerUnknown(settings) {
+            return "No trust anchor is configured for \(settings.server.authority): the first enrolment needs a "
+                + "user at a terminal to confirm its CA. Set 'ca-fingerprint' or 'trust-anchors'."
+        }
+        return settings.promptedSource.map {
+            "The first enrolment with \(settings.server.authority) needs a user at a terminal to enter the secret of '\($0)'. "
+                + "Set it to a file or a credential to enrol without one."
+        }
     }
 
     private func isServerUnknown(_ settings: EnrolmentSettings) throws(CertificateProviderError) -> Bool {

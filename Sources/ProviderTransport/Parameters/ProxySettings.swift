@@ -20,6 +20,12 @@ public struct ProxySettings: Sendable {
         }
     }
 
+    /// Whether ``choice(_:_:)`` asks the user for the proxy's password.
+    public var asksForPassword: Bool {
+        guard case .always = proxy?.kind else { return false }
+        return user != nil && passwordSource ?? .prompt == .prompt
+    }
+
     /// Returns the rule that chooses the proxy. Reads the proxy's password, if there is a user name for it, or asks the
     /// user.
     ///
