@@ -191,6 +191,10 @@ extension SettingsReader {
         guard let setting = settings[Key.certificateProvider.rawValue] else { return [] }
         var providers: [ConfiguredProvider] = []
         for (offset, name) in try single(setting).commaSeparated.enumerated() {
+            guard !name.isEmpty else {
+                throw invalid(
+                    setting, "has an empty name at position \(offset + 1); remove the comma, or name a provider")
+            }
             guard let id = ProviderID(rawValue: name), try installedProvider(id) != nil else {
                 // Not shown: whatever stands where a name should be may be a secret.
                 throw invalid(

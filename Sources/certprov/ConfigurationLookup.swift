@@ -14,9 +14,8 @@ struct ConfigurationLookup {
     ///   `noCertificateProvider`.
     func configuration() throws(CertificateProviderError) -> LogonConfiguration {
         guard let provider = try requestedProvider() else { return try load() }
-        let overrides = try parameters(of: provider)
-        // The file that the environment names is for those who say nothing; parameters of it must not slip in here.
-        if options.config == nil && !options.drivenParameters.isEmpty {
+        let overrides = parameters()
+        if options.isComplete {
             return LogonConfiguration(providers: [ConfiguredProvider(id: provider, parameters: overrides)])
         }
         var configuration = try load()
@@ -51,8 +50,8 @@ struct ConfigurationLookup {
 
     private func requestedProvider() throws(CertificateProviderError) -> ProviderID? {
         guard let name = options.drivenProvider else { return nil }
-        // Also a plugin of the directory that the property file names.
-        let registry = try pluginDirectory().map(registry.looking) ?? registry
+        // Also a plugin of the directory that the property file names, if that is read.
+        let registry = try (options.isComplete ? nil : pluginDirectory()).map(registry.looking) ?? registry
         let installed = registry.providerIDs
         guard let id = ProviderID(rawValue: name), installed.contains(id) else {
             throw CertificateProviderError(
@@ -74,16 +73,11 @@ struct ConfigurationLookup {
         }
     }
 
-    private func parameters(of provider: ProviderID) throws(CertificateProviderError) -> ProviderParameters {
+    private func parameters() -> ProviderParameters {
         var parameters = ProviderParameters()
         for option in options.drivenParameters {
             let parts = option.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-            let name = String(parts[0])
-            guard parameters[name] == nil else {
-                throw CertificateProviderError(
-                    .configurationInvalid, "--set gives '\(name.withVisibleControls)' twice.", provider: provider)
-            }
-            parameters[name] = .init(String(parts[1]), origin: "--set")
+            parameters[String(parts[0])] = .init(String(parts[1]), origin: "--set")
         }
         return parameters
     }

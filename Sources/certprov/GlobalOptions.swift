@@ -52,6 +52,14 @@ struct GlobalOptions: ParsableArguments, Sendable {
         if !parameters.isEmpty && drivenProvider == nil {
             throw ValidationError("--set needs a provider: name it with --provider.")
         }
+        if config?.isEmpty == true { throw ValidationError("--config needs the name of a file.") }
+        if let provider, uri != nil, provider != Self.providerOfURI {
+            throw ValidationError("--uri is short for --provider \(Self.providerOfURI); remove it, or --provider.")
+        }
+        let names = drivenParameters.map { String($0.prefix { $0 != "=" }) }
+        if let twice = Dictionary(grouping: names, by: \.self).first(where: { $0.value.count > 1 })?.key {
+            throw ValidationError("'\(twice.withVisibleControls)' is set twice; remove one.")
+        }
         let remedies = [
             "uri=": "--set pin-source=…", "key=": "--set key-pin-source=…",
             "client-certificate=": "pin-source in the URI",
@@ -66,7 +74,10 @@ struct GlobalOptions: ParsableArguments, Sendable {
 
 extension GlobalOptions {
     /// The provider that the options name, also through ``uri``.
-    var drivenProvider: String? { provider ?? uri.map { _ in "pkcs11" } }
+    var drivenProvider: String? { provider ?? uri.map { _ in Self.providerOfURI } }
+    private static let providerOfURI = "pkcs11"
     /// The parameters for ``drivenProvider``, with ``uri`` as one of them.
     var drivenParameters: [String] { parameters + (uri.map { ["uri=\($0)"] } ?? []) }
+    /// Whether no property file is read. The one that the environment names is for those who say nothing.
+    var isComplete: Bool { config == nil && !drivenParameters.isEmpty }
 }

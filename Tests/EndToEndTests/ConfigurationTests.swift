@@ -54,6 +54,7 @@ import Testing
         Mistake(key: "Port", value: "http", line: 2, text: "'Port'"),
         Mistake(key: "CertificateProvider", value: "nosuch", line: 4, text: "installed: mdm, pkcs11, pkcs12"),
         Mistake(key: "CertificateProvider", value: "pkcs12, pkcs12", line: 4, text: "twice"),
+        Mistake(key: "CertificateProvider", value: "pkcs12,", line: 4, text: "at position 2; remove the comma"),
         Mistake(key: "CertificateProvider.pkcs12.pasword-source", value: "prompt", line: 7, text: "password-source"),
         Mistake(key: "CertificateProvider.pkcs12.password", value: "s3cret", line: 7, text: "password-source"),
         Mistake(key: "CertificateProvider.nosuch.path", value: "x", line: 7, text: "installed: mdm, pkcs11, pkcs12"),

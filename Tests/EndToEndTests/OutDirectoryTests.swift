@@ -68,7 +68,7 @@ import Testing
 
     @Test(arguments: [
         ["--out"], ["--out", ""], ["--out", "--force"], ["--export-key"], ["--force", "--no-such-option"],
-        ["--dry-run"],
+        ["--dry-run"], ["--config", ""], ["--set", "path=/other.p12"], ["--uri", "pkcs11:token=other"],
     ])
     func refusesOptionsThatAreWrong(words: [String]) throws {
         let output = try sandbox.certprov(["fetch"] + adHoc(Fixtures.path("ec.p12")) + words)
@@ -131,8 +131,15 @@ import Testing
         try fetch("ec.p12").expectFailure("storeWriteFailed", status: 73)
         let after = try #require(status(current))
         #expect(after == before)
+        #expect(status(sandbox.store + "/identities") == nil, "an identity was obtained")
         let names = try FileManager.default.contentsOfDirectory(atPath: out).filter { $0 != ".lock" }
         #expect(names == ["current"])
+    }
+
+    @Test func obtainsNothingForADirectoryThatCannotBeMade() throws {
+        let output = try sandbox.certprov(["fetch", "--out", out + "/of/none"] + adHoc(Fixtures.path("ec.p12")))
+        #expect(output.status == 73 && output.stderr.contains("create the directory that it is to be in"), "\(output)")
+        #expect(status(sandbox.store + "/identities") == nil, "an identity was obtained")
     }
 
     @Test(arguments: [0o777, 0o1777, 0o775]) func refusesADirectoryThatOthersMayWriteTo(mode: mode_t) throws {

@@ -46,7 +46,10 @@ final class SafeDirectory: Sendable {
         }
         let parent = FilePath(path).removingLastComponent()
         let descriptor = Glibc.open(parent.isEmpty ? "." : parent.string, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard descriptor >= 0 else { throw Refusal(reason: "\(path) cannot be created: \(errorText(errno))") }
+        guard descriptor >= 0 else {
+            let advice = errno == ENOENT ? "; create the directory that it is to be in" : ""
+            throw Refusal(reason: "\(path) cannot be created: \(errorText(errno))\(advice)")
+        }
         defer { close(descriptor) }
         try make(name.string, in: descriptor, path: path, mode: mode, files)
     }
@@ -118,7 +121,7 @@ final class SafeDirectory: Sendable {
                         || type(of: path, followingLinks: false) == .symbolicLink)
             throw Refusal(
                 reason: isLink
-                    ? "\(path) is not a directory, or is a symbolic link, and certprov does not follow links here"
+                    ? "\(path) is not a directory, or is a symbolic link, and certprov does not follow links here; name a directory"
                     : "\(path) cannot be opened: \(errorText(code))")
         }
         let directory = SafeDirectory(descriptor: descriptor, path: path)

@@ -25,6 +25,13 @@ package struct PEMDirectory {
         self.files = files
     }
 
+    /// Creates the directory unless it exists, and refuses one that cannot take a set: before an identity is obtained for it.
+    ///
+    /// - Throws: `storeWriteFailed`.
+    package func prepare() throws(CertificateProviderError) {
+        do throws(SafeDirectory.Refusal) { _ = try target(try open()) } catch { throw notWritten(error) }
+    }
+
     /// Writes a set of files and points `current` to it. If `current` already has the same content, nothing is written,
     /// so that a program that watches the link is notified of changes only. The directory has events of its own, such as those of its lock.
     ///
@@ -32,19 +39,28 @@ package struct PEMDirectory {
     /// - Throws: `storeWriteFailed`; `current` is then unchanged.
     package func write(_ set: PEMFiles) throws(CertificateProviderError) -> [String] {
         do throws(SafeDirectory.Refusal) {
-            try SafeDirectory.make(path, mode: 0o755, files)
-            guard let directory = try SafeDirectory.open(path) else {
-                throw SafeDirectory.Refusal(reason: "\(path) was removed by another process")
-            }
+            let directory = try open()
             let lock = try StoreLock(in: directory, timeout: StoreLock.timeout, files)
             defer { withExtendedLifetime(lock) {} }
             try write(set, directory)
         } catch {
-            throw CertificateProviderError(
-                .storeWriteFailed,
-                "The identity was not written, and \(Self.link) is unchanged: \(error.reason.withVisibleControls).")
+            throw notWritten(error)
         }
         return set.files.map { "\(path)/\(Self.link)/\($0.name)" }
+    }
+
+    private func notWritten(_ refusal: SafeDirectory.Refusal) -> CertificateProviderError {
+        CertificateProviderError(
+            .storeWriteFailed,
+            "The identity was not written, and \(Self.link) is unchanged: \(refusal.reason.withVisibleControls).")
+    }
+
+    private func open() throws(SafeDirectory.Refusal) -> SafeDirectory {
+        try SafeDirectory.make(path, mode: 0o755, files)
+        guard let directory = try SafeDirectory.open(path) else {
+            throw SafeDirectory.Refusal(reason: "\(path) was removed by another process")
+        }
+        return directory
     }
 
     private func write(_ set: PEMFiles, _ directory: SafeDirectory) throws(SafeDirectory.Refusal) {

@@ -41,11 +41,10 @@ struct Fetch: AsyncParsableCommand {
             let manager = try await context.manager(try context.configuration())
             defer { context.log(manager.decisions) }
             let interaction = TerminalInteraction()
+            let directory = out.map { PEMDirectory(path: $0) }
+            try directory?.prepare()
             let identity = try await force ? manager.obtainIdentity(interaction) : manager.identity(interaction)
-            var files: [String]?
-            if let out {
-                files = try PEMDirectory(path: out).write(try PEMFiles(identity, exportingKey: exportKey))
-            }
+            let files = try directory?.write(try PEMFiles(identity, exportingKey: exportKey))
             // Not before others can have the new one: without it they go on with what it replaces.
             if force { await context.discardReplaced(by: identity, of: manager, interaction) }
             let now = Date()
