@@ -42,7 +42,8 @@ extension CertificateProviderError {
             self = problem(
                 """
                 presented a certificate that is not trusted: its chain does not lead to a trust anchor, it is outside \
-                its validity period, or it is not permitted for this use
+                its validity period, or it is not permitted for this use; check the trust anchors, and this host's \
+                clock
                 """, .serverNotTrusted)
         } else if BoringSSLReason.reasons(in: error).contains(.peerDidNotReturnACertificate) {
             self = problem("presented no certificate, and one is required; configure one there")

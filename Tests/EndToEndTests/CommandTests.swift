@@ -186,7 +186,7 @@ import Testing
         #expect(output.stdout.contains("chmod o-r '\(sandbox.path)/it'\\\\''s mine.p12'"), "\(output)")
     }
 
-    @Test(arguments: [("127.0.0.1", "127.0.0.1:1"), ("::1", "[::1]:1")])
+    @Test(arguments: [("127.0.0.1", "127.0.0.1:1"), ("::1", "[::1]:1"), ("[::1]", "[::1]:1")])
     func checkTriesTheServersPort(host: String, address: String) throws {
         let path = try sandbox.write(
             """
@@ -202,6 +202,33 @@ import Testing
         #expect(output.status == 69, "\(output)")
         let item = try output.document("CheckReport")["items"].array.last
         #expect(item?["code"].string == "unavailable" && item?["what"].string == "server \(address)", "\(output)")
+    }
+
+    @Test func checkReadsWhatAuthenticatesServers() throws {
+        let settings =
+            ConfigurationTests.good(Fixtures.path("ec.p12")) + [
+                ("TrustAnchors", "/nonexistent.pem"), ("ApplicationId", "app"), ("Registration.pin", "/no-pin.pem"),
+            ]
+        let path = try sandbox.write(ConfigurationTests.Form.properties.text(settings), to: "clienthub.properties")
+        let items = try sandbox.certprov("check", "--json", "--config", path).document("CheckReport")["items"].array
+        for what in ["TrustAnchors", "registration pin"] {
+            #expect(items.first { $0["what"].string == what }?["code"].string == "fileNotFound", "\(items)")
+        }
+    }
+
+    @Test(arguments: [
+        ["username=u"], ["username=u", "password-source=prompt"], ["bearer-source=prompt"],
+        ["token-url=https://localhost:1/token", "client-id=c"],
+        ["proxy=http://localhost:1", "proxy-username=u"],
+    ])
+    func checkSaysThatAFirstEnrolmentAsksAPerson(parameters: [String]) throws {
+        let arguments =
+            ["protocol=est", "url=https://localhost:1", "subject=CN=x", "trust-anchors=\(Fixtures.path("ca.pem"))"]
+            + parameters
+        let output = try sandbox.certprov(
+            ["check", "--json", "--provider", "mdm"] + arguments.flatMap { ["--set", $0] })
+        let items = try output.document("CheckReport")["items"].array
+        #expect(items.contains { $0["code"].string == "interactionRequired" }, "\(output)")
     }
 
     @Test func checkLooksAtWhatAnEnrolmentNeeds() throws {

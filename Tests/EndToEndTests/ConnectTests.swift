@@ -156,6 +156,20 @@ import Testing
         try output.expectFailure("serverNotTrusted", status: 76)
     }
 
+    @Test func trustsWhatThePropertyFileTrusts() throws {
+        let settings = ConfigurationTests.good(Fixtures.path("ec.p12"))
+        let file = try sandbox.write(
+            ConfigurationTests.Form.properties.text(settings + [("TrustAnchors", sandbox.path + "/server.pem")]),
+            to: "trust.properties")
+        try withServer { port in
+            let output = try sandbox.certprov("connect", "localhost:\(port)", "--config", file)
+            #expect(output.status == 0, "\(output)")
+            let other = ["--trust-anchors", Fixtures.path("ca.pem")]
+            let refused = try sandbox.certprov(["connect", "localhost:\(port)", "--config", file] + other)
+            #expect(refused.status == 76 && refused.stderr.contains("; check the trust anchors"), "\(refused)")
+        }
+    }
+
     @Test("connect to a port without a server is unavailable and says what to check")
     func nobodyThere() throws {
         let output = try connect("1", "--json")

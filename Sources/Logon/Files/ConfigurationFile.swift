@@ -30,7 +30,8 @@ struct ConfigurationFile: Sendable {
                     .configurationMissing, "\(name): The configuration file does not exist; create it, or use another.")
             }
             throw CertificateProviderError(
-                .configurationInvalid, "\(name): The file cannot be used as a configuration: \(error).")
+                .configurationInvalid,
+                "\(name): The file cannot be used as a configuration: \(error); correct it, or use another.")
         }
     }
 }

@@ -202,7 +202,7 @@ final class PlatformClient: Sendable {
                 try pins.map { text throws(CertificateProviderError) in try CertificatePin.read(text) }.flatMap { $0 }
             }
         } catch {
-            throw CertificateProviderError(error.code, "Registration.pin: \(error.message)", underlying: error)
+            throw configuration.invalid("Registration.pin", "Registration.pin: \(error.message)", code: error.code)
         }
     }
 

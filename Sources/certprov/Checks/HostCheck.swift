@@ -73,6 +73,9 @@ struct HostCheck {
             }
         }
         findings += unusablePlugins(configuration)
+        if let path = configuration.trustAnchors {
+            findings.append(ParameterCheck.certificates(path, "TrustAnchors"))
+        }
         if vault != nil { findings += await registration(configuration, manager, unlocking) }
         for configured in configuration.providers {
             findings += ParameterCheck(context, configured, configuration, manager.keyStores).run()
@@ -139,6 +142,7 @@ struct HostCheck {
                 findings.append(finding)
             }
         }
+        if !settings.pins.isEmpty { findings.append(ParameterCheck.pins(settings.pins, "\(what) pin")) }
         do throws(CertificateProviderError) {
             if try manager.checkVaultKey() { findings.append(.ok("\(what) vault key", "the key store answers")) }
         } catch { findings.append(.error("\(what) vault key", error)) }

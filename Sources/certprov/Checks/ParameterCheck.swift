@@ -32,9 +32,9 @@ struct ParameterCheck {
             case .path: return path(text, what)
             // A key store's certificates are for the store to look at.
             case .certificate where isKeyStoreURI(text): return nil
-            case .certificate: return certificates(text, what, mustBeValid: true)
-            case .certificateFile: return certificates(text, what)
-            case .pins: return pins(text, what)
+            case .certificate: return Self.certificates(text, what, mustBeValid: true)
+            case .certificateFile: return Self.certificates(text, what)
+            case .pins: return Self.pins(text.split(separator: ",").map { String($0).trimmed }, what)
             case .serverURL where !isBehindProxy(parameters): return server(text, what)
             case .proxyURL: return server(text, what)
             case .keyStore: return keyStore(text, parameter.name)
@@ -64,7 +64,7 @@ struct ParameterCheck {
     }
 
     /// - Parameter mustBeValid: Whether the first certificate must be valid now, as for client authentication.
-    private func certificates(_ path: String, _ what: String, mustBeValid: Bool = false) -> Finding {
+    static func certificates(_ path: String, _ what: String, mustBeValid: Bool = false) -> Finding {
         attempt(what) { () throws(CertificateProviderError) in
             let certificates = try CertificateFile.read(path)
             if mustBeValid, let leaf = certificates.first, leaf.status(at: Date()) != .valid {
@@ -77,17 +77,16 @@ struct ParameterCheck {
         }
     }
 
-    private func pins(_ list: String, _ what: String) -> Finding {
+    static func pins(_ list: [String], _ what: String) -> Finding {
         attempt(what) { () throws(CertificateProviderError) in
-            let pins = try list.split(separator: ",").map { text throws(CertificateProviderError) in
-                try CertificatePin.read(String(text).trimmed)
-            }.flatMap { $0 }
+            let pins = try list.map { text throws(CertificateProviderError) in try CertificatePin.read(text) }
+                .flatMap { $0 }
             return pins.count == 1 ? "one pin" : "\(pins.count) pins"
         }
     }
 
     /// Runs `body`, and reports its error with the code that the provider would use for the value.
-    private func attempt(_ what: String, _ body: () throws(CertificateProviderError) -> String) -> Finding {
+    private static func attempt(_ what: String, _ body: () throws(CertificateProviderError) -> String) -> Finding {
         do throws(CertificateProviderError) { return .ok(what, try body()) } catch {
             var error = error
             if error.code == .malformedData { error.code = .configurationInvalid }
@@ -106,11 +105,12 @@ struct ParameterCheck {
 
     /// Checks the port of a server; `nil` for an invalid URL, which the provider itself reports.
     private func server(_ text: String, _ what: String) -> Finding? {
-        guard let url = URLComponents(string: text), let host = url.host?.filter({ !"[]".contains($0) }), !host.isEmpty,
+        guard let url = URLComponents(string: text), let host = url.host, !host.isEmpty,
             let port = UInt16(exactly: url.port ?? (url.scheme?.lowercased() == "http" ? 80 : 443))
         else { return nil }
-        var finding = PortCheck(host: host, port: port).run()
-        finding.what = "\(what) \(hostAndPort(host, port))"
+        let check = PortCheck(host: host, port: port)
+        var finding = check.run()
+        finding.what = "\(what) \(hostAndPort(check.host, port))"
         return finding
     }
 

@@ -7,6 +7,12 @@ struct PortCheck {
     let host: String
     let port: UInt16
 
+    /// - Parameter host: A name or an address, of IPv6 with or without brackets.
+    init(host: String, port: UInt16) {
+        self.host = host.filter { !"[]".contains($0) }
+        self.port = port
+    }
+
     func run() -> Finding {
         let what = "server \(hostAndPort(host, port))"
         var hints = addrinfo()

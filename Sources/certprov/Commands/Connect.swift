@@ -20,7 +20,9 @@ struct Connect: AsyncParsableCommand {
     var server: ServerAddress
 
     @Option(
-        help: ArgumentHelp("Trust only the certificates in this PEM file.", valueName: "file"),
+        help: ArgumentHelp(
+            "Trust only the certificates in this PEM file.",
+            discussion: "Default: TrustAnchors of the property file, then the system trust store.", valueName: "file"),
         completion: .file())
     var trustAnchors: String?
 
@@ -38,12 +40,13 @@ struct Connect: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let manager = try await context.manager(try context.configuration())
+            let configuration = try context.configuration()
+            let manager = try await context.manager(configuration)
             defer { context.log(manager.decisions) }
             let identity = try await manager.identity(TerminalInteraction())
             var probe = ConnectionProbe(
                 host: server.host, port: Int(server.port), presenting: try TLSCredentials(identity),
-                trusting: trustAnchors.map(TrustAnchors.pemFile) ?? .system)
+                trusting: (trustAnchors ?? configuration.trustAnchors).map(TrustAnchors.pemFile) ?? .system)
             probe.serverName = serverName
             probe.applicationProtocols = alpn
             probe.deadline = .seconds(Int64(timeout))
