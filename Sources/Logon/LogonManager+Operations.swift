@@ -79,36 +79,42 @@ extension LogonManager {
     ///
     /// - Throws: The first error of a provider.
     public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
-        var sentences: [String] = []
-        for provider in try await candidates() {
-            do throws(CertificateProviderError) {
-                sentences += try await provider.deletions?.announcedDeletions() ?? []
-            } catch {
-                throw error.attributed(to: provider.id)
+        try await unlocked { () throws(CertificateProviderError) in
+            var sentences: [String] = []
+            for provider in try await candidates() {
+                do throws(CertificateProviderError) {
+                    sentences += try await provider.deletions?.announcedDeletions() ?? []
+                } catch {
+                    throw error.attributed(to: provider.id)
+                }
             }
+            return sentences
         }
-        return sentences
     }
 
     /// Returns which provider would be chosen now, and why. Does not ask a provider for an identity: looks at the
     /// stored ones, then at the listings of providers with ``/CertificateProviding/IdentityListing``. Never prompts.
     /// Changes nothing, except that a token whose PIN is configured is logged in to.
     ///
-    /// - Throws: `noCertificateProvider`, `operationNotAllowed`. Errors of providers are in the decisions.
+    /// - Throws: `noCertificateProvider`, `operationNotAllowed`; with a vault also `vaultLocked` and `storeReadFailed`. Errors of
+    ///   providers are in the decisions.
     public func explain() async throws(CertificateProviderError) -> Explanation {
         try requireProviders()
         try operations.begin()
         defer { operations.end() }
-        var log = sequence.log()
-        do throws(CertificateProviderError) {
-            guard try await stored(&log) == nil else {
-                let chosen = log.decisions.first { $0.outcome == .identity }?.provider
-                return Explanation(chosen: chosen, decisions: log.decisions)
+        return try await unlocked { () throws(CertificateProviderError) in
+            let candidates = try await candidates()
+            var log = sequence.log()
+            do throws(CertificateProviderError) {
+                guard try await sequence.stored(of: candidates, &log) == nil else {
+                    let chosen = log.decisions.first { $0.outcome == .identity }?.provider
+                    return Explanation(chosen: chosen, decisions: log.decisions)
+                }
+            } catch {
+                return Explanation(chosen: nil, decisions: log.decisions)
             }
-        } catch {
-            return Explanation(chosen: nil, decisions: log.decisions)
+            let chosen = await sequence.forecast(of: candidates, &log)
+            return Explanation(chosen: chosen, decisions: log.decisions)
         }
-        let chosen = await sequence.forecast(of: try await candidates(), &log)
-        return Explanation(chosen: chosen, decisions: log.decisions)
     }
 }

@@ -76,7 +76,9 @@ extension LogonManager {
     ) async throws(CertificateProviderError) {
         let id = identity.provenance.provider
         do throws(CertificateProviderError) {
-            try await providers.first { $0.id == id }?.replacement?.discardReplaced(by: identity, interaction)
+            try await unlocked { () throws(CertificateProviderError) in
+                try await providers.first { $0.id == id }?.replacement?.discardReplaced(by: identity, interaction)
+            }
         } catch {
             throw error.attributed(to: id)
         }

@@ -54,11 +54,9 @@ extension LogonManager {
             try await install(new)
         }
         sequence.markReplaced(by: new.sequence)
-        if replacing.vault.lockTimeout != registration.vault.lockTimeout {
-            replacing.registrar.stopTimer()
-            // Its end starts the timer.
-            try await replacing.vault.using { () throws(CertificateProviderError) in }
-        }
+        replacing.vault.takeOver()
+        // Its end starts the timer.
+        try await replacing.vault.using { () throws(CertificateProviderError) in }
         return new
     }
 

@@ -54,6 +54,7 @@ public final class LogonManager: Sendable {
             configuration, registry, replacing: nil, Operations(),
             vault.map { Registrar($0, transport, secrets, executor, now: now) },
             uptime: { start.duration(to: clock.now) }, environment)
+        registration?.vault.takeOver()
     }
 
     /// - Parameter old: Its providers are used again, where their parameters are the same.

@@ -1,5 +1,6 @@
 public import CertificateProviding
 public import FoundationEssentials
+import Synchronization
 
 /// The data of one application on this host, behind a passcode once it is registered: its identities, its connection, and
 /// named values of its own.
@@ -39,6 +40,7 @@ public final class DataVault: Sendable {
     private let before: StoreBeforeVault
     private let outer: IdentityStore
     private let now: @Sendable () -> Date
+    private let opener = Mutex<(@Sendable () throws(CertificateProviderError) -> Void)?>(nil)
 
     /// Creates the object. Does no I/O, and creates no vault.
     ///
@@ -192,7 +194,7 @@ public final class DataVault: Sendable {
 
     /// Returns a provider's part: of the vault if there is one, else of what the application has without.
     ///
-    /// While the vault is locked, every use throws `vaultLocked`.
+    /// While the vault is locked, every use throws `vaultLocked`, unless the application's manager can unlock it without a user.
     public func storage(for provider: ProviderID) -> any IdentityStorage {
         VaultStorage { [self] () throws(CertificateProviderError) in
             switch try state() {
@@ -200,10 +202,18 @@ public final class DataVault: Sendable {
                 // Where another process has destroyed the vault, an identity would be left without a passcode.
                 if key.isUnlocked { _ = try key.existingKey() }
                 return before.store.storage(for: provider)
-            case .locked: throw Self.isLocked
+            case .locked:
+                try opener.withLock(\.self)?()
+                guard try state() == .unlocked else { throw Self.isLocked }
+                return sealed.storage(for: provider)
             case .unlocked: return sealed.storage(for: provider)
             }
         }
+    }
+
+    /// Sets what unlocks the vault, if that needs no user, when a provider finds it locked. Called on the thread of that use.
+    package func unlockByItself(_ open: @escaping @Sendable () throws(CertificateProviderError) -> Void) {
+        opener.withLock { $0 = open }
     }
 
     /// Returns a part that is beside the vault, with or without one: for the key store whose key the vault needs.

@@ -29,8 +29,8 @@ final class Registrar: Sendable {
         /// How many operations run, and when the last one ended.
         var running = 0
         var lastUse: ContinuousClock.Instant?
-        /// Locks the vault when it was not used for some time.
-        var timer: Task<Void, Never>?
+        /// Locks the vault when it was not used for this time.
+        var timer: (timeout: Duration, task: Task<Void, Never>)?
     }
     private let shared = Mutex(State())
 
@@ -42,7 +42,7 @@ final class Registrar: Sendable {
     }
 
     deinit {
-        let (timer, followers) = shared.withLock { ($0.timer, Array($0.followers.values)) }
+        let (timer, followers) = shared.withLock { ($0.timer?.task, Array($0.followers.values)) }
         timer?.cancel()
         for follower in followers { follower.finish() }
     }
@@ -81,6 +81,18 @@ final class Registrar: Sendable {
             state.client = new
             return new
         }
+    }
+
+    /// As ``client(_:)``, of the server where the application is registered. Another one, or a wrong path of it, knows neither the
+    /// connection nor the password.
+    ///
+    /// - Throws: `configurationInvalid` if the configuration names another one.
+    func client(
+        _ configuration: LogonConfiguration, of record: ConnectionRecord
+    ) throws(CertificateProviderError) -> PlatformClient {
+        let client = try client(configuration)
+        guard let place = record.place, place != client.platform.place else { return client }
+        throw configuration.invalid("Host", ConnectionRecord.otherPlace(place, client.platform.place))
     }
 
     /// Whether an operation of this process changes the registration. Operations that only ask providers do not count.
@@ -169,32 +181,57 @@ final class Registrar: Sendable {
         return try await operation()
     }
 
+    /// As ``using(lockingAfter:_:)``, on this thread.
+    func usingNow(
+        lockingAfter timeout: () -> Duration?, _ operation: () throws(CertificateProviderError) -> Void
+    ) throws(CertificateProviderError) {
+        shared.withLock { $0.running += 1 }
+        defer { end(lockingAfter: timeout()) }
+        try operation()
+    }
+
     private func end(lockingAfter timeout: Duration?) {
         let now = transport.retryPolicy.now()
         shared.withLock { state in
             state.running -= 1
             state.lastUse = now
-            // One for all operations: a sleep that is cancelled stays in the runtime's timers until its end.
-            guard let timeout, state.timer == nil else { return }
-            state.timer = Task { [weak self, transport] in
-                var left: Duration? = timeout
-                while let time = left {
-                    do { try await transport.retryPolicy.sleep(time) } catch { return }
-                    guard let self else { return }
-                    left = timeLeft(of: timeout)
-                }
-                await self?.announceLock()
-            }
+            // One for all operations with the same timeout: a sleep that is cancelled stays in the runtime's timers until its end.
+            guard state.timer?.timeout != timeout else { return }
+            state.timer?.task.cancel()
+            state.timer = timeout.map { ($0, timer(lockingAfter: $0)) }
         }
     }
 
-    /// Ends the timer: the next operation starts one with its own timeout.
-    func stopTimer() {
-        let timer = shared.withLock { state in
-            defer { state.timer = nil }
-            return state.timer
+    private func timer(lockingAfter timeout: Duration) -> Task<Void, Never> {
+        Task { [weak self, transport] in
+            var left: Duration? = timeout
+            while let time = left {
+                do { try await transport.retryPolicy.sleep(time) } catch { return }
+                guard let self else { return }
+                left = timeLeft(of: timeout)
+            }
+            await self?.announceLock()
         }
-        timer?.cancel()
+    }
+
+    /// The configured one, or that of the platform server if it is shorter.
+    func lockTimeout(_ settings: RegistrationSettings) -> Duration? {
+        guard let demanded = vault.lockTimeout else { return settings.lockTimeout }
+        return settings.lockTimeout.map { min($0, demanded) } ?? demanded
+    }
+
+    /// Unlocks the vault if `Passcode.source` is all that it needs, and the program has not locked it. Blocks, for the source and
+    /// for the derivation of the key. With a key of a key store, the next operation unlocks it.
+    func unlockNow(_ settings: RegistrationSettings) throws(CertificateProviderError) {
+        guard !isLockedOnPurpose, try vault.terms()?.wrapping == nil else { return }
+        let hasNoPasscode = try vault.hasNoPasscode()
+        let source = hasNoPasscode ? nil : settings.passcodeSource
+        guard hasNoPasscode || (source != nil && source != .prompt) else { return }
+        try usingNow(lockingAfter: { lockTimeout(settings) }) { () throws(CertificateProviderError) in
+            let passcode = try source.map { source throws(CertificateProviderError) in try secrets.read(source) }
+            try vault.unlock(passcode, isAutomatic: true)
+        }
+        publish(.registeredUnlocked)
     }
 
     /// How long the vault may still be unused; `nil` if that time is over: the vault is locked then. Looked at and locked in one
@@ -202,7 +239,8 @@ final class Registrar: Sendable {
     private func timeLeft(of timeout: Duration) -> Duration? {
         let now = transport.retryPolicy.now()
         return shared.withLock { state in
-            if state.running > 0 { return timeout }
+            // Another timer has taken the place of a cancelled one, whose next sleep ends it.
+            if state.running > 0 || Task.isCancelled { return timeout }
             let left = timeout - (state.lastUse?.duration(to: now) ?? timeout)
             if left > .zero { return left }
             state.timer = nil

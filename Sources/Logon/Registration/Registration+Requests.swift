@@ -14,9 +14,10 @@ extension Registration {
             let state = try await stateAndRecord(&run)
             try await requirePermission(for: .request, in: state, &run)
             let record = try await connection(&run)
+            let client = try registrar.client(configuration, of: record)
             let principal = try await principal(&run, record)
             return try await password.notingRejection(of: principal) { () throws(CertificateProviderError) in
-                try await registrar.client(configuration).response(
+                try await client.response(
                     to: request, from: principal, over: ConnectionID(record.connectionID),
                     purpose: "the request for \(request.target.withVisibleControls.prefix(200))")
             }

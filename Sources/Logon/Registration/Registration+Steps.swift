@@ -44,11 +44,7 @@ extension Registration {
         case .delete:
             let record = try await connection(&run)
             guard let id = ConnectionID(record.connectionID) else { throw ConnectionRecord.damaged }
-            let client = try registrar.client(configuration)
-            // Another server, or a wrong path of this one, would say that there is no such connection.
-            if let place = record.place, place != client.platform.place {
-                throw configuration.invalid("Host", ConnectionRecord.otherPlace(place, client.platform.place))
-            }
+            let client = try registrar.client(configuration, of: record)
             let principal = run.identity == nil ? try await password.principal(record) : try principal(of: run)
             try await password.notingRejection(of: principal) { () throws(CertificateProviderError) in
                 try await client.delete(id, from: principal)
@@ -72,9 +68,7 @@ extension Registration {
         case .lockVault:
             registrar.isLockedOnPurpose = true
             registrar.lock()
-        case .unlockVault:
-            try await vault.unlock(run)
-            registrar.isLockedOnPurpose = false
+        case .unlockVault: try await vault.unlock(run)
         case .changePasscode:
             let (old, new, isAutomatic) = (run.passcode, run.newPasscode, run.isAutomatic)
             let factor = try await vault.key.factor(run.interaction)
@@ -98,13 +92,11 @@ extension Registration {
         let policy = configuration.userCreationPolicy.rawValue
         let principal = run.identity.map { "\($0.certificate.subject)\n\($0.certificate.issuer)" } ?? run.username
         run.record = try await registrar.executor.run { () throws(CertificateProviderError) in
-            // That of an attempt whose answer was lost: the server may know it.
-            if let known = try ConnectionRecord.read(from: registrar.vault), known.principal == principal {
-                return known
-            }
-            // For another user, the server would refuse the id.
+            // That of an attempt whose answer was lost: the server may know it. For another user, it would refuse it.
+            let known = try ConnectionRecord.read(from: registrar.vault)
+            let id = known?.principal == principal ? known?.connectionID : nil
             let record = ConnectionRecord(
-                connectionID: ConnectionID().description, principal: principal, policy: policy)
+                connectionID: id ?? ConnectionID().description, principal: principal, policy: policy)
             try record.write(to: registrar.vault)
             return record
         }

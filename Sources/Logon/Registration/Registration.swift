@@ -155,7 +155,10 @@ struct Registration: Sendable {
                 switch transition.outcome {
                 case .failure?: throw failure ?? CertificateProviderError(.internal, "The operation failed.")
                 case .refused(let reason)?: throw refusal(reason, run)
-                case .success?, nil: return run
+                case .success?, nil:
+                    // Whatever has unlocked or made it, the user knows.
+                    if state == .unlocked { registrar.isLockedOnPurpose = false }
+                    return run
                 }
             }
             do throws(CertificateProviderError) {

@@ -51,10 +51,11 @@ struct ServerPassword: Sendable {
         guard let name = record.username, let id = ConnectionID(record.connectionID) else {
             throw ConnectionRecord.damaged
         }
+        let client = try registrar.client(configuration, of: record)
         // The sessions know the former one.
         registrar.forgetConnections()
         do throws(CertificateProviderError) {
-            try await registrar.client(configuration).confirm(id, from: .user(name, password))
+            try await client.confirm(id, from: .user(name, password))
         } catch {
             if error.isRejectedPassword { await note(rejected: password) }
             throw error

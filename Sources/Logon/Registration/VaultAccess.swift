@@ -24,11 +24,15 @@ struct VaultAccess: Sendable {
         }
     }
 
-    /// The configured one, or that of the platform server if it is shorter.
-    var lockTimeout: Duration? {
-        let own = configuration.registration.lockTimeout
-        guard let demanded = registrar.vault.lockTimeout else { return own }
-        return own.map { min($0, demanded) } ?? demanded
+    var lockTimeout: Duration? { registrar.lockTimeout(configuration.registration) }
+
+    /// From now on, a provider that finds the vault locked outside of an operation, such as for the login that a signature needs,
+    /// unlocks it as this configuration says.
+    func takeOver() {
+        registrar.vault.unlockByItself {
+            [weak registrar, settings = configuration.registration] () throws(CertificateProviderError) in
+            try registrar?.unlockNow(settings)
+        }
     }
 
     /// Unlocks the vault if `Passcode.source` names a secret, as services need it: for the first use, and for each one after the

@@ -145,7 +145,8 @@ struct VaultKey: Sendable {
         guard let key = recorded.first else { return }
         var other: (any KeyStore)?
         let store: any KeyStore
-        if let configured = try? self.store(), configured.holds(keyURI: key.uri) {
+        // One of an earlier setting that is lost does not block: the configured store counts if any of the keys is in it.
+        if let configured = try? self.store(), recorded.contains(where: { configured.holds(keyURI: $0.uri) }) {
             store = configured
         } else {
             // Without the source of the PIN, which is another store's.

@@ -178,4 +178,53 @@ import Testing
         #expect(try await host.manager.request(HTTPRequest(target: "/hello")).status == 200)
         await host.end()
     }
+
+    /// A signature may need a login, whose record is in the vault: no operation of the manager is about it.
+    @Test("A provider's own use unlocks the vault after the lock timeout, but not after an explicit lock")
+    func aProvidersUseUnlocksTheVault() async throws {
+        let time = Elapsed()
+        let host = try await RegistrationHost(
+            settings: ["Passcode.source": "env:PASSCODE", "Passcode.lock-timeout": "60"],
+            variables: ["PASSCODE": RegistrationHost.passcode], retryPolicy: time.policy)
+        _ = try await host.register()
+        host.provider.stored(.success(host.identity))
+        let part = host.vault.storage(for: host.provider.id)
+        for number in 0..<2 {
+            try await time.pass(until: .registeredLocked, of: host.manager)
+            try part.updateRecord(named: "login") { _ in SecretBytes(utf8: "\(number)") }
+            #expect(try await host.manager.registrationState() == .registeredUnlocked)
+        }
+        try await time.pass(until: .registeredLocked, of: host.manager)
+        #expect(try await host.manager.explain().chosen == host.provider.id)
+        try await time.pass(until: .registeredLocked, of: host.manager)
+        #expect(try await host.manager.announcedDeletions().isEmpty)
+        try await host.manager.lock()
+        #expect(failure { try part.record(named: "login") }?.code == .vaultLocked)
+        #expect(await failure { try await host.manager.explain() }?.code == .vaultLocked)
+        // A lock ends with the vault that it was for.
+        try await host.manager.unregister(isForced: true, host.person)
+        _ = try await host.register()
+        try await time.pass(until: .registeredLocked, of: host.manager)
+        #expect(try part.record(named: "login") == nil)
+        await host.end()
+    }
+
+    @Test("The server's shorter lock timeout counts from the registration on")
+    func aShorterLockTimeoutReplacesTheLonger() async throws {
+        let delays = Mutex<[Duration]>([])
+        let policy = RetryPolicy(now: { .now }) { delay in
+            delays.withLock { $0.append(delay) }
+            try await Task.sleep(for: .seconds(delay < .seconds(20) ? 0 : 600))
+        }
+        let host = try await RegistrationHost(settings: ["Passcode.lock-timeout": "300"], retryPolicy: policy)
+        host.server.state.withLock {
+            $0.properties = [("PasswordPolicyEnabled", "true"), ("PasswordPolicyLockTimeout", "60")]
+        }
+        _ = try await host.manager.storedIdentity()
+        _ = try await host.register()
+        let end = ContinuousClock.now + .seconds(600)
+        while !delays.withLock({ $0.contains(.seconds(60)) }), .now < end { try await Task.sleep(for: .milliseconds(5)) }
+        #expect(delays.withLock { $0.filter { $0 >= .seconds(20) } } == [.seconds(300), .seconds(60)])
+        await host.end()
+    }
 }

@@ -179,4 +179,40 @@ import Testing
         #expect(files >= 3, "\(host.directory.contents())")
         await host.end()
     }
+
+    @Test("Another server than that of the registration gets no password")
+    func anotherPlaceGetsNoPassword() async throws {
+        let host = try await host()
+        _ = try await host.manager.register(host.person)
+        let before = host.server.log
+        let moved = try host.restarted(["URLSuffix": "/elsewhere"])
+        try await moved.unlock(host.person)
+        for error in [
+            await failure { try await moved.request(hello) },
+            await failure { try await moved.changePassword(to: SecretBytes(utf8: "x")) },
+        ] {
+            #expect(error?.code == .configurationInvalid && error?.message.contains("/elsewhere") == true)
+        }
+        #expect(host.server.log == before)
+        let back = try host.restarted()
+        try await back.unlock(host.person)
+        #expect(try await back.request(hello).status == 200)
+        for manager in [moved, back] { await manager.shutdown() }
+        await host.end()
+    }
+
+    /// The id of the attempt before stays: the server may know it.
+    @Test func theLastAttemptsPolicyIsThatOfTheRegistration() async throws {
+        let host = try await host()
+        host.server.fail("POST", .noAnswer, .noAnswer, .noAnswer)
+        #expect(await failure { try await host.manager.register(host.person) }?.code == .unavailable)
+        let next = try host.restarted(["UserCreationPolicy": "manual"])
+        let id = try await next.register(host.person).id
+        #expect(host.server.connections.keys.sorted() == [id.description])
+        #expect(try await next.request(hello).status == 200)
+        try await next.unregister(host.person)
+        #expect(host.server.connections.isEmpty)
+        await next.shutdown()
+        await host.end()
+    }
 }
