@@ -21,18 +21,18 @@ extension Enrolment {
                     metadata: ["key": "\(kept.replaced?.reference?.uri ?? "")", "reason": "\(error)"])
             }
         } else if let kept {
-            if let key = try await keys.find(kept.key, interaction) {
-                // Only if it fits the current configuration, which may have been changed because the last run failed.
-                if fits(kept.key, key) { return Begun(pending: try await requested(kept, key, content), key: key) }
-            } else {
-                environment.logger.warning(
-                    "the key of a pending enrolment is no longer in its key store; a new key is made")
-            }
-            try await keys.destroy(kept.key, interaction)
             // Of an enrolment that ended before its identity was stored. The current key is not it.
-            if let replaced = kept.replaced, current.map(replaced.isSame) != true {
-                try await keys.destroy(replaced, interaction)
+            if let replaced = kept.replaced, current.map(replaced.isSame) != true { try await discard(replaced) }
+            // Only if it fits the current configuration, which may have been changed because the last run failed.
+            if isInPlace(kept.key) {
+                if let key = try await keys.find(kept.key, interaction) {
+                    if fits(key) { return Begun(pending: try await requested(kept, key, content), key: key) }
+                } else {
+                    environment.logger.warning(
+                        "the key of a pending enrolment is no longer in its key store; a new key is made")
+                }
             }
+            try await discard(kept.key)
         }
         let type = if let type = settings.keyType { type } else { try content.wishes.keyToMake() ?? .p256 }
         let use: KeyUse = settings.enrolmentProtocol == .scep ? [.signing, .pkcs1Decryption] : .signing
@@ -57,10 +57,23 @@ extension Enrolment {
         var new: PendingEnrolment?
     }
 
-    /// Whether a key has the configured type and is in the configured key store.
-    private func fits(_ kept: OwnedKey, _ key: any IdentityKey) -> Bool {
-        let isInPlace = kept.reference.map(keys.isConfigured) ?? (keys.store.importer != nil)
-        return isInPlace && settings.keyType.map { $0.fits(key.publicKey) } ?? true
+    /// Whether a key is in the configured key store.
+    private func isInPlace(_ kept: OwnedKey) -> Bool {
+        kept.reference.map(keys.isConfigured) ?? (keys.store.importer != nil)
+    }
+
+    /// Whether a key has the configured type.
+    private func fits(_ key: any IdentityKey) -> Bool { settings.keyType.map { $0.fits(key.publicKey) } ?? true }
+
+    /// Destroys a key that no identity has. If its key store is no longer configured, and fails, the key is left there: that
+    /// store may be lost, and must not block an enrolment.
+    private func discard(_ key: OwnedKey) async throws(CertificateProviderError) {
+        do throws(CertificateProviderError) { try await keys.destroy(key, interaction) } catch {
+            guard let reference = key.reference, !keys.isConfigured(reference) else { throw error }
+            environment.logger.warning(
+                "a key is left in a key store that cannot be used",
+                metadata: ["key": "\(reference.uri)", "reason": "\(error)"])
+        }
     }
 
     /// Returns the enrolment with its request, which is made and stored once and then stays the same.

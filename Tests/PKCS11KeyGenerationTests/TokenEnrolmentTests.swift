@@ -131,6 +131,8 @@ import Testing
         let first = try host.provider(.estpending)
         await expect(code: .pending) { _ = try await first.getCertificate(NoUserInteraction()) }
         #expect(try tokens.count(.estpending) == 2)
+        let away = try host.provider(.estpending, isAway: true)
+        await expect(code: .tokenNotPresent) { _ = try await away.getCertificate(NoUserInteraction()) }
         let identity = try await host.provider(.estpending).getCertificate(NoUserInteraction())
         try host.server.verify(identity)
         let requests = try host.server.requests().compactMap { $0["csr_sha256"] as? String }

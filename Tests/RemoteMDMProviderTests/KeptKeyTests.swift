@@ -47,6 +47,24 @@ import Testing
         _ = try await provider(server, storage).getCertificate(NoUserInteraction())
     }
 
+    @Test("A pending request in a key store that is no longer there is made anew in the configured one")
+    func aLostKeyStoreDoesNotBlockAnEnrolment() async throws {
+        let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3600"))
+        let storage = InMemoryStorage()
+        let vault = ExampleKeyStore.descriptor(ProviderID("vault"))
+        let first = try server.provider(
+            storage: storage, ["key": "vault:"], keyStores: [(vault, InMemoryStorage())])
+        #expect(await code { _ = try await first.getCertificate(NoUserInteraction()) } == .pending)
+        let log = WarningLog()
+        let second = try server.provider(storage: storage, log: log)
+        // The server takes this for another request.
+        #expect(await code { _ = try await second.getCertificate(NoUserInteraction()) } == .pending)
+        #expect(log.warnings.contains { $0.contains("a key is left in a key store that cannot be used") })
+        let identity = try await second.getCertificate(NoUserInteraction())
+        #expect(identity.key.location == .store)
+        #expect(try await second.keys.store.list().count == 1)
+    }
+
     @Test("A changed 'key-type' replaces the key of a pending request")
     func anotherConfigurationWantsAnotherKey() async throws {
         let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3600"))

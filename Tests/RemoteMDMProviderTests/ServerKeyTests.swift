@@ -59,6 +59,32 @@ import Testing
         }
     }
 
+    /// The record of such a run has both keys: the server's is in use next, or refused.
+    @Test(
+        "A kill before the key of the request is destroyed leaves it to the next run",
+        arguments: ["", "fault-untrusted", "fault-status-400"])
+    func theKeyOfTheRequestIsDestroyedByTheNextRun(label: String) async throws {
+        let server = try ESTResponder(.basic)
+        let storage = InMemoryStorage()
+        let provider = try server.provider(storage: storage, label: label, Self.settings)
+        var pending = PendingEnrolment(key: try await Self.key(provider))
+        pending.replaced = try await Self.key(provider)
+        let record = pending.encoded
+        try storage.updateRecord(named: provider.settings.recordName) { _ in record }
+        #expect(try await provider.keys.store.list().count == 2)
+        let failure = await code { _ = try await provider.getCertificate(NoUserInteraction()) }
+        #expect((failure == nil) == label.isEmpty)
+        let left = try await provider.keys.store.list().map(\.reference.uri)
+        #expect(left == [try provider.getStoredCertificate()?.key.uri].compactMap(\.self))
+    }
+
+    private static func key(_ provider: RemoteMDMProvider) async throws -> OwnedKey {
+        let key = try await provider.keys.make(
+            .p256, for: provider.settings.names, use: .signing, NoUserInteraction()
+        ) { _ in }
+        return .stored(provider.keys.store.reference(to: key))
+    }
+
     private func response(_ body: String, type: String = "multipart/mixed; boundary=b") -> HTTPResponse {
         HTTPResponse(status: 200, headers: ["Content-Type": type], body: Array(body.utf8))
     }

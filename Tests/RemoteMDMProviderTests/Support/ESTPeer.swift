@@ -29,12 +29,12 @@ extension ESTPeer {
     func provider(
         storage: any IdentityStorage = InMemoryStorage(), label: String = "", _ settings: [String: String] = [:],
         clock: TurnedClock = TurnedClock(), retryPolicy: RetryPolicy? = nil, variables: [String: String] = [:],
-        log: WarningLog = WarningLog()
+        log: WarningLog = WarningLog(), keyStores: [(KeyStoreDescriptor, any IdentityStorage)] = []
     ) throws -> RemoteMDMProvider {
         var environment = ProviderEnvironment.testing(
             storage: storage,
             variables: ["PASSWORD": ESTServer.password, "TOKEN": "esttoken", "SECRET": "estsecret"]
-                .merging(variables) { $1 })
+                .merging(variables) { $1 }, keyStores: keyStores)
         environment.executor = executor
         environment.logger = log.logger
         var parameters = [
