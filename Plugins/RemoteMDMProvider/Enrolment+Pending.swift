@@ -87,7 +87,6 @@ extension Enrolment {
         return pending
     }
 
-    /// Stores the enrolment; `nil` deletes the record.
     /// Takes in the key that the server has made, and destroys the one that the request was signed with.
     func taken(
         _ privateKey: SecretBytes, insteadOf request: PendingEnrolment
@@ -107,6 +106,7 @@ extension Enrolment {
         return (pending, key)
     }
 
+    /// Stores the enrolment; `nil` deletes the record.
     func keep(_ pending: PendingEnrolment?) async throws(CertificateProviderError) {
         try await blocking { () throws(CertificateProviderError) in
             try storage.updateRecord(named: settings.recordName) { _ in
