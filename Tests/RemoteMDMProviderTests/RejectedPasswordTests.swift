@@ -37,6 +37,23 @@ import Testing
         #expect(await failure(right) == nil)
     }
 
+    /// RFC 7616, section 3.3. The server may give the first nonce too little time, or each one.
+    @Test("A nonce that is too old is no rejection of the password", arguments: [1, 99])
+    func aStaleNonceIsAnsweredOnceMore(count: Int) async throws {
+        let server = try ESTResponder(.digest, .init(staleAnswers: count))
+        let storage = InMemoryStorage()
+        let error = await failure(try server.provider(storage: storage))
+        #expect((error == nil) == (count == 1), "\(String(describing: error))")
+        let enrolments = server.requests.filter { $0.operation == .simpleenroll }
+        #expect(enrolments.map(\.status) == [401, 401, count == 1 ? 200 : 401])
+        #expect(enrolments.map { $0.authorization != nil } == [false, true, true])
+        guard let error else { return }
+        #expect(error.code == .rejected && error.underlying == nil)
+        // It may be right, and the next run sends it.
+        _ = await failure(try server.provider(storage: storage))
+        #expect(server.requests.count { $0.authorization != nil } == 4)
+    }
+
     /// The server was wrong, or the account was locked for a while.
     @Test("A rejected password that works when typed is used from its source again")
     func aPasswordThatIsRightAgainComesBackByHand() async throws {

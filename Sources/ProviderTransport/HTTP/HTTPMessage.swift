@@ -56,8 +56,8 @@ public struct HTTPResponse: Sendable {
     public var headers: HTTPHeaders
     /// The content, complete; at most ``ServerSession/maximumBody`` bytes.
     public var body: [UInt8]
-    /// Whether the server refuses a password that was sent to it, by the status 401. ``refusal(by:of:saying:advice:at:)`` has
-    /// ``RejectedPassword`` as its underlying error then.
+    /// Whether the server refuses a password that was sent to it, by the status 401; not if only the nonce of HTTP Digest is
+    /// too old. ``refusal(by:of:saying:advice:at:)`` has ``RejectedPassword`` as its underlying error then.
     public internal(set) var hasRefusedPassword = false
     /// Removes the secrets of the request from texts of the server.
     package var redaction = Redaction()

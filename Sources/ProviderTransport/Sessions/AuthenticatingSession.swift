@@ -64,7 +64,7 @@ actor AuthenticatingSession {
             // has no answer, and may not be sent again.
             if response.status == 401, !request.isRepeatable, !response.saysKeepAlive { close() }
             switch response.status {
-            case 401 where answers < 2 && prepareAnswer(to: response, isFirst: answers == 0):
+            case 401 where answers < 2 && prepareAnswer(to: response):
                 answers += 1
             case 401 where answers == 0 && token != nil && Self.isRefused(token: response):
                 answers += 1
@@ -79,7 +79,7 @@ actor AuthenticatingSession {
                 request.target = try target(of: response, from: request.target, redirections)
             default:
                 isTokenRefused = response.status == 401 && credentials.isToken
-                response.hasRefusedPassword = response.status == 401 && hasSentPassword
+                response.hasRefusedPassword = isRefusalOfPassword(response)
                 return response
             }
         }
@@ -181,14 +181,17 @@ actor AuthenticatingSession {
         return errors.isEmpty || errors.contains("invalid_token")
     }
 
+    /// Whether a response refuses a password that was sent. A nonce that is too old is no refusal of it.
+    private func isRefusalOfPassword(_ response: HTTPResponse) -> Bool {
+        guard response.status == 401 else { return false }
+        guard digest != nil else { return sendsPassword }
+        return !DigestAuthentication.isStale(AuthenticationChallenge.all(in: response.headers))
+    }
+
     /// Prepares the answer to a challenge. Returns whether to send the request once more.
-    private func prepareAnswer(to response: HTTPResponse, isFirst: Bool) -> Bool {
-        guard case .password = credentials.kind else { return false }
+    private func prepareAnswer(to response: HTTPResponse) -> Bool {
+        guard case .password = credentials.kind, !isRefusalOfPassword(response) else { return false }
         let challenges = AuthenticationChallenge.all(in: response.headers)
-        if hasSentPassword {
-            // The password was sent: only a nonce that is too old is no refusal of it.
-            guard isFirst, DigestAuthentication.isStale(challenges) else { return false }
-        }
         if let strongest = DigestAuthentication.strongest(of: challenges) {
             digest = strongest
             return true

@@ -36,6 +36,8 @@ final class ESTResponder: Sendable {
         /// The manufacturer's alone, so that a client is refused that shows a certificate of this server's.
         var refusesOwnClients = false
         var password = ESTServer.password
+        /// How many right answers to Digest come too late for their nonce.
+        var staleAnswers = 0
         /// Faults for paths without a label.
         var fault = ""
     }
@@ -85,7 +87,7 @@ final class ESTResponder: Sendable {
         authority = try ESTAuthority(issuing: options.hasIntermediate ? "Issuing CA" : nil)
         wishes = ESTWishes(options.wishes)
         var credentials = ESTCredentials(authentication)
-        credentials.password = options.password
+        (credentials.password, credentials.staleAnswers) = (options.password, options.staleAnswers)
         state = Mutex(State(key: .init(P256.Signing.PrivateKey()), credentials: credentials))
         try takeCertificate(of: authority)
         try write([authority.root], to: "ca.pem")
