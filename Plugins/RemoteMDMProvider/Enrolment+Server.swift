@@ -89,6 +89,7 @@ extension Enrolment {
                 try TLSCredentials(identity)
             }, now: environment.now, executor: environment.executor)
         let session = authorities.access.session(security, credentials)
+        secretsInHand.session = session
         switch settings.enrolmentProtocol {
         case .est:
             return ESTClient(
@@ -173,7 +174,11 @@ extension Enrolment {
     func noteOutcome(_ error: CertificateProviderError?) async {
         // A request that is pending was accepted from this client.
         let rejection = error?.code == .pending ? nil : error
-        let accounts = rejection.map(secretsInHand.accounts(rejectedBy:)) ?? secretsInHand.accounts
+        var accounts = rejection.map(secretsInHand.accounts(rejectedBy:)) ?? secretsInHand.accounts
+        // The current certificate may have authenticated a renewal, without the password.
+        if rejection == nil, settings.oauth == nil, await secretsInHand.session?.hasSentPassword != true {
+            accounts = []
+        }
         for (account, secret) in accounts {
             await environment.note(secret, for: account.name, isRejected: rejection != nil)
         }

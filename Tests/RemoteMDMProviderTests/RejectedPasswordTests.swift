@@ -99,6 +99,21 @@ import Testing
         #expect(log.warnings.contains { $0.contains("renewing with the current certificate only") })
     }
 
+    /// It authenticates by the current certificate, and the server asks for nothing else.
+    @Test("A typed password that a renewal does not send stays rejected")
+    func aPasswordThatIsNotSentIsNotAccepted() async throws {
+        let server = try ESTResponder(.basic)
+        let storage = InMemoryStorage()
+        #expect(await failure(try server.provider(storage: storage)) == nil)
+        try RejectedSecrets(in: storage).insert(
+            SecretBytes(utf8: ESTServer.password), for: "password \(ESTServer.user)@localhost:\(server.port)")
+        let user = Person(ESTServer.password)
+        #expect(await failure(try server.provider(storage: storage, Self.typed), user) == nil)
+        #expect(user.timesAsked == 1 && server.requests.last?.authorization == nil)
+        let other = try server.provider(storage: storage, ["subject": "CN=other,O=Example"])
+        #expect(await failure(other)?.underlying is RejectedBefore)
+    }
+
     @Test func aRenewalThatNeedsARejectedPasswordSaysSo() async throws {
         let server = try ESTResponder([.basic, .certificate])
         let storage = InMemoryStorage()

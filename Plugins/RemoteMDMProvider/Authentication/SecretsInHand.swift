@@ -19,6 +19,7 @@ final class SecretsInHand: Sendable {
         var secrets: [String: (secret: SecretBytes, account: Account?)] = [:]
         var withheld: CertificateProviderError?
         var proxies: ProxyChoice?
+        var session: ServerSession?
     }
     private let state = Mutex(State())
 
@@ -31,6 +32,12 @@ final class SecretsInHand: Sendable {
     var proxies: ProxyChoice? {
         get { state.withLock(\.proxies) }
         set { state.withLock { $0.proxies = newValue } }
+    }
+
+    /// The session with the server, which a password for it is sent over.
+    var session: ServerSession? {
+        get { state.withLock(\.session) }
+        set { state.withLock { $0.session = newValue } }
     }
 
     func secret(

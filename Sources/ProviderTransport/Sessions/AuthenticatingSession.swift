@@ -89,7 +89,7 @@ actor AuthenticatingSession {
     var hasRefusedCredentials: Bool { hasSentPassword || isTokenRefused }
 
     /// Whether an answer to a challenge was made with the password.
-    private var hasSentPassword: Bool { digest != nil || sendsPassword }
+    var hasSentPassword: Bool { digest != nil || sendsPassword }
 
     /// Gets a token, the current or a new one, if there is a source of tokens.
     func authenticate(before deadline: NIODeadline) async throws(CertificateProviderError) {

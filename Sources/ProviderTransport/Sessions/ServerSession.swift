@@ -59,6 +59,10 @@ public struct ServerSession: Sendable {
     /// Whether the server has refused credentials that were sent.
     public var hasRefusedCredentials: Bool { get async { await session.hasRefusedCredentials } }
 
+    /// Whether the server has asked for the password and got an answer that was made with it. If not, a request that
+    /// succeeds says nothing about the password.
+    public var hasSentPassword: Bool { get async { await session.hasSentPassword } }
+
     /// Connects, and verifies the server.
     ///
     /// - Throws: `unavailable` if the server cannot be reached, `timedOut` if the time budget is spent, `serverNotTrusted`,
