@@ -109,8 +109,9 @@ extension Enrolment {
             configuration,
             challenge: { request async throws(CertificateProviderError) in
                 try await challenge(isRenewal: request.current != nil)
-            }, now: environment.now, logger: environment.logger
-        ) { request async throws(CertificateProviderError) in try await session.response(to: request) }
+            }, now: environment.now, logger: environment.logger,
+            transport: { request async throws(CertificateProviderError) in try await session.response(to: request) },
+            hasRefusedCredentials: { await session.hasRefusedCredentials })
     }
 
     private func challenge(isRenewal: Bool) async throws(CertificateProviderError) -> SecretBytes? {

@@ -9,6 +9,7 @@ import Testing
 /// SCEP over https: what says which CA it is, and what says which server.
 @Suite(.timeLimit(.minutes(20))) struct SCEPOverTLSTests {
     private let folder: TemporaryDirectory
+    private let identity: Identity
     private let server: SCEPHTTPServer
     private let fingerprint: String
 
@@ -17,7 +18,7 @@ import Testing
         let web = try TestAuthority("Web")
         let authority = try CertifiedKey.authority.get().certificate
         fingerprint = authority.sha256Fingerprint.hexEncoded
-        let identity = try web.issue("web")
+        identity = try web.issue("web")
         server = try await SCEPHTTPServer(SCEPResponder(), showing: identity)
         try folder.write(identity.certificate.pemRepresentation.utf8, to: "leaf.pem")
         try folder.write(web.root.pemRepresentation.utf8, to: "web.pem")
@@ -114,9 +115,71 @@ import Testing
         #expect(await code { _ = try provider(plain) } == .configurationInvalid)
     }
 
+    private var pinned: [String: String] {
+        ["ca-fingerprint": fingerprint, "pin": folder["leaf.pem"], "pin-mode": "pin-only"]
+    }
+    private static let credentials = [
+        ["username": "somebody", "password-source": "env:SECRET"], ["bearer-source": "env:TOKEN"],
+    ]
+
+    private static func demand() -> HTTPResponse {
+        HTTPResponse(status: 401, headers: ["WWW-Authenticate": "Basic realm=\"x\""], body: [])
+    }
+
+    @Test(
+        "A password or a token that is refused for an optional operation is not sent for the next one",
+        arguments: ["GetCACaps", "GetNextCACert"], Self.credentials)
+    func refusedCredentialsAreSentOnce(operation: String, credentials: [String: String]) async throws {
+        let responder = try SCEPResponder()
+        let server = try await SCEPHTTPServer(showing: identity) { request in
+            request.operation == operation ? Self.demand() : try responder.answer(request)
+        }
+        let provider = try provider(pinned.merging(credentials) { $1 }.merging(["url": server.url]) { $1 })
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .rejected)
+        #expect(server.operations.last == operation)
+        let refused = server.requests.filter { $0.operation == operation }
+        #expect(refused.count { $0.headers.contains(name: "Authorization") } == 1)
+    }
+
+    /// The first one was replaced for GetCACert, and another one so soon after that would be refused as well.
+    @Test("A token that is refused for GetCACaps and cannot be replaced is not sent for the next operation")
+    func aTokenThatCannotBeReplacedIsSentOnce() async throws {
+        let responder = try SCEPResponder()
+        let seen = Counter()
+        let server = try await SCEPHTTPServer(showing: identity) { request in
+            seen.increment()
+            return seen.value == 1 || request.operation == "GetCACaps"
+                ? Self.demand() : try responder.answer(request)
+        }
+        let issuer = try await ESTServer.start("--auth", "oauth")
+        let settings = pinned.merging(oauth(issuer)) { $1 }.merging(["url": server.url]) { $1 }
+        let provider = try provider(settings)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .rejected)
+        #expect(server.operations == ["GetCACert", "GetCACert", "GetCACaps"])
+    }
+
+    private func oauth(_ issuer: ESTServer) -> [String: String] {
+        [
+            "token-url": "https://localhost:\(issuer.port)/token", "client-id": "estclient",
+            "client-secret-source": "env:SECRET", "token-trust-anchors": issuer.directory["ca.pem"],
+        ]
+    }
+
+    /// RFC 8894, section 3.5.1.
+    @Test(
+        "A server that has accepted the credentials may refuse GetCACaps", arguments: [403, 404], Self.credentials)
+    func aRefusedOperationIsNoRefusalOfCredentials(status: Int, credentials: [String: String]) async throws {
+        let responder = try SCEPResponder(.init(statuses: ["GetCACaps": status]))
+        let server = try await SCEPHTTPServer(showing: identity) { request in
+            request.headers.contains(name: "Authorization") ? try responder.answer(request) : Self.demand()
+        }
+        let provider = try provider(pinned.merging(credentials) { $1 }.merging(["url": server.url]) { $1 })
+        _ = try await provider.getCertificate(NoUserInteraction())
+        #expect(server.operations.last == "PKIOperation")
+    }
+
     /// For the layer of HTTP, as a gateway before the CA may want it.
     @Test func tokensGoWithEachRequest() async throws {
-        let pinned = ["ca-fingerprint": fingerprint, "pin": folder["leaf.pem"], "pin-mode": "pin-only"]
         _ = try await provider(pinned.merging(["bearer-source": "env:TOKEN"]) { $1 })
             .getCertificate(NoUserInteraction())
         #expect(server.requests.last?.operation == "PKIOperation")
@@ -124,11 +187,7 @@ import Testing
 
         let before = server.requests.count
         let issuer = try await ESTServer.start("--auth", "oauth")
-        let oauth = [
-            "token-url": "https://localhost:\(issuer.port)/token", "client-id": "estclient",
-            "client-secret-source": "env:SECRET", "token-trust-anchors": issuer.directory["ca.pem"],
-        ]
-        _ = try await provider(pinned.merging(oauth) { $1 }).getCertificate(NoUserInteraction())
+        _ = try await provider(pinned.merging(oauth(issuer)) { $1 }).getCertificate(NoUserInteraction())
         #expect(try issuer.requests().compactMap { $0["grant_type"] as? String } == ["client_credentials"])
         let sent = Set(server.requests.dropFirst(before).map { $0.headers["Authorization"] })
         #expect(sent.count == 1 && sent.first?.first?.hasPrefix("Bearer ") == true)

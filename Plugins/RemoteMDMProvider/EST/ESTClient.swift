@@ -57,7 +57,7 @@ struct ESTClient: EnrolmentProtocol {
         case 202, 204, 404, 405, 501: return CSRAttributes()
         // Some servers authenticate only the request for a certificate. Refused credentials are not sent again.
         case 401, 403:
-            if await !session.hasRefusedCredentials { return CSRAttributes() }
+            if await !session.hasSentPassword, await !session.hasRefusedCredentials { return CSRAttributes() }
             throw response.refusal(by: session.server, of: "the request for its CSR attributes", at: now())
         default: throw response.refusal(by: session.server, of: "the request for its CSR attributes", at: now())
         }

@@ -30,10 +30,17 @@ extension SCEPClient {
             let response = try await send(.get, "GetCACaps", message: configuration.authorityIdentifier)
             try check(response, of: "GetCACaps")
             return SCEPCapabilities(text: String(decoding: response.body, as: UTF8.self))
-        } catch  where error.code != .userCancelled {
+        } catch {
+            guard await !endsRun(error) else { throw error }
             logger.notice("the SCEP server does not announce its capabilities", metadata: ["error": "\(error)"])
             return .none
         }
+    }
+
+    /// Whether the failure of an optional operation ends the run: the next one would send a refused password or token again.
+    func endsRun(_ error: CertificateProviderError) async -> Bool {
+        if error.code == .userCancelled || error.underlying is RejectedPassword { return true }
+        return await hasRefusedCredentials()
     }
 
     /// Sends GetNextCACert, and returns the certificates of the next CA, signed by the current one.

@@ -20,6 +20,8 @@ struct SCEPClient: EnrolmentProtocol {
     let now: @Sendable () -> Date
     let logger: Logger
     let transport: Transport
+    /// Whether the last response has refused credentials for HTTP.
+    let hasRefusedCredentials: @Sendable () async -> Bool
     private let knownAuthorities = CachedAnswer<SCEPAuthorities>()
     private let knownCapabilities = CachedAnswer<SCEPCapabilities>()
 
@@ -27,13 +29,15 @@ struct SCEPClient: EnrolmentProtocol {
     ///   authenticated by the current certificate; some servers want the challenge as well.
     init(
         _ configuration: SCEPConfiguration, challenge: @escaping Challenge, now: @escaping @Sendable () -> Date,
-        logger: Logger, transport: @escaping Transport
+        logger: Logger, transport: @escaping Transport,
+        hasRefusedCredentials: @escaping @Sendable () async -> Bool = { false }
     ) {
         self.configuration = configuration
         self.challenge = challenge
         self.now = now
         self.logger = logger
         self.transport = transport
+        self.hasRefusedCredentials = hasRefusedCredentials
     }
 
     /// Does nothing: the CA is authenticated by its certificate, not by the connection.
@@ -64,14 +68,11 @@ struct SCEPClient: EnrolmentProtocol {
             let issuing = next.filter(\.isAuthority)
             return anchors + (issuing.isEmpty ? next : issuing).filter { !anchors.contains($0) }
         } catch {
-            switch error.code {
-            case .userCancelled: throw error
-            case .notFound: return anchors
-            default:
-                logger.warning("the SCEP server's next CA cannot be determined", metadata: ["error": "\(error)"])
-                // Confirmed just now, if nothing is known yet.
-                return configuration.known.isEmpty ? anchors : nil
-            }
+            guard await !endsRun(error) else { throw error }
+            if error.code == .notFound { return anchors }
+            logger.warning("the SCEP server's next CA cannot be determined", metadata: ["error": "\(error)"])
+            // Confirmed just now, if nothing is known yet.
+            return configuration.known.isEmpty ? anchors : nil
         }
     }
 

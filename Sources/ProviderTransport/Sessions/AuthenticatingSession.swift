@@ -15,7 +15,8 @@ actor AuthenticatingSession {
     private var token: SecretBytes?
     /// Whether the server has asked for Basic.
     private var sendsPassword = false
-    private var isTokenRefused = false
+    /// Whether the last response has refused credentials: an answer that was made with the password, or the token.
+    private(set) var hasRefusedCredentials = false
 
     private static let maximumRedirections = 5
 
@@ -68,6 +69,7 @@ actor AuthenticatingSession {
                 answers += 1
             case 401 where answers == 0 && token != nil && Self.isRefused(token: response):
                 answers += 1
+                hasRefusedCredentials = true
                 if case .tokens(let tokens) = credentials.kind, let refused = token {
                     token = try await tokens.token(insteadOf: refused, within: deadline.remaining)
                 }
@@ -78,15 +80,13 @@ actor AuthenticatingSession {
                 redirections += 1
                 request.target = try target(of: response, from: request.target, redirections)
             default:
-                isTokenRefused = response.status == 401 && credentials.isToken
                 response.hasRefusedPassword = isRefusalOfPassword(response)
+                hasRefusedCredentials =
+                    response.hasRefusedPassword || response.status == 401 && credentials.isToken
                 return response
             }
         }
     }
-
-    /// Whether the server has refused credentials: an answer that was made with the password, or the token.
-    var hasRefusedCredentials: Bool { hasSentPassword || isTokenRefused }
 
     /// Whether an answer to a challenge was made with the password.
     var hasSentPassword: Bool { digest != nil || sendsPassword }

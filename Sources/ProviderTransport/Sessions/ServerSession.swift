@@ -56,7 +56,7 @@ public struct ServerSession: Sendable {
     /// The server that the session was created for.
     public var server: ServerURL { session.server }
 
-    /// Whether the server has refused credentials that were sent.
+    /// Whether the server's last response has refused credentials that were sent: the password, or the token.
     public var hasRefusedCredentials: Bool { get async { await session.hasRefusedCredentials } }
 
     /// Whether the server has asked for the password and got an answer that was made with it. If not, a request that
