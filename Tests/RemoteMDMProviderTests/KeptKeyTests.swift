@@ -34,13 +34,16 @@ import Testing
     }
 
     /// Asking again would have the same answer for ever.
-    @Test func aRequestThatIsRefusedIsMadeAnew() async throws {
+    @Test(arguments: [
+        SCEPResponder.Behaviour(failInfo: "2"), SCEPResponder.Behaviour(statuses: ["PKIOperation": 400]),
+    ])
+    func aRequestThatIsRefusedIsMadeAnew(refusal: SCEPResponder.Behaviour) async throws {
         let storage = InMemoryStorage()
         let server = try await SCEPHTTPServer(SCEPResponder(.init(pending: 99)))
         #expect(await code { _ = try await provider(server, storage).getCertificate(NoUserInteraction()) } == .pending)
         let name = try provider(server, storage).settings.recordName
         #expect(try storage.record(named: name)?.isEmpty == false)
-        server.replaceResponder(by: try SCEPResponder(.init(failInfo: "2")))
+        server.replaceResponder(by: try SCEPResponder(refusal))
         #expect(await code { _ = try await provider(server, storage).getCertificate(NoUserInteraction()) } == .rejected)
         #expect(try storage.record(named: name)?.isEmpty != false)
         server.replaceResponder(by: try SCEPResponder())

@@ -170,7 +170,8 @@ extension SCEPClient {
             CertificateProviderError(
                 .unavailable, "\(answer); try again later.", retryAfter: response.retryAfter(now: now))
         case (400...499, _):
-            CertificateProviderError(.rejected, "\(answer); look for the reason in the server's log.")
+            CertificateProviderError(
+                .rejected, "\(answer); look for the reason in the server's log.", nativeCode: status)
         default:
             CertificateProviderError(.protocolError, "\(answer), which SCEP does not define; check 'url'.")
         }
