@@ -223,7 +223,9 @@ import Testing
         _ = try await host.manager.storedIdentity()
         _ = try await host.register()
         let end = ContinuousClock.now + .seconds(600)
-        while !delays.withLock({ $0.contains(.seconds(60)) }), .now < end { try await Task.sleep(for: .milliseconds(5)) }
+        while !delays.withLock({ $0.contains(.seconds(60)) }), .now < end {
+            try await Task.sleep(for: .milliseconds(5))
+        }
         #expect(delays.withLock { $0.filter { $0 >= .seconds(20) } } == [.seconds(300), .seconds(60)])
         await host.end()
     }
