@@ -4,8 +4,11 @@ import Logging
 import Logon
 import Renewal
 import ServiceLifecycle
+import UnixSignals
 
 func serve(_ servers: [any Service], with credentials: RotatingTLSCredentials, of manager: LogonManager) async throws {
     let renewal = RenewingIdentity(credentials.current.identity, of: manager, install: credentials.update(to:))
-    try await ServiceGroup(services: [renewal] + servers, logger: Logger(label: "service")).run()
+    let services: [any Service] = [renewal] + servers
+    let group = ServiceGroup(services: services, gracefulShutdownSignals: [.sigterm], logger: Logger(label: "service"))
+    try await group.run()
 }

@@ -2,6 +2,7 @@ import CertprovKit
 import Logging
 import NIOSSL
 import ServiceLifecycle
+import UnixSignals
 
 func serve(
     configuredBy file: String, _ makeServer: @Sendable (TLSConfiguration) async throws -> any Service
@@ -12,5 +13,6 @@ func serve(
         presenting: credentials, demandingClientCertificatesFrom: logon.trustAnchors)
     let server = try await makeServer(configuration)
     let services: [any Service] = [logon.renewal, logon.reloading(), server]
-    try await ServiceGroup(services: services, logger: Logger(label: "service")).run()
+    let group = ServiceGroup(services: services, gracefulShutdownSignals: [.sigterm], logger: Logger(label: "service"))
+    try await group.run()
 }
