@@ -374,8 +374,9 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
         signatureSchemes = schemes.compactMap { SignatureScheme($0) }
         location = KeyLocation(wire: wire.location)
         uri = wire.uri
-        signatureTimeout =
-            wire.timeout.flatMap { $0 > 0 ? min(.seconds($0), Self.longestTimeout) : nil } ?? source.timeout
+        // Limited as a number: a duration traps on one that is too large.
+        let limit = Self.longestTimeout / .seconds(1)
+        signatureTimeout = wire.timeout.flatMap { $0 > 0 ? .seconds(min($0, limit)) : nil } ?? source.timeout
         // A side that does not name them knows RSAES-PKCS1-v1_5 only.
         decryptionSchemes =
             wire.decryptionSchemes?.map(DecryptionScheme.init(rawValue:)) ?? (wire.decrypts == true ? [.rsaPKCS1] : [])
