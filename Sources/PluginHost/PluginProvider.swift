@@ -40,9 +40,7 @@ final class PluginProvider: CertificateProvider {
         guard let wire = answer.identity else {
             throw CertificateProviderError(.protocolError, "The answer to 'obtain' has no identity.")
         }
-        let identity = try await identity(wire, peer) { store, key throws(CertificateProviderError) in
-            try await store.key(for: key, interaction)
-        }
+        let identity = try await identity(wire, peer, interaction)
         try await identity.verifyPossession()
         proven.withLock { $0 = identity.certificate.derRepresentation }
         return identity
@@ -119,12 +117,13 @@ final class PluginProvider: CertificateProvider {
     }
 
     private func identity(
-        _ wire: WireIdentity, _ peer: Peer,
-        _ find: (any KeyStore, KeyReference) async throws(CertificateProviderError) -> (any IdentityKey)?
+        _ wire: WireIdentity, _ peer: Peer, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
         if let key = try ownKey(wire.key, peer) { return try identity(wire, key) }
-        let (store, reference) = try hostKey(wire.key)
-        guard let key = try await find(store, reference) else { throw Self.missing(reference) }
+        let (store, reference) = try await instance.executor.run { [self] () throws(CertificateProviderError) in
+            try hostKey(wire.key)
+        }
+        guard let key = try await store.key(for: reference, interaction) else { throw Self.missing(reference) }
         return try identity(wire, key)
     }
 
@@ -171,6 +170,7 @@ final class PluginProvider: CertificateProvider {
         }
     }
 
+    /// Blocks where the key is in a key store of another plugin.
     private func hostKey(_ wire: WireKey) throws(CertificateProviderError) -> (any KeyStore, KeyReference) {
         guard let uri = wire.uri, let encoded = wire.publicKey else {
             throw CertificateProviderError(

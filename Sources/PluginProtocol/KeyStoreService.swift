@@ -147,6 +147,11 @@ package final class KeyStoreService: Sendable {
         }
     }
 
+    /// The store of a request, for tasks, which must not block.
+    private func store(_ fields: KeyRequest) async throws(CertificateProviderError) -> any KeyStore {
+        try await executor.run { [open] () throws(CertificateProviderError) in try open(fields) }
+    }
+
     /// Returns nil for an unknown request.
     private func work(
         _ name: String, _ fields: KeyRequest, _ request: IncomingRequest, _ peer: Peer
@@ -172,13 +177,16 @@ package final class KeyStoreService: Sendable {
                         "One of the uses \(uses.joined(separator: ", ").withVisibleControls) is unknown; ask for "
                             + "those that the store makes.")
                 }
-                let key = try await open(fields).make(
+                let key = try await store(fields).make(
                     type, label: try fields.required(\.label, "label"), use: use, person, remember: remember)
                 return AnyAnswer(KeyAnswer(self.name(key)))
             }
         case "key.import":
             return { [self] () async throws(CertificateProviderError) in
-                guard let importer = try open(fields).importer else {
+                let importer = try await executor.run { [open] () throws(CertificateProviderError) in
+                    try open(fields).importer
+                }
+                guard let importer else {
                     throw CertificateProviderError(.unsupportedAlgorithm, "This key store takes in no keys.")
                 }
                 let key = try await importer.importKey(
@@ -188,14 +196,14 @@ package final class KeyStoreService: Sendable {
             }
         case "key.find":
             return { [self] () async throws(CertificateProviderError) in
-                let key = try await open(fields).key(for: try fields.required(\.key, "key"), person)
+                let key = try await store(fields).key(for: try fields.required(\.key, "key"), person)
                 return AnyAnswer(KeyAnswer(key.map { self.name($0) }))
             }
         case "key.list":
             return { [self] () async throws(CertificateProviderError) in
                 AnyAnswer(
                     KeysAnswer(
-                        try await open(fields).list().map { key in
+                        try await store(fields).list().map { key in
                             WireKey(
                                 uri: key.reference.uri, publicKey: Data(key.reference.publicKey.derRepresentation),
                                 location: key.location.rawValue, label: key.label)
@@ -215,7 +223,7 @@ package final class KeyStoreService: Sendable {
             return { [self] () async throws(CertificateProviderError) in
                 let reference = try fields.required(\.key, "key")
                 let chain = try (fields.chain ?? []).certificates()
-                let store = try open(fields)
+                let store = try await store(fields)
                 let known = keys.withLock { keys in
                     keys.byID.values.first { $0.publicKey.isSameKey(as: reference.publicKey) }
                 }
@@ -232,20 +240,20 @@ package final class KeyStoreService: Sendable {
                 guard let leaf = try (fields.chain ?? []).certificates().first else {
                     throw CertificateProviderError(.protocolError, "The field 'chain' has no certificate.")
                 }
-                try await open(fields).removeOtherCertificates(
+                try await store(fields).removeOtherCertificates(
                     than: leaf, of: try fields.required(\.key, "key"), person)
                 return AnyAnswer(Nothing())
             }
         case "key.destroy":
             return { [self] () async throws(CertificateProviderError) in
                 let reference = try fields.required(\.key, "key")
-                try await open(fields).destroy(reference, person)
+                try await store(fields).destroy(reference, person)
                 forget(reference)
                 return AnyAnswer(Nothing())
             }
         case "key.announce":
             return { [self] () async throws(CertificateProviderError) in
-                AnyAnswer(Sentences(try await open(fields).announceDestruction(of: try fields.required(\.key, "key"))))
+                AnyAnswer(Sentences(try await store(fields).announceDestruction(of: try fields.required(\.key, "key"))))
             }
         default: return nil
         }

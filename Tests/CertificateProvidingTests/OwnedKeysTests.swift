@@ -115,6 +115,28 @@ import Testing
         #expect(try await host.keys.announceDestruction(and: nil) == ["the key \(uri)"])
     }
 
+    @TaskLocal private static var isOnExecutor = false
+
+    @Test("A key store is looked for on a thread that may block")
+    func aKeyStoreIsLookedForOnAThreadThatMayBlock() async throws {
+        let host = Host()
+        try await enrol(host)
+        let threads = BlockingExecutor.threads()
+        var environment = ProviderEnvironment.testing(storage: host.storage)
+        environment.executor = BlockingExecutor { job in
+            threads.submit { Self.$isOnExecutor.withValue(true) { job() } }
+        }
+        let opened = Mutex<[Bool]>([])
+        environment.keyStores = KeyStores(schemes: ["test"]) { _ throws(CertificateProviderError) in
+            opened.withLock { $0.append(Self.isOnExecutor) }
+            throw CertificateProviderError(.unavailable, "The key store does not answer.")
+        }
+        let keys = OwnedKeys(host.with(place: "test:new").keys.store, environment, record: "keys")
+        try await keys.destroyOthers(than: nil, person)
+        await #expect(throws: CertificateProviderError.self) { try await keys.announceDestruction(and: nil) }
+        #expect(opened.withLock(\.self) == [true, true])
+    }
+
     @Test func aDamagedRecordIsRefusedAndDeleted() async throws {
         let host = Host()
         try await enrol(host)

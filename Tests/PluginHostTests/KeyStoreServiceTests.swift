@@ -1,11 +1,76 @@
 import CertificateProviding
 import Foundation
+import Synchronization
+import TestSupport
 import Testing
 
 @testable import PluginProtocol
 
 /// Requests about key stores, without a plugin's process.
 @Suite(.timeLimit(.minutes(20))) struct KeyStoreServiceTests {
+    @TaskLocal private static var isOnExecutor = false
+
+    /// Has no key store, and notes where it is asked for one.
+    private final class Services: PeerServices {
+        let opened = Mutex<[Bool]>([])
+        private let keyStores = BlockingMutex<KeyStoreService?>(nil)
+
+        init() {
+            let threads = BlockingExecutor.threads()
+            let executor = BlockingExecutor { job in
+                threads.submit { KeyStoreServiceTests.$isOnExecutor.withValue(true) { job() } }
+            }
+            let service = KeyStoreService(executor: executor, interaction: { _, _, _ in NoUserInteraction() }) {
+                [weak self] _ throws(CertificateProviderError) in
+                self?.opened.withLock { $0.append(KeyStoreServiceTests.isOnExecutor) }
+                throw CertificateProviderError(.configurationInvalid, "There is no key store.")
+            }
+            keyStores.withLock { $0 = service }
+        }
+
+        func receive(_ request: IncomingRequest, from peer: Peer) {
+            _ = keyStores.withLock(\.self)?.answer(request, from: peer)
+        }
+        func receive(notice name: String, _ message: Message, from peer: Peer) {}
+        func ended(_ error: CertificateProviderError) {}
+    }
+
+    @Test("A key store is looked for on a thread that may block", arguments: [true, false])
+    func aKeyStoreIsLookedForOnAThreadThatMayBlock(mayAsk: Bool) async throws {
+        let connection = try MessageChannelTests.Connection(Services())
+        defer { connection.end() }
+        let identity = try Zoo.authority.get().issue("client")
+        let fields = KeyRequestFields(
+            mayAsk: mayAsk, key: KeyReference(publicKey: identity.key.publicKey, uri: "test:key"),
+            chain: [Data(identity.certificate.derRepresentation)])
+        let params = String(decoding: try JSONEncoder().encode(fields), as: UTF8.self)
+        let names = [
+            "open", "holds", "find", "make", "import", "list", "identity", "storeChain", "keepOnly", "destroy",
+            "announce",
+        ]
+        for (number, name) in names.enumerated() {
+            try connection.send(#"{"id":\#(number),"request":"key.\#(name)","params":\#(params)}"#)
+            // Not in this task: the threads of tasks are few.
+            let answer = await withCheckedContinuation { continuation in
+                Thread.detachNewThread { continuation.resume(returning: connection.line(atMost: 600_000)) }
+            }
+            #expect(answer?.contains("There is no key store.") == true, "\(name): \(answer ?? "")")
+        }
+        #expect(connection.services.opened.withLock(\.self) == names.map { _ in true })
+    }
+
+    /// What any of the requests needs.
+    private struct KeyRequestFields: Encodable {
+        var store = "test:"
+        var uri = "test:key"
+        let mayAsk: Bool
+        let key: KeyReference
+        let chain: [Data]
+        var type = "p256"
+        var label = "label"
+        var pkcs8 = ["secret": ""]
+    }
+
     private struct Nowhere: PeerSource {
         var livePeer: Peer? { nil }
         func peer() throws(CertificateProviderError) -> Peer {

@@ -40,7 +40,7 @@ import Testing
         func ended(_ error: CertificateProviderError) {}
     }
 
-    private struct Connection<Services: PeerServices> {
+    struct Connection<Services: PeerServices> {
         let services: Services
         let peer: Peer
         private let input: Int32

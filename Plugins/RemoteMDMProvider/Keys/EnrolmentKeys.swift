@@ -4,11 +4,13 @@ import CertificateProviding
 final class EnrolmentKeys: Sendable {
     private let parameters: Parameters
     private let stores: KeyStoreSet
+    private let executor: BlockingExecutor
     /// Where new keys are made.
     var store: any KeyStore { stores.configured }
 
     init(_ parameters: Parameters, _ environment: ProviderEnvironment) {
         stores = KeyStoreSet(parameters[EnrolmentParameter.key], and: environment.keyStores)
+        executor = environment.executor
         self.parameters = parameters
     }
 
@@ -122,11 +124,16 @@ final class EnrolmentKeys: Sendable {
     /// Whether a key is in the key store that is configured now.
     func isConfigured(_ key: KeyReference) -> Bool { stores.isConfigured(key) }
 
-    /// The key store of a key.
+    /// The key store of a key. Blocks where a plugin is asked.
     func store(of key: KeyReference) throws(CertificateProviderError) -> any KeyStore {
         try parameters.reading(EnrolmentParameter.key) { () throws(CertificateProviderError) in
             try stores.store(of: key)
         }
+    }
+
+    /// The key store of a key, for tasks.
+    func store(of key: KeyReference) async throws(CertificateProviderError) -> any KeyStore {
+        try await executor.run { [self] () throws(CertificateProviderError) in try store(of: key) }
     }
 
     func shutdown() async { await stores.shutdown() }

@@ -23,7 +23,8 @@ public final class KeyStoreSet: Sendable {
     /// a renewal.
     public func isConfigured(_ key: KeyReference) -> Bool { configured.holds(keyURI: key.uri) }
 
-    /// Returns the key store of a key. Does no I/O for a built-in store; a plugin may have to be asked, for a bounded time.
+    /// Returns the key store of a key. Does no I/O for a built-in store; a plugin may have to be started and asked, which blocks
+    /// for a bounded time: a task calls it on ``ProviderEnvironment/executor``.
     ///
     /// - Throws: `configurationInvalid` for a URI that no installed store knows, or that its store cannot read.
     public func store(of key: KeyReference) throws(CertificateProviderError) -> any KeyStore {

@@ -92,9 +92,12 @@ public struct OwnedKeys: Sendable {
         }
         for key in keys where current.map(key.isSame) != true {
             do throws(CertificateProviderError) {
-                try await stores.store(of: key).destroy(key, interaction)
+                try await store(of: key).destroy(key, interaction)
             } catch {
-                try tolerate(error, about: key)
+                let reason = error
+                try await environment.executor.run { () throws(CertificateProviderError) in
+                    try tolerate(reason, about: key)
+                }
                 continue
             }
             try await handOver(key)
@@ -128,12 +131,17 @@ public struct OwnedKeys: Sendable {
     ) async throws(CertificateProviderError) -> [String] {
         let keys = try await environment.executor.run { () throws(CertificateProviderError) in try all(and: current) }
         var sentences: [String] = []
-        for key in keys { sentences += try await stores.store(of: key).announceDestruction(of: key) }
+        for key in keys { sentences += try await store(of: key).announceDestruction(of: key) }
         return sentences
     }
 
     /// Shuts the key stores down (``KeyStore/shutdown()``).
     public func shutdown() async { await stores.shutdown() }
+
+    /// The key store of a key, for tasks: a plugin may be asked, which blocks.
+    private func store(of key: KeyReference) async throws(CertificateProviderError) -> any KeyStore {
+        try await environment.executor.run { () throws(CertificateProviderError) in try stores.store(of: key) }
+    }
 
     private func tolerate(
         _ error: CertificateProviderError, about key: KeyReference
