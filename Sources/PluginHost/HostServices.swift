@@ -48,6 +48,7 @@ final class HostServices: Sendable {
                 }
                 return context.interaction
             },
+            permit: { uri throws(CertificateProviderError) in try stores.permit(uri) },
             open: { request throws(CertificateProviderError) in
                 guard let uri = request.store else {
                     throw CertificateProviderError(.protocolError, "The field 'store' of a message is missing.")

@@ -136,6 +136,14 @@ struct DeclaredParameter: Sendable {
             ParameterDescriptor.Kind(rawValue: wire.type), wire.summary.line, wire.excludes ?? []
         )
         if kind == .keyStore {
+            // What follows chooses the library that this process loads, and the file with the PIN.
+            guard wire.default?.contains("?") != true else {
+                throw CertificateProviderError(
+                    .protocolError,
+                    "The plugin '\(plugin.id)' declares a default of '\(wire.name)' with a part after '?', which only the "
+                        + "configuration may choose.",
+                    provider: plugin.id)
+            }
             let parameter = Parameter<any KeyStore>.keyStore(
                 wire.name, default: wire.default ?? "store:", needs: needs, excludes: excludes, summary: summary)
             descriptor = parameter.descriptor

@@ -35,12 +35,7 @@ final class UsableKeyStores: Sendable {
             if let known = configured[uri] { return known }
             if let known = configured.values.first(where: { $0.holds(keyURI: uri) }) { return known }
         }
-        guard !uri.contains("?") || texts.contains(uri) else {
-            throw CertificateProviderError(
-                .operationNotAllowed,
-                "The plugin uses a key store whose URI has a part after '?', which only the configuration may choose. Give the "
-                    + "plugin a parameter of the type key-store, and set it to this URI.")
-        }
+        guard !uri.contains("?") || texts.contains(uri) else { throw Self.notConfigured }
         let source = try pinSource.map { text throws(CertificateProviderError) in
             guard let source = SecretSource(text), sources.contains(source.description) else {
                 throw HostServices.unknownSource
@@ -56,6 +51,21 @@ final class UsableKeyStores: Sendable {
         }
         return store
     }
+
+    /// Permits the URI of an identity in one of the stores. A store gives each of its keys the query component of its own URI.
+    ///
+    /// - Throws: `operationNotAllowed` for one with a query component that the configuration does not have.
+    func permit(_ uri: String) throws(CertificateProviderError) {
+        let query = uri.drop { $0 != "?" }
+        guard query.isEmpty || texts.contains(where: { $0.drop { $0 != "?" } == query }) else {
+            throw Self.notConfigured
+        }
+    }
+
+    private static let notConfigured = CertificateProviderError(
+        .operationNotAllowed,
+        "The plugin uses a key store whose URI has a part after '?', which only the configuration may choose. Give the "
+            + "plugin a parameter of the type key-store, and set it to this URI.")
 
     func shutdown() async {
         for store in Array(configured.values) + others.withLock({ $0.map(\.store) }) { await store.shutdown() }

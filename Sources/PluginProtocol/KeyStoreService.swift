@@ -4,6 +4,7 @@ import FoundationEssentials
 /// Answers the requests `key.…` with the key stores of this side.
 package final class KeyStoreService: Sendable {
     private let open: @Sendable (KeyRequest) throws(CertificateProviderError) -> any KeyStore
+    private let permit: @Sendable (String) throws(CertificateProviderError) -> Void
     private let executor: BlockingExecutor
     private let interaction: @Sendable (KeyRequest, IncomingRequest, Peer) -> any UserInteraction
     private struct Keys {
@@ -18,13 +19,15 @@ package final class KeyStoreService: Sendable {
     /// - Parameters:
     ///   - executor: Runs calls that block.
     ///   - interaction: The user of a request.
-    ///   - open: Returns the store of a request. Does no I/O.
+    ///   - permit: Throws for the URI of an identity that the other side must not choose.
+    ///   - open: Returns the store of a request. May block while another plugin is started or asked.
     package init(
         executor: BlockingExecutor,
         interaction: @escaping @Sendable (KeyRequest, IncomingRequest, Peer) -> any UserInteraction,
+        permit: @escaping @Sendable (String) throws(CertificateProviderError) -> Void = { _ in },
         open: @escaping @Sendable (KeyRequest) throws(CertificateProviderError) -> any KeyStore
     ) {
-        (self.executor, self.interaction, self.open) = (executor, interaction, open)
+        (self.executor, self.interaction, self.permit, self.open) = (executor, interaction, permit, open)
     }
 
     /// Returns a key as the other side learns of it, and remembers it for `key.sign` and `key.decrypt`.
@@ -211,7 +214,9 @@ package final class KeyStoreService: Sendable {
             }
         case "key.identity":
             return { [self] () async throws(CertificateProviderError) in
-                let identity = try await open(fields).identity(try fields.required(\.uri, "uri"), person)
+                let uri = try fields.required(\.uri, "uri")
+                try permit(uri)
+                let identity = try await store(fields).identity(uri, person)
                 return AnyAnswer(
                     IdentityAnswer(
                         WireIdentity(

@@ -4,6 +4,7 @@ import Synchronization
 import TestSupport
 import Testing
 
+@testable import PluginHost
 @testable import PluginProtocol
 
 /// Requests about key stores, without a plugin's process.
@@ -94,5 +95,23 @@ import Testing
             WireKey.self, from: Data(#"{"id":"k","publicKey":"\#(text)","schemes":[],"timeout":\#(number)}"#.utf8))
         let key = try RemoteKey(wire, Nowhere(), knownTo: nil) { _, _ in nil }
         #expect(key.signatureTimeout == .seconds(seconds))
+    }
+
+    @Test("A plugin chooses no library and no PIN file for an identity")
+    func aPluginChoosesNoLibraryForAnIdentity() throws {
+        let stores = UsableKeyStores(
+            [:], in: .none, texts: ["pkcs11:token=a?module-path=/configured.so", "other"], sources: [])
+        for uri in [
+            "pkcs11:token=a;object=b", "pkcs11:token=a?module-path=/configured.so",
+            // As a listing names the keys of that store.
+            "pkcs11:token=a;object=b?module-path=/configured.so",
+        ] { #expect(throws: Never.self, "\(uri)") { try stores.permit(uri) } }
+        for uri in [
+            "pkcs11:token=a?module-path=/of-the-plugin.so", "pkcs11:token=a?pin-source=/etc/shadow", "pkcs11:token=a?",
+            "pkcs11:token=a?module-path=/configured.so&pin-source=/etc/shadow",
+        ] {
+            let error = #expect(throws: CertificateProviderError.self, "\(uri)") { try stores.permit(uri) }
+            #expect(error?.code == .operationNotAllowed)
+        }
     }
 }

@@ -90,6 +90,7 @@ import Testing
             Case(behaviour: "another plugin's id", codes: [.protocolError], text: "'other'"),
             Case(behaviour: "two parameters of one name", codes: [.protocolError], text: "of one name"),
             Case(behaviour: "a parameter that the host adds", codes: [.protocolError], text: "NAME-pin-source"),
+            Case(behaviour: "a default that chooses a library", codes: [.protocolError], text: "after '?'"),
             Case(behaviour: "a scheme that is not its own", codes: [.protocolError], text: "'aquarium'"),
             Case(behaviour: "an unknown version", codes: [.protocolError], text: "version 99"),
             Case(behaviour: "an unknown code", codes: [.protocolError], text: "'fullMoon': the moon is full"),

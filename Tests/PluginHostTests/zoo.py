@@ -87,6 +87,9 @@ def hello():
     if BEHAVIOUR == "a parameter that the host adds":
         parameters.append({"name": "key", "type": "key-store", "summary": "A store."})
         parameters.append({"name": "key-pin-source", "type": "string", "summary": "Its PIN."})
+    if BEHAVIOUR == "a default that chooses a library":
+        parameters.append({"name": "key", "type": "key-store", "summary": "A store.",
+                           "default": "pkcs11:?module-path=/tmp/of-the-plugin.so"})
     stores = []
     if BEHAVIOUR == "a scheme that is not its own":
         stores.append({"scheme": "aquarium", "displayName": "Aquarium", "summary": "Fish.", "parameters": [],
@@ -167,6 +170,8 @@ def everything(number):
     library = ask("key.list", {"store": "pkcs11:token=zoo?module-path=/tmp/of-the-plugin.so", "for": number})
     assert library["error"]["code"] == "operationNotAllowed"
     store = {"store": "store:", "for": number}
+    library = ask("key.identity", dict(store, uri="pkcs11:token=zoo?module-path=/tmp/of-the-plugin.so"))
+    assert library["error"]["code"] == "operationNotAllowed"
     made = ask("key.make", dict(store, type="p256", label="zoo", use=["sign"]))["result"]["key"]
     assert remembered == [made["publicKey"]]
     message = base64.b64encode(b"message").decode()
