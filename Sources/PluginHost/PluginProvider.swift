@@ -161,9 +161,9 @@ final class PluginProvider: CertificateProvider {
                 pkcs8: pkcs8.bytes, location: KeyLocation(wire: wire.location))
         }
         guard wire.schemes != nil else { return nil }
-        return try RemoteKey(wire, instance, knownTo: peer) { [weak self] key, peer throws(CertificateProviderError) in
+        return try RemoteKey(wire, instance, knownTo: peer) { [self] key, peer throws(CertificateProviderError) in
             // A new process names the keys of its identity again.
-            guard let wire = try self?.stored(peer)?.key, let encoded = wire.publicKey,
+            guard let wire = try stored(peer)?.key, let encoded = wire.publicKey,
                 try PublicKeyInfo(derRepresentation: encoded).isSameKey(as: key.publicKey)
             else { return nil }
             return wire

@@ -212,6 +212,27 @@ import Testing
         #expect(directories.count == 3 && !directories.contains { FileManager.default.fileExists(atPath: $0) })
     }
 
+    @Test("A key is found by a new process when its provider is not kept")
+    func aKeyNeedsNoProvider() async throws {
+        let zoo = try Zoo()
+        func key() async throws -> any IdentityKey {
+            try await zoo.provider().getCertificate(NoUserInteraction()).key
+        }
+        let key = try await key()
+        for process in zoo.processes { kill(process, SIGKILL) }
+        // One call may meet the end of the old process.
+        var error: CertificateProviderError?
+        repeat {
+            error = await PluginHostTests.error {
+                let signature = try await key.signature(for: [1, 2, 3], using: .ecdsaP256SHA256)
+                #expect(key.publicKey.isValidSignature(signature, for: [1, 2, 3], using: .ecdsaP256SHA256))
+            }
+        } while error?.code == .unavailable
+        #expect(error == nil, "\(String(describing: error))")
+        await zoo.host.shutdown()
+        #expect(zoo.processes.isEmpty)
+    }
+
     @Test func aPluginThatEndsAtOnceIsNotStartedForEver() async throws {
         let zoo = try Zoo()
         let provider = try zoo.provider()
