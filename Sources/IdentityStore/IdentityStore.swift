@@ -17,7 +17,8 @@ public final class IdentityStore: Sendable {
     let files: FileSystem
     let lockTimeout: Duration
     private let keySource: any SealingKeySource
-    /// Called with the lock held, before anything is changed.
+    /// Throws if the application's vault has taken in what was here. Called with the lock held, before anything is changed, and
+    /// where something is not found.
     let requireCurrent: @Sendable () throws(CertificateProviderError) -> Void
     private struct Opened {
         var key: SealingKey?

@@ -33,25 +33,30 @@ final class ProviderStorage: IdentityStorage {
 
     func removeEntry(named name: String) throws(CertificateProviderError) {
         var isGone = false
-        do throws(SafeDirectory.Refusal) {
-            guard Self.isPermitted(name) else { throw SafeDirectory.Refusal(reason: Self.nameRule) }
-            guard let root = try SafeDirectory.open(store.path), let directory = try openDirectory(Self.parent) else {
-                return
-            }
-            // Nothing there needs no lock, and so no right to write. What a killed writer left may be the identity too.
-            let isThere = Self.isThere(name, in: directory.descriptor)
-            let hasRemains = try !directory.abandonedFiles().isEmpty
-            guard isThere || hasRemains else { return }
-            let lock = try StoreLock(in: root, timeout: store.lockTimeout, store.files)
-            defer { withExtendedLifetime(lock) {} }
-            for file in try directory.abandonedFiles() + [name] { try directory.remove(file, store.files) }
-            isGone = true
-            try directory.flush(store.files)
-        } catch {
+        do throws(SafeDirectory.Refusal) { try remove(name, &isGone) } catch {
+            try store.requireCurrent()
             let outcome = isGone ? "is deleted, but a power failure may restore it" : "was not deleted"
             throw CertificateProviderError(
                 .deleteFailed, "The stored identity \(outcome): \(error.reason).", provider: provider)
         }
+        // An identity that is not here may be in the vault by now.
+        try store.requireCurrent()
+    }
+
+    private func remove(_ name: String, _ isGone: inout Bool) throws(SafeDirectory.Refusal) {
+        guard Self.isPermitted(name) else { throw SafeDirectory.Refusal(reason: Self.nameRule) }
+        guard let root = try SafeDirectory.open(store.path), let directory = try openDirectory(Self.parent) else {
+            return
+        }
+        // Nothing there needs no lock, and so no right to write. What a killed writer left may be the identity too.
+        let isThere = Self.isThere(name, in: directory.descriptor)
+        let hasRemains = try !directory.abandonedFiles().isEmpty
+        guard isThere || hasRemains else { return }
+        let lock = try StoreLock(in: root, timeout: store.lockTimeout, store.files)
+        defer { withExtendedLifetime(lock) {} }
+        for file in try directory.abandonedFiles() + [name] { try directory.remove(file, store.files) }
+        isGone = true
+        try directory.flush(store.files)
     }
 }
 
@@ -87,6 +92,8 @@ extension ProviderStorage {
             root = try SafeDirectory.create(store.path, store.files)
             lock = try StoreLock(in: root, timeout: store.lockTimeout, store.files)
         } catch {
+            // Why the directory is gone.
+            try store.requireCurrent()
             throw writeFailure(error.reason)
         }
         defer { withExtendedLifetime(lock) {} }

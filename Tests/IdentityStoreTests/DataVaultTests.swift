@@ -1,5 +1,6 @@
 import CertificateProviding
 import Foundation
+import Synchronization
 import TestSupport
 import Testing
 
@@ -117,6 +118,77 @@ import Testing
             try later.unlock(passcode)
             for name in stored { #expect(try later.storage(for: test).entry(named: name) == identity, "\(name)") }
         }
+    }
+
+    /// A process that has opened the lock of the application's store, and gets it only after another process has done `work`.
+    private func slow(_ work: @escaping @Sendable () throws -> Void) throws -> DataVault {
+        let isFirst = Mutex(true)
+        var files = FileSystem()
+        files.create = { directory, name, flags in
+            let descriptor = FileSystem().create(directory, name, flags)
+            let isFirst = isFirst.withLock { isFirst in
+                defer { isFirst = false }
+                return isFirst
+            }
+            if isFirst { #expect(throws: Never.self) { try work() } }
+            return descriptor
+        }
+        return try DataVault(
+            "app", in: directory["state"], policy: PasscodePolicy(), keySource: nil, now: { Date() },
+            parameters: Self.cheap, files: files)
+    }
+
+    @Test("An identity that a registration takes into the vault is not reported as deleted")
+    func anIdentityInTheVaultIsNotDeleted() throws {
+        let (other, identity, passcode) = (try vault(), try Samples.stored("app"), passcode)
+        try other.storage(for: test).setEntry(identity, named: "entry")
+        let late = try slow { try other.create(passcode: passcode) }
+        let error = try error { try late.storage(for: test).removeEntry(named: "entry") }
+        #expect(error.code == .operationNotAllowed && error.message.contains("try again"), "\(error)")
+        #expect(try other.storage(for: test).entry(named: "entry") == identity)
+        // Which is right by now.
+        #expect(try code { try late.storage(for: test).removeEntry(named: "entry") } == .vaultLocked)
+        try late.unlock(passcode)
+        try late.storage(for: test).removeEntry(named: "entry")
+        #expect(try other.storage(for: test).entry(named: "entry") == nil)
+    }
+
+    @Test("A writer that waited for a registration and its end starts anew")
+    func aWriterThatWaitedForAVaultThatIsGoneStartsAnew() throws {
+        let (other, identity, passcode) = (try vault(), try Samples.stored("app"), passcode)
+        try other.storage(for: test).setEntry(identity, named: "old")
+        let late = try slow {
+            try other.create(passcode: passcode)
+            try other.destroy()
+        }
+        let storage = late.storage(for: test)
+        let error = try error { try storage.setEntry(identity, named: "entry") }
+        #expect(error.code == .storeWriteFailed && error.message.contains("try again"), "\(error)")
+        #expect(!directory.contents().contains { $0.contains("app/store/") })
+        try storage.setEntry(identity, named: "entry")
+        #expect(try storage.entry(named: "entry") == identity && storage.entry(named: "old") == nil)
+    }
+
+    @Test("An identity that is first stored while the vault is made is not lost")
+    func theFirstIdentityIsNotLostWhileTheVaultIsMade() throws {
+        let (identity, passcode, test) = (try Samples.stored("app"), passcode, test)
+        let store = IdentityStore(
+            path: directory["state/applications/app/store"], keySource: nil, files: FileSystem(), lockTimeout: .zero)
+        let isStored = Mutex(false)
+        var files = FileSystem()
+        files.rename = { directory, from, to in
+            // Everything is taken in by now.
+            if to == VaultFiles.keyFile {
+                isStored.withLock { $0 = (try? store.storage(for: test).setEntry(identity, named: "entry")) != nil }
+            }
+            return FileSystem().rename(directory, from, to)
+        }
+        let vault = try DataVault(
+            "app", in: directory["state"], policy: PasscodePolicy(), keySource: nil, now: { Date() },
+            parameters: Self.cheap, files: files)
+        try vault.create(passcode: passcode)
+        #expect(try isStored.withLock(\.self) == (vault.storage(for: test).entry(named: "entry") != nil))
+        #expect(!directory.contents().contains { $0.contains("app/store") })
     }
 
     @Test func anotherApplicationIsUntouched() throws {

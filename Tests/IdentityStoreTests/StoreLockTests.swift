@@ -93,4 +93,22 @@ import Testing
         #expect(process.wait(seconds: 600) == 1)
         _ = try StoreLock(in: root, timeout: .seconds(600), FileSystem())
     }
+
+    @Test("A writer that waited in a directory which was removed is refused")
+    func aRemovedDirectoryIsNotWrittenTo() throws {
+        let directory = try TemporaryDirectory()
+        let root = try SafeDirectory.create(directory["state"], FileSystem())
+        var files = FileSystem()
+        files.create = { [path = root.path] parent, name, flags in
+            let descriptor = FileSystem().create(parent, name, flags)
+            unlink("\(path)/\(name)")
+            rmdir(path)
+            return descriptor
+        }
+        #expect {
+            _ = try StoreLock(in: root, timeout: .zero, files)
+        } throws: {
+            ($0 as? SafeDirectory.Refusal)?.reason == "\(root.path) was removed by another process; try again"
+        }
+    }
 }

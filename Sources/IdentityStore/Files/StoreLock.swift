@@ -1,5 +1,6 @@
 import CertificateProviding
 import Glibc
+import SystemPackage
 
 /// The lock of writers to the store, held by one process and one thread at a time. Readers need no lock, because every
 /// change is one rename. The kernel releases the lock when its holder dies.
@@ -10,7 +11,7 @@ final class StoreLock {
     private static let name = ".lock"
     private let descriptor: Int32
 
-    /// Takes the lock, waiting at most `timeout`.
+    /// Takes the lock, waiting at most `timeout`. Throws if the directory was removed meanwhile.
     init(
         in directory: SafeDirectory, timeout: Duration, _ files: FileSystem
     ) throws(SafeDirectory.Refusal) {
@@ -30,6 +31,10 @@ final class StoreLock {
                         : "\(directory.path) cannot be locked: \(errorText(code))")
             }
             usleep(2000)
+        }
+        // What is written there now is lost, and what is not found there may be elsewhere.
+        guard let links = try? FileDescriptor(rawValue: descriptor).stat().linkCount, links > 0 else {
+            throw SafeDirectory.Refusal(reason: "\(directory.path) was removed by another process; try again")
         }
     }
 

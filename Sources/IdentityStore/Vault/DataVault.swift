@@ -274,7 +274,7 @@ public final class DataVault: Sendable {
             let (new, identifier) = (SecretBytes(copying: random), SystemRandomNumberGenerator.bytes(16))
             random.wipe()
             let content = try sealedKey(new, identifier, secrets, terms)
-            let lock = try before.lock()
+            let lock = try before.lock(creating: true)
             defer { withExtendedLifetime(lock) {} }
             key.set(new, identifier: identifier, terms, isNew: true)
             sealed.forgetKey()

@@ -43,9 +43,13 @@ struct StoreBeforeVault: Sendable {
     }
 
     /// Keeps writers waiting; `nil` if the store does not exist.
-    func lock() throws(CertificateProviderError) -> StoreLock? {
+    ///
+    /// - Parameter creating: Whether the store is created if it does not exist: while there is no vault, a writer would.
+    func lock(creating: Bool = false) throws(CertificateProviderError) -> StoreLock? {
         do throws(SafeDirectory.Refusal) {
-            return try SafeDirectory.open(store.path).map { directory throws(SafeDirectory.Refusal) in
+            let directory =
+                creating ? try SafeDirectory.create(store.path, files.files) : try SafeDirectory.open(store.path)
+            return try directory.map { directory throws(SafeDirectory.Refusal) in
                 try StoreLock(in: directory, timeout: VaultFiles.lockTimeout, files.files)
             }
         } catch { throw files.unwritable(error) }
