@@ -166,8 +166,8 @@ extension ProviderStorage {
 
     /// Returns the key to seal the entry `name` with. Call it with the lock held.
     ///
-    /// Creates a key only if no other entry of the store is sealed. Otherwise the lost key could not be restored
-    /// without losing the entries sealed with the new one.
+    /// Creates a key only if no other entry of the store is sealed, nor the private keys of `store:`. Otherwise the lost key
+    /// could not be restored without losing what is sealed with the new one.
     private func keyForSealing(_ name: String, in parent: String, _ root: SafeDirectory) throws -> SealingKey {
         if let key = try store.existingKeyForSealing() { return key }
         if let identities = try root.directory(Self.parent) {
@@ -178,6 +178,16 @@ extension ProviderStorage {
                     throw lostKey(beside: other)
                 }
             }
+        }
+        if let directory = try root.directory(Self.records)?.directory(SealedKeyStore.storageID.rawValue),
+            Self.isThere(SealedKeyStore.record, in: directory.descriptor)
+        {
+            throw CertificateProviderError(
+                .storeReadFailed,
+                "Nothing was stored: the store's key is missing, and the private keys in "
+                    + "\(directory.path)/\(SealedKeyStore.record) are sealed with it. Restore the key, or remove this file "
+                    + "and have new identities made for them: certprov fetch --force.",
+                provider: provider)
         }
         return try store.newKeyForSealing()
     }

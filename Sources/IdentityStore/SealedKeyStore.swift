@@ -10,7 +10,9 @@ import Synchronization
 public final class SealedKeyStore: KeyStore {
     /// The scheme of its URIs: `store`.
     public static let scheme = "store"
-    private static let storageID = ProviderID("store")
+    static let storageID = ProviderID("store")
+    /// The record with all keys.
+    static let record = "keys"
     public var scheme: String { Self.scheme }
     public var location: KeyLocation { .store }
 
@@ -182,7 +184,6 @@ private struct SealedKeys {
         let use: Range<Int>?
     }
 
-    private static let record = "keys"
     private static let format: UInt8 = 3
     /// Empty without a record.
     private let bytes: SecretBytes
@@ -225,14 +226,14 @@ private struct SealedKeys {
     }
 
     static func read(from storage: any IdentityStorage) throws(CertificateProviderError) -> SealedKeys {
-        try SealedKeys(try storage.record(named: record))
+        try SealedKeys(try storage.record(named: SealedKeyStore.record))
     }
 
     static func change(
         in storage: any IdentityStorage,
         _ body: (SealedKeys) throws(CertificateProviderError) -> SecretBytes
     ) throws(CertificateProviderError) {
-        try storage.updateRecord(named: record) { record throws(CertificateProviderError) in
+        try storage.updateRecord(named: SealedKeyStore.record) { record throws(CertificateProviderError) in
             try body(try SealedKeys(record))
         }
     }

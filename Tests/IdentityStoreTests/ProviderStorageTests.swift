@@ -165,6 +165,30 @@ import Testing
         #expect(IdentityStore(path: "state").path == here + "/state")
     }
 
+    @Test("A lost key of the store is not replaced while private keys are sealed with it")
+    func aLostKeyIsNotReplacedBesidePrivateKeys() async throws {
+        let fixture = try StoreFixture()
+        func keys() -> SealedKeyStore {
+            SealedKeyStore(environment: .testing(storage: fixture.storage(ProviderID("store"))))
+        }
+        let key = try await keys().make(.p256, label: "key", use: .signing, NoUserInteraction()) { _ in }
+        let (sealingKey, file) = (try fixture.directory.read("state/store.key"), "state/records/store/keys")
+        unlink(fixture.directory["state/store.key"])
+        let identity = try Samples.stored("x")
+        let error = try error { try fixture.storage().setEntry(identity, named: "entry") }
+        #expect(
+            error.code == .storeReadFailed && error.message.contains(fixture.directory[file])
+                && error.message.contains("Restore the key"), "\(error)")
+        #expect(!fixture.directory.contents().contains("state/store.key"))
+        try fixture.directory.write(sealingKey, to: "state/store.key")
+        #expect(try keys().storedKey(for: KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")) != nil)
+        // What the message says.
+        unlink(fixture.directory["state/store.key"])
+        unlink(fixture.directory[file])
+        try fixture.storage().setEntry(identity, named: "entry")
+        #expect(try fixture.storage().entry(named: "entry") == identity)
+    }
+
     /// Beside a new key, the old one could not be brought back without losing what was sealed since.
     @Test func aLostKeyIsNotReplacedWhileOthersNeedIt() throws {
         let fixture = try StoreFixture()
