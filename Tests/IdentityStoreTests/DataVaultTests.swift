@@ -191,6 +191,22 @@ import Testing
         #expect(!directory.contents().contains { $0.contains("app/store") })
     }
 
+    @Test("A value that is removed is in no file of a killed writer either")
+    func aRemovedValueIsInNoTemporaryFile() throws {
+        let vault = try vault()
+        try vault.create(passcode: passcode, values: ["name": SecretBytes(utf8: "value")])
+        let values = "state/applications/app/vault/values/application/"
+        for name in ["name", "other"] {
+            // What a kill after the rename, or before it, leaves.
+            for suffix in ["previous", "new"] {
+                try directory.write(Array("sealed".utf8), to: values + SafeDirectory.temporaryPrefix + suffix)
+            }
+            try vault.removeValue(named: name)
+            #expect(!directory.contents().contains { $0.contains(SafeDirectory.temporaryPrefix) })
+        }
+        #expect(try vault.valueNames() == [])
+    }
+
     @Test func anotherApplicationIsUntouched() throws {
         let (one, other) = (try vault("one") { $0.maximumAttempts = 1 }, try vault("other"))
         let host = IdentityStore(path: directory["state"])

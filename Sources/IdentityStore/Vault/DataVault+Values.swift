@@ -41,7 +41,8 @@ extension DataVault {
         try values.changing(name) { _ throws(CertificateProviderError) in
             do throws(SafeDirectory.Refusal) {
                 guard let directory = try values.openDirectory(Self.values) else { return }
-                try directory.remove(name, files.files)
+                // What a killed writer left may be the value too.
+                for file in try directory.abandonedFiles() + [name] { try directory.remove(file, files.files) }
                 try directory.flush(files.files)
             } catch { throw files.unwritable(error) }
         }

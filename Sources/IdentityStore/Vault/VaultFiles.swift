@@ -26,6 +26,8 @@ struct VaultFiles: Sendable {
         } catch { throw unwritable(error) }
         guard let directory else { throw absent }
         defer { withExtendedLifetime(lock) {} }
+        // A writer may have died before it renamed what shows rejected passcodes.
+        directory.removeAbandonedFiles(files)
         return try body(directory)
     }
 
