@@ -7,7 +7,8 @@ public final class SharedCall<Value: Sendable>: Sendable {
     private struct State {
         /// Nil while no call runs.
         var task: Task<Void, Never>?
-        var isCancelled = false
+        /// The last waiter, which has cancelled the task and waits for its end.
+        var canceller: UInt64?
         var waiters: [UInt64: Waiter] = [:]
         var nextWaiter: UInt64 = 0
     }
@@ -44,7 +45,7 @@ public final class SharedCall<Value: Sendable>: Sendable {
         return await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 state.withLock { state in
-                    state.waiters[number] = Waiter(continuation: continuation, isLate: state.isCancelled)
+                    state.waiters[number] = Waiter(continuation: continuation, isLate: state.canceller != nil)
                     guard state.task == nil else { return }
                     state.task = Task { self.finish(await Self.outcome(of: body)) }
                 }
@@ -63,17 +64,18 @@ public final class SharedCall<Value: Sendable>: Sendable {
 
     private func finish(_ outcome: Outcome) {
         let waiters = state.withLock { state in
-            defer { (state.task, state.isCancelled, state.waiters) = (nil, false, [:]) }
+            defer { (state.task, state.canceller, state.waiters) = (nil, nil, [:]) }
             return state.waiters.values
         }
         for waiter in waiters { waiter.continuation.resume(returning: waiter.isLate ? nil : outcome) }
     }
 
+    /// Does nothing the second time: a cancellation while the caller joins is seen twice.
     private func leave(_ number: UInt64) {
         let waiter = state.withLock { state -> Waiter? in
-            guard state.waiters[number] != nil else { return nil }
-            if state.waiters.count > 1 || state.isCancelled { return state.waiters.removeValue(forKey: number) }
-            state.isCancelled = true
+            guard state.waiters[number] != nil, number != state.canceller else { return nil }
+            if state.waiters.count > 1 || state.canceller != nil { return state.waiters.removeValue(forKey: number) }
+            state.canceller = number
             state.task?.cancel()
             return nil
         }
