@@ -31,8 +31,8 @@ package enum MessageTrace {
 
     private static func garbage(_ line: Data) -> String {
         let text = String(decoding: line.prefix(4 * maximumValue), as: UTF8.self)
-        // A message that is cut off may have one.
-        guard !text.contains("\"\(Secret.key)\""), line.count <= Message.maximumSize else {
+        // A message that is cut off may have one. The name of one that is nearly JSON may have other quotes, or none.
+        guard !text.lowercased().contains(Secret.key), line.count <= Message.maximumSize else {
             return "\(line.count) bytes, which may hold a secret"
         }
         return "'\(shortened(text.withVisibleControls))'"
@@ -74,6 +74,8 @@ private enum JSONValue: Decodable {
         case .null: "null"
         case .bool(let value): "\(value)"
         case .number(let value): value
+        // JSON within JSON.
+        case .string(let value) where value.contains("\"\(Secret.key)\""): "…"
         case .string(let value): "\"\(MessageTrace.shortened(value))\""
         case .array(let values): "[\(values.map(\.text).joined(separator: ","))]"
         case .object(let fields):
