@@ -61,9 +61,19 @@ extension PluginDirectories {
     /// The greatest number of plugins that are looked at.
     private static let maximum = 256
 
+    /// The paths without those of a directory that an earlier one names: with another spelling, or by a symbolic link.
+    private var distinct: [String] {
+        var seen: Set<[UInt64]> = []
+        return paths.filter { path in
+            var status = stat()
+            guard stat(path, &status) == 0 else { return true }
+            return seen.insert([UInt64(status.st_dev), UInt64(status.st_ino)]).inserted
+        }
+    }
+
     /// Where plugins are looked for: a clause.
     var whereabouts: String {
-        let shown = paths.map { path in
+        let shown = distinct.map { path in
             path.withVisibleControls
                 + (access(path, F_OK) == 0 ? "" : errno == EACCES ? " (not readable)" : " (missing)")
         }
@@ -79,7 +89,7 @@ extension PluginDirectories {
 
     /// Files whose names cannot be those of plugins, with the reason.
     var misnamed: [(path: String, reason: String)] {
-        paths.flatMap { directory in
+        distinct.flatMap { directory in
             let names = Self.names(in: directory).filter {
                 ProviderID(rawValue: String($0.dropFirst(Self.prefix.count))) == nil
             }
@@ -109,7 +119,7 @@ extension PluginDirectories {
         }
         var found: [ProviderID: [String]] = [:]
         var refusals: [String: String] = [:]
-        for directory in paths {
+        for directory in distinct {
             let names = Self.names(in: directory)
             guard !names.isEmpty else { continue }
             var refusal: String?

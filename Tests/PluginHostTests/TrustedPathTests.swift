@@ -37,6 +37,22 @@ import Testing
         #expect(refusal()?.contains("other users may write to \(directory.path)") == true)
     }
 
+    @Test("A directory that is named twice has each plugin once")
+    func aDirectoryIsReadOnce() throws {
+        try directory.write(Array("#!/bin/sh\n".utf8), to: "certprov-plugin-Upper", mode: 0o755)
+        let outer = try TemporaryDirectory()
+        symlink(directory.path, outer["link"])
+        for other in [directory.path, directory.path + "/", outer["link"]] {
+            let plugins = PluginDirectories([directory.path, other])
+            #expect(plugins.scan(builtIn: []).map(\.refusal) == [nil], "\(other)")
+            #expect(plugins.misnamed.map(\.path) == [directory["certprov-plugin-Upper"]], "\(other)")
+        }
+        // Another file of the name is another plugin.
+        try outer.write(Array("#!/bin/sh\n".utf8), to: "certprov-plugin-a", mode: 0o755)
+        let refusals = PluginDirectories([directory.path, outer.path]).scan(builtIn: []).map(\.refusal)
+        #expect(refusals.count == 1 && refusals[0]?.contains("two plugins are called 'a'") == true, "\(refusals)")
+    }
+
     @Test func allDirectoriesAboveCount() throws {
         let inner = directory["inner/plugins"]
         try FileManager.default.createDirectory(atPath: inner, withIntermediateDirectories: true)
