@@ -13,6 +13,7 @@ public struct ProviderConformance: Sendable {
     private let secrets: [String]
     private let timeout: Duration
     private let environment: @Sendable () throws -> ProviderEnvironment
+    private var ignoredCancellation: @Sendable () -> String? = { nil }
 
     /// Creates the suite.
     ///
@@ -31,6 +32,15 @@ public struct ProviderConformance: Sendable {
     ) {
         (self.descriptor, self.parameters, self.interaction) = (descriptor, parameters, interaction)
         (self.secrets, self.timeout, self.environment) = (secrets, timeout, environment)
+    }
+
+    /// Returns a suite for a provider in a process of its own, whose end hides that it ignores a cancellation.
+    ///
+    /// - Parameter request: Returns what it was ended for; `nil` if it was not.
+    package func noting(ignoredCancellation request: @escaping @Sendable () -> String?) -> ProviderConformance {
+        var suite = self
+        suite.ignoredCancellation = request
+        return suite
     }
 
     /// Runs all checks. Gets identities and forgets them: use a source and a store that are made for it.
@@ -154,6 +164,10 @@ public struct ProviderConformance: Sendable {
             }
             try await provider.getCertificate(interaction).verifyPossession()
             await provider.shutdown()
+            if let request = ignoredCancellation() {
+                throw Failure(
+                    reason: "The request '\(request)' was not answered within two seconds after its cancellation.")
+            }
         }
         await report.check("listing", "A listing shows the stored identity, without a prompt.") {
             let provider = try make()

@@ -94,6 +94,9 @@ public final class PluginHost: ProviderSource {
     /// Whether a plugin runs.
     package var hasProcesses: Bool { !processes.isEmpty }
 
+    /// A request that a plugin did not answer, nor its cancellation, so that it was ended; `nil` if there was none.
+    package var ignoredCancellation: String? { processes.ignoredCancellation }
+
     /// The plugins in the directories, in alphabetical order, with those that are refused. Starts nothing; blocks on the file
     /// system.
     public var installed: [InstalledPlugin] { directories.scan(builtIn: builtIn) }

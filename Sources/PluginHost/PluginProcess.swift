@@ -15,6 +15,7 @@ final class PluginProcess: PeerServices {
         /// Why this side has ended it; nil where the plugin did.
         var reason: CertificateProviderError?
         var hasEnded = false
+        var ignored: String?
         /// Whether the plugin answers `shutdown`.
         var answersShutdown = false
         var isFinishing = false
@@ -140,13 +141,19 @@ final class PluginProcess: PeerServices {
     }
 
     func cancellationWasIgnored(_ request: String) {
-        end(
-            CertificateProviderError(
-                .unavailable,
-                "The plugin '\(program.id)' was ended: it did not answer the request '\(request)', nor its cancellation. "
-                    + "Look at its messages with 'certprov plugin trace'.",
-                provider: program.id))
+        let error = CertificateProviderError(
+            .unavailable,
+            "The plugin '\(program.id)' was ended: it did not answer the request '\(request)', nor its cancellation. "
+                + "Look at its messages with 'certprov plugin trace'.",
+            provider: program.id)
+        state.withLock { if $0.ignored == nil { $0.ignored = request } }
+        // Also callers of the next moment use another process.
+        onLoss(self, error)
+        end(error)
     }
+
+    /// The first request that it did not answer, nor its cancellation.
+    var ignoredCancellation: String? { state.withLock(\.ignored) }
 
     func explain(_ error: CertificateProviderError) -> CertificateProviderError {
         let reason = reason(for: error)
@@ -226,10 +233,17 @@ final class PluginProcess: PeerServices {
 /// The processes of a host that have not ended.
 final class PluginProcesses: Sendable {
     private let all = BlockingMutex<[PluginProcess]>([])
+    private let ignored = BlockingMutex<String?>(nil)
 
     func add(_ process: PluginProcess) { all.withLock { $0.append(process) } }
 
-    func remove(_ process: PluginProcess) { all.withLock { all in all.removeAll { $0 === process } } }
+    func remove(_ process: PluginProcess) {
+        if let request = process.ignoredCancellation { ignored.withLock { $0 = request } }
+        all.withLock { all in all.removeAll { $0 === process } }
+    }
+
+    /// The request that the last process which did not answer a cancellation was ended for.
+    var ignoredCancellation: String? { ignored.withLock(\.self) }
 
     var isEmpty: Bool { all.withLock { $0.isEmpty } }
 

@@ -349,11 +349,12 @@ extension MessageChannel {
             let timeout = state.wakes.map { Int32(clamping: Int64(($0 - now) / .milliseconds(1)) + 1) } ?? -1
             return (state.ending, !state.outgoing.isEmpty, timeout)
         }
+        // First, so that a caller that goes on meets the next process.
+        for name in ignored { handler.cancellationWasIgnored(name) }
         for (id, request) in late {
             if request.isSent && !request.isCancelled { notify("cancel", Cancel(request: id)) }
             request.complete(.failure(request.isCancelled ? Self.cancelled(request.name) : timedOut(request)))
         }
-        for name in ignored { handler.cancellationWasIgnored(name) }
         for (id, number) in unanswered {
             let error = CertificateProviderError(.userCancelled, "The request was cancelled.")
             respond(id, number: number, Message.failure(id, WireError(error)))

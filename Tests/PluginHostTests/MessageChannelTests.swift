@@ -40,6 +40,16 @@ import Testing
         func ended(_ error: CertificateProviderError) {}
     }
 
+    /// Notes which cancellations are ignored.
+    private final class Noting: PeerServices {
+        let ignored = Mutex<[String]>([])
+
+        func receive(_ request: IncomingRequest, from peer: Peer) {}
+        func receive(notice name: String, _ message: Message, from peer: Peer) {}
+        func cancellationWasIgnored(_ request: String) { ignored.withLock { $0.append(request) } }
+        func ended(_ error: CertificateProviderError) {}
+    }
+
     struct Connection<Services: PeerServices> {
         let services: Services
         let peer: Peer
@@ -126,6 +136,20 @@ import Testing
         #expect(connection.line(atMost: 300) == nil)
         connection.services.second.signal()
         #expect(connection.line()?.contains(#""result":["second"]"#) == true)
+    }
+
+    /// The caller goes on with its next call, which is not for a process that is to be ended.
+    @Test func anIgnoredCancellationIsNotedBeforeItsRequestEnds() throws {
+        let connection = try Connection(Noting())
+        defer { connection.end() }
+        let (channel, services) = (connection.peer.channel, connection.services)
+        var id: UInt64 = 0
+        let ended = BlockingResult<[String]>()
+        channel.send("obtain", [String](), .unlimited, starting: { id = $0 }) { _ in
+            ended.set(.success(services.ignored.withLock(\.self)))
+        }
+        channel.cancel(id)
+        #expect(try ended.wait().get() == ["obtain"])
     }
 
     @Test func anOpenRequestKeepsItsID() throws {

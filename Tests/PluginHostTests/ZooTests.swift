@@ -302,6 +302,23 @@ import Testing
         #expect(zoo.processes.isEmpty)
     }
 
+    @Test("The call after a cancellation that the plugin ignores uses another process")
+    func anIgnoredCancellationIsNotTheNextCallers() async throws {
+        let zoo = try Zoo("hangs at obtain")
+        let provider = try zoo.provider(["timeout": "300"])
+        for _ in 0..<2 {
+            let task = Task { await error { _ = try await provider.getCertificate(NoUserInteraction()) } }
+            while zoo.plugins.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
+            task.cancel()
+            #expect(await task.value?.code == .userCancelled)
+            #expect(try provider.getStoredCertificate() != nil)
+            await zoo.host.shutdown()
+        }
+        #expect(zoo.host.ignoredCancellation == "obtain")
+        await provider.shutdown()
+        #expect(zoo.processes.isEmpty)
+    }
+
     /// Misbehaviours at random, several at a time, each in a host of its own or in a shared one, with kills and cancellations.
     /// Beside them a plugin that behaves is used all the time.
     @Test(.timeLimit(.minutes(60))) func manyAtRandomDisturbNoOther() async throws {

@@ -248,10 +248,8 @@ private final class Verification: Sendable {
             }
             // A wrong parameter is not the plugin's mistake.
             await (try provider.makeProvider(try surroundings(), own)).shutdown()
-            _ = await ProviderConformance(provider, own, interaction: TerminalInteraction()) { try surroundings() }.run
-            {
-                [self] in note($0, "provider")
-            }
+            _ = await ProviderConformance(provider, own, interaction: TerminalInteraction()) { try surroundings() }
+                .noting { [host] in host.ignoredCancellation }.run { [self] in note($0, "provider") }
         }
         for descriptor in stores {
             let isNamed = place.key.map { $0.lowercased().hasPrefix(descriptor.scheme + ":") } ?? false
