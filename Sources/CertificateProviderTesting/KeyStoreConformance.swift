@@ -43,6 +43,7 @@ public struct KeyStoreConformance: Sendable {
         for type in offered { await check(type, &report) }
         guard let type = offered.first else { return report }
         if let decrypting { await checkDecryption(decrypting, &report) }
+        await checkImport(type, &report)
         await report.check(
             "aKeyThatIsNotWrittenDownIsGone",
             "A key that remember did not write down is destroyed, and the error is its own."
@@ -148,6 +149,13 @@ public struct KeyStoreConformance: Sendable {
                     error.code == .keyMismatch,
                     "A chain for another key is refused with \(error.code), and not with keyMismatch.")
             }
+            // A store that keeps no certificates has no identities.
+            do {
+                let identity = try await later.identity(reference.uri, interaction)
+                try require(identity.certificate == chain[0], "The identity has another certificate than was stored.")
+            } catch let error as CertificateProviderError where error.code == .notFound {}
+            try await later.removeOtherCertificates(than: chain[0], of: reference, interaction)
+            _ = try await later.announceDestruction(of: reference)
             for _ in 0..<2 {
                 try await later.destroy(reference, interaction)
                 try later.destroyStored(reference)
@@ -163,6 +171,32 @@ public struct KeyStoreConformance: Sendable {
 }
 
 extension KeyStoreConformance {
+    /// Left out for a store that imports no keys.
+    private func checkImport(_ type: KeyType, _ report: inout ConformanceReport) async {
+        guard let store = try? make(), let importer = store.importer else { return }
+        await report.check(
+            "import", "A key that is imported is written down, found again after a restart, and destroyed."
+        ) {
+            let original = try SoftwareKey.generate(type, location: .store)
+            let exporter = try require(original.exporter, "The key for the check cannot be exported.")
+            let pkcs8 = try exporter.pkcs8Representation()
+            let written = BlockingMutex<KeyReference?>(nil)
+            let key = try await importer.importKey(pkcs8: pkcs8, label: Self.label) { key in
+                note(key, in: store)
+                written.withLock { $0 = store.reference(to: key) }
+            }
+            let reference = try require(written.withLock(\.self), "remember is not called.")
+            try require(key.publicKey.isSameKey(as: original.publicKey), "Another key is returned than was imported.")
+            let later = try make()
+            let found = try require(try later.storedKey(for: reference), "The key is not found after a restart.")
+            try await found.signsOnce()
+            try await later.destroy(reference, interaction)
+            try require(try later.storedKey(for: reference) == nil, "The key is found after it was destroyed.")
+            await later.shutdown()
+        }
+        await store.shutdown()
+    }
+
     private func checkDecryption(_ type: KeyType, _ report: inout ConformanceReport) async {
         await report.check(
             "decryption",

@@ -180,6 +180,7 @@ public struct ProviderConformance: Sendable {
             try hasNoSecret("\(list)", "The listing")
             await provider.shutdown()
         }
+        await checkAbilities(&report)
         await report.check("shutdownIsFinal", "shutdown takes a few seconds at most, and may be called again.") {
             let provider = try make()
             _ = try provider.getStoredCertificate()
@@ -202,6 +203,21 @@ public struct ProviderConformance: Sendable {
             try provider.deleteStoredCertificate()
             await provider.shutdown()
         }
+    }
+
+    /// Left out for a provider with neither ability.
+    private func checkAbilities(_ report: inout ConformanceReport) async {
+        guard let provider = try? make(), provider.deletions != nil || provider.replacement != nil else { return }
+        await report.check(
+            "abilities",
+            "A provider that announces deletions, or discards what a new identity replaces, does so when it is asked."
+        ) {
+            let stored = try require(try provider.getStoredCertificate(), "No identity is stored.")
+            let sentences = try await provider.deletions?.announcedDeletions() ?? []
+            try hasNoSecret("\(sentences)", "The announcement of a deletion")
+            try await provider.replacement?.discardReplaced(by: stored, interaction)
+        }
+        await provider.shutdown()
     }
 
     // MARK: - Helpers

@@ -97,6 +97,9 @@ public final class PluginHost: ProviderSource {
     /// A request that a plugin did not answer, nor its cancellation, so that it was ended; `nil` if there was none.
     package var ignoredCancellation: String? { processes.ignoredCancellation }
 
+    /// Returns a message on a request that a plugin does not support, once; `nil` if there was none. Not every caller throws it.
+    package func takeUnsupported() -> String? { processes.takeUnsupported() }
+
     /// The plugins in the directories, in alphabetical order, with those that are refused. Starts nothing; blocks on the file
     /// system.
     public var installed: [InstalledPlugin] { directories.scan(builtIn: builtIn) }

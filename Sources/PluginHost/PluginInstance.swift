@@ -63,7 +63,10 @@ final class PluginInstance: PeerSource {
 
     func describing(_ error: CertificateProviderError) -> CertificateProviderError {
         var error = error
-        if error.code == .unsupportedRequest { error.code = .protocolError }
+        if error.code == .unsupportedRequest {
+            plan.processes.note(unsupported: error.message)
+            error.code = .protocolError
+        }
         let name = "The plugin '\(id)'"
         if !error.message.contains(name) { error.message = "\(name): \(error.message)" }
         // What it said is not shown: it may be a secret.

@@ -234,6 +234,7 @@ final class PluginProcess: PeerServices {
 final class PluginProcesses: Sendable {
     private let all = BlockingMutex<[PluginProcess]>([])
     private let ignored = BlockingMutex<String?>(nil)
+    private let unsupported = BlockingMutex<String?>(nil)
 
     func add(_ process: PluginProcess) { all.withLock { $0.append(process) } }
 
@@ -244,6 +245,17 @@ final class PluginProcesses: Sendable {
 
     /// The request that the last process which did not answer a cancellation was ended for.
     var ignoredCancellation: String? { ignored.withLock(\.self) }
+
+    /// Notes that a plugin does not support a request that it should.
+    func note(unsupported message: String) { unsupported.withLock { $0 = message } }
+
+    /// Returns the last such message, once.
+    func takeUnsupported() -> String? {
+        unsupported.withLock { message in
+            defer { message = nil }
+            return message
+        }
+    }
 
     var isEmpty: Bool { all.withLock { $0.isEmpty } }
 

@@ -2,11 +2,14 @@ package import CertificateProviding
 
 extension CertificateProviderError {
     /// An error of the other side.
-    package init(_ error: WireError, of peer: String) {
+    ///
+    /// - Parameter request: The request that it answers; `nil` for an error within an answer.
+    package init(_ error: WireError, of peer: String, request: String? = nil) {
         let code = Code(rawValue: error.code)
         let message = String(error.message.withVisibleControls.prefix(2048))
         if error.code == WireError.unsupported {
-            self.init(.unsupportedRequest, "\(peer) does not support this request. \(message)")
+            let name = request.map { "the request '\($0)'" } ?? "a request"
+            self.init(.unsupportedRequest, "\(peer) does not support \(name). \(message)")
         } else if Code.known.contains(code) {
             self.init(
                 code, message.isEmpty ? "\(peer) reports an error without a message." : message,

@@ -413,14 +413,14 @@ extension MessageChannel {
             try complete(id, .success(message))
             return true
         case .failure(let id, let error):
-            try complete(id, .failure(CertificateProviderError(error, of: peer)))
+            try complete(id, .failure(error))
             return true
         }
         return false
     }
 
     private func complete(
-        _ id: UInt64, _ result: Result<Message, CertificateProviderError>
+        _ id: UInt64, _ result: Result<Message, WireError>
     ) throws(CertificateProviderError) {
         let now = clock.now
         let answered = state.withLock { state in
@@ -436,7 +436,9 @@ extension MessageChannel {
         // What was obtained all the same is not lost.
         case (.request(let request), .failure) where request.isCancelled:
             request.complete(.failure(Self.cancelled(request.name)))
-        case (.request(let request), _): request.complete(result)
+        case (.request(let request), .failure(let error)):
+            request.complete(.failure(CertificateProviderError(error, of: peer, request: request.name)))
+        case (.request(let request), .success(let message)): request.complete(.success(message))
         }
     }
 

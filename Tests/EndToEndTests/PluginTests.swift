@@ -163,6 +163,16 @@ import Testing
             ).map(String.init).filter { $0.hasPrefix("| ") && !$0.hasPrefix("| of ") })
         let keys = sandbox.path + "/plugins/certprov-plugin-keys"
         #expect(try sandbox.run(["install", "-m", "700", BuiltCommand.program("TestPlugin"), keys]).status == 0)
+        // With an ability, whose check is left out otherwise.
+        try install(
+            "files",
+            try files().replacing(#""provider": {"#, with: #""provider": {"can": ["announceDeletions"],"#).replacing(
+                #"    if request == "forget":"#,
+                with: """
+                        if request == "announceDeletions":
+                            return {"sentences": []}
+                        if request == "forget":
+                    """))
         var checked: Set<String> = []
         for arguments in [
             [sandbox.path + "/plugins/certprov-plugin-files", "--set", "directory=\(sandbox.path)/identity"], [keys],
@@ -180,6 +190,63 @@ import Testing
             }
         }
         #expect(checked == rows, "\(checked.symmetricDifference(rows))")
+    }
+
+    /// The program of the documentation's example.
+    private func files() throws -> String {
+        try String(contentsOfFile: sandbox.path + "/plugins/certprov-plugin-files", encoding: .utf8)
+    }
+
+    /// The checks that a plugin fails, with the reasons.
+    private func failures(_ arguments: [String]) throws -> [String: String] {
+        let output = try sandbox.certprov(["plugin", "verify", "--json"] + arguments)
+        let items = try output.document("PluginVerification")["items"].array.filter { $0["outcome"].string == "failed" }
+        #expect(output.status == (items.isEmpty ? 0 : 76), "\(output)")
+        return [String: String](items.map { ($0["name"].string ?? "", $0["reason"].string ?? "") }) { $0 + $1 }
+    }
+
+    @Test("A plugin that does not keep what it declares fails its verification")
+    func whatIsDeclaredIsChecked() throws {
+        // The tenth time that an identity is obtained is the one that is cancelled.
+        try install(
+            "files",
+            try files().replacing(
+                #""provider": {"#, with: #""shutdown": True, "provider": {"can": ["announceDeletions"],"#
+            ).replacing(
+                #""parameters": ["#, with: #""parameters": [{"name": "extra", "type": "file", "summary": "A file."},"#
+            ).replacing(
+                "    try:\n        reply",
+                with: """
+                        if message["request"] == "shutdown":
+                            continue
+                        if message["request"] == "obtain":
+                            with open("\(sandbox.path)/obtained", "a") as times:
+                                times.write("x")
+                                if times.tell() == 10:
+                                    __import__("time").sleep(1000)
+                        try:
+                            reply
+                    """))
+        let failed = try failures([
+            sandbox.path + "/plugins/certprov-plugin-files", "--set", "directory=\(sandbox.path)/identity",
+        ])
+        #expect(Set(failed.keys) == ["hello", "shutdown", "cancellation", "abilities"], "\(failed)")
+        #expect(failed["hello"]?.contains("'extra' has the unknown type 'file'; the types are string, ") == true)
+        #expect(failed["cancellation"]?.contains("'obtain' was not answered") == true, "\(failed)")
+        #expect(failed["abilities"]?.contains("does not support the request 'announceDeletions'") == true, "\(failed)")
+    }
+
+    /// The command's key store as a plugin, in whose input a request has another name.
+    @Test(
+        arguments: [("key.holds", ["abilities"]), ("key.import", ["abilities", "import"])] as [(String, Set<String>)])
+    func eachAbilityOfAKeyStoreIsChecked(request: String, checks: Set<String>) throws {
+        try install(
+            "keys", "#!/bin/sh\nsed -u 's/\"\(request)\"/\"unknown\"/' | '\(BuiltCommand.program("TestPlugin"))' keys\n"
+        )
+        let failed = try failures([sandbox.path + "/plugins/certprov-plugin-keys"])
+        #expect(Set(failed.keys) == checks, "\(failed)")
+        let reason = "does not support the request '\(request)'"
+        #expect(failed.values.allSatisfy { $0.contains(reason) }, "\(failed)")
     }
 
     @Test(arguments: [

@@ -45,7 +45,7 @@ import Testing
         let enrolment = await ProviderConformance(
             RemoteMDMProvider.descriptor, parameters, secrets: [EmptyTokens.pin, ESTServer.password]
         ) { environment(storage, tokenStorage) }.run()
-        #expect(enrolment.isPassed && enrolment.results.count == 12, "\(enrolment)")
+        #expect(enrolment.isPassed && enrolment.results.count == 13, "\(enrolment)")
 
         let provider = try RemoteMDMProvider(environment: environment(storage, tokenStorage), parameters: parameters)
         _ = try await provider.getCertificate(NoUserInteraction())
@@ -55,7 +55,7 @@ import Testing
                 "uri": .init(place.replacing("?", with: ";object=conformance?")), "pin-source": .init("env:PIN"),
             ]), secrets: [EmptyTokens.pin]
         ) { environment(InMemoryStorage(), tokenStorage) }.run()
-        #expect(token.isPassed && token.results.count == 12, "\(token)")
+        #expect(token.isPassed && token.results.count == 13, "\(token)")
         try provider.deleteStoredCertificate()
         await provider.shutdown()
     }

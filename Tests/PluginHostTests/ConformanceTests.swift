@@ -61,26 +61,29 @@ import Testing
         ])
     }
 
-    private func check(_ descriptor: ProviderDescriptor, _ parameters: ProviderParameters) async {
+    private func check(
+        _ descriptor: ProviderDescriptor, _ parameters: ProviderParameters, checks: Int = 12
+    ) async {
         let storage = InMemoryStorage()
         let report = await ProviderConformance(descriptor, parameters, secrets: ["pass-of-the-file"]) {
             .testing(storage: storage)
         }.run()
-        #expect(report.isPassed && report.results.count == 12, "\(report)")
+        #expect(report.isPassed && report.results.count == checks, "\(report)")
     }
 
     @Test func aPKCS12FileInProcess() async throws { await check(PKCS12FileProvider.descriptor, try file()) }
 
     @Test func aPKCS12FileInAPlugin() async throws {
         let (host, parameters) = (try host("pkcs12", "ExamplePlugin"), try file())
-        await check(try #require(try host.provider(ProviderID("pkcs12"), parameters)), parameters)
+        // PluginKit announces deletions for each provider.
+        await check(try #require(try host.provider(ProviderID("pkcs12"), parameters)), parameters, checks: 13)
         await host.shutdown()
     }
 
     @Test func theSealedStoreInProcess() async throws {
         let storage = InMemoryStorage()
         let report = await KeyStoreConformance { SealedKeyStore(environment: .testing(storage: storage)) }.run()
-        #expect(report.isPassed && report.results.count == 9, "\(report)")
+        #expect(report.isPassed && report.results.count == 10, "\(report)")
     }
 
     @Test func theSealedStoreInAPlugin() async throws {
@@ -93,7 +96,7 @@ import Testing
             .testing(storage: storage)
         }
         let report = await KeyStoreConformance { try stores.store("keys:") }.run()
-        #expect(report.isPassed && report.results.count == 9, "\(report)")
+        #expect(report.isPassed && report.results.count == 10, "\(report)")
         await host.shutdown()
     }
 
@@ -126,13 +129,15 @@ import Testing
 struct FlawedKeyStore: KeyStore {
     enum Flaw: CaseIterable {
         case decryptsWithEveryKey, decryptsWithNone, decryptsByEveryScheme, storesAnyChain, keepsWhatIsNotWrittenDown,
-            destroysOnce, listsNothing
+            destroysOnce, listsNothing, hasNoIdentity, keepsNoOther, announcesNothing, importsNothing
 
         var failures: Set<String> {
             switch self {
             case .decryptsWithEveryKey: ["rsa2048"]
             case .decryptsWithNone, .decryptsByEveryScheme: ["decryption"]
-            case .storesAnyChain, .destroysOnce, .listsNothing: ["p256", "rsa2048"]
+            case .storesAnyChain, .destroysOnce, .listsNothing, .hasNoIdentity, .keepsNoOther, .announcesNothing:
+                ["p256", "rsa2048"]
+            case .importsNothing: ["import"]
             case .keepsWhatIsNotWrittenDown: ["aKeyThatIsNotWrittenDownIsGone"]
             }
         }
@@ -183,6 +188,29 @@ struct FlawedKeyStore: KeyStore {
         if flaw != .storesAnyChain { try await store.storeChain(chain, for: key, interaction) }
     }
 
+    func identity(
+        _ uri: String, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        if flaw == .hasNoIdentity { throw Self.unsupported }
+        return try await store.identity(uri, interaction)
+    }
+
+    func removeOtherCertificates(
+        than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        if flaw == .keepsNoOther { throw Self.unsupported }
+    }
+
+    func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
+        if flaw == .announcesNothing { throw Self.unsupported }
+        return []
+    }
+
+    var importer: (any KeyImporting)? { flaw == .importsNothing ? self : store.importer }
+
+    fileprivate static let unsupported = CertificateProviderError(
+        .protocolError, "The plugin does not support the request.")
+
     func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) { try destroyStored(key) }
@@ -193,6 +221,13 @@ struct FlawedKeyStore: KeyStore {
         }
         try store.destroyStored(key)
     }
+}
+
+extension FlawedKeyStore: KeyImporting {
+    func importKey(
+        pkcs8: SecretBytes, label: String,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey { throw Self.unsupported }
 }
 
 /// Obtains another identity each time, stores none, and signs with one scheme of two.

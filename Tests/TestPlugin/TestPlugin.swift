@@ -33,7 +33,7 @@ private final class RenamedKeyStore: KeyStore {
     var scheme: String { "keys" }
     var location: KeyLocation { KeyLocation(rawValue: "keys") }
     var makes: [KeyType: KeyUse] { store.makes }
-    var importer: (any KeyImporting)? { nil }
+    var importer: (any KeyImporting)? { self }
 
     private func inner(_ uri: String) -> String { "store" + uri.dropFirst("keys".count) }
     private func inner(_ key: KeyReference) -> KeyReference {
@@ -79,6 +79,18 @@ private final class RenamedKeyStore: KeyStore {
     }
 
     func destroyStored(_ key: KeyReference) throws(CertificateProviderError) { try store.destroyStored(inner(key)) }
+}
+
+extension RenamedKeyStore: KeyImporting {
+    func importKey(
+        pkcs8: SecretBytes, label: String,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        RenamedKey(
+            try await store.importKey(pkcs8: pkcs8, label: label) { key throws(CertificateProviderError) in
+                try await remember(RenamedKey(key))
+            })
+    }
 }
 
 /// A key that stays in the plugin.

@@ -136,6 +136,12 @@ public struct ParameterDescriptor: Sendable {
         public static let proxyURL = Self(rawValue: "proxy-url")
         /// The URI of a key store.
         public static let keyStore = Self(rawValue: "key-store")
+
+        /// All of these.
+        package static let known: [Self] = [
+            .string, .path, .certificateFile, .certificate, .pins, .library,
+            .boolean, .secretSource, .serverURL, .proxyURL, .keyStore,
+        ]
     }
 }
 

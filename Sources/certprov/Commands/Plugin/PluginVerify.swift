@@ -254,10 +254,18 @@ private final class Verification: Sendable {
         for descriptor in stores {
             let isNamed = place.key.map { $0.lowercased().hasPrefix(descriptor.scheme + ":") } ?? false
             let (uri, pinSource) = isNamed ? (place.key, place.pinSource) : (nil, nil)
+            _ = host.takeUnsupported()
             _ = await KeyStoreConformance(interaction: TerminalInteraction()) {
                 try registry.keyStores(configured, in: environment).store(
                     uri ?? descriptor.scheme + ":", pinSource: pinSource, parameter: "key")
             }.run { [self] in note($0, "key store \(descriptor.scheme)") }
+            var report = ConformanceReport { [self] in note($0, "key store \(descriptor.scheme)") }
+            await report.check(
+                "abilities", "A key store answers each request for keys, and each one that its 'can' names."
+            ) {
+                // The store goes on without the answer to some.
+                if let message = host.takeUnsupported() { throw Failure(reason: message) }
+            }
         }
     }
 }

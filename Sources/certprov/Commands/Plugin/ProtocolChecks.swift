@@ -32,6 +32,7 @@ struct ProtocolChecks {
         await report.check("hello", "A plugin answers 'hello' with a description of itself.") {
             _ = try host.describe(id, parameters)
             isUsable = true
+            try hasKnownTypes(try await hello(Greeting()))
         }
         guard isUsable else { return false }
         await report.check("version", "A plugin answers with the highest version that both sides know.") {
@@ -40,8 +41,9 @@ struct ProtocolChecks {
                 Hello.versions.contains(hello.version), "It answers with version \(hello.version), which no side knows."
             )
         }
+        var answersShutdown = false
         await report.check("unknownFields", "A plugin ignores fields that it does not know.") {
-            _ = try await hello(Greeting(future: ["field": [1, 2]]))
+            answersShutdown = try await hello(Greeting(future: ["field": [1, 2]])).shutdown == true
         }
         await report.check(
             "unknownRequest", "A plugin answers a request that it does not know with the code 'unsupported'."
@@ -57,6 +59,21 @@ struct ProtocolChecks {
                 peer.channel.notify("x-certprov-verify", Greeting())
                 peer.channel.notify("cancel", Cancel(request: 4096))
                 try await refusesUnknown(peer)
+            }
+        }
+        if answersShutdown {
+            await report.check(
+                "shutdown", "A plugin whose description has 'shutdown' answers that request within two seconds."
+            ) {
+                try await withSession { peer in
+                    try await greet(peer)
+                    do throws(CertificateProviderError) {
+                        let _: Nothing = try await peer.request("shutdown", Nothing(), .total(MessageChannel.grace))
+                    } catch {
+                        guard error.code == .timedOut else { throw error }
+                        throw Failure(reason: "It does not answer 'shutdown' within two seconds.")
+                    }
+                }
             }
         }
         await report.check("end", "A plugin ends within two seconds when its standard input ends.") {
@@ -81,6 +98,17 @@ struct ProtocolChecks {
         var hello: Hello?
         try await withSession { hello = try await $0.request("hello", greeting, .total(timeout)) }
         return try require(hello, "It does not answer.")
+    }
+
+    /// The host takes a parameter of another type for one of a later version, and checks none of its values.
+    private func hasKnownTypes(_ hello: Hello) throws {
+        let known = ParameterDescriptor.Kind.known.map(\.rawValue)
+        let parameters = (hello.provider?.parameters ?? []) + (hello.keyStores ?? []).flatMap { $0.parameters ?? [] }
+        for parameter in parameters where !known.contains(parameter.type) {
+            throw Failure(
+                reason: "The parameter '\(parameter.name.withVisibleControls)' has the unknown type "
+                    + "'\(parameter.type.withVisibleControls)'; the types are \(known.joined(separator: ", ")).")
+        }
     }
 
     private func greet(_ peer: Peer) async throws {
