@@ -30,8 +30,11 @@ package struct Message: Sendable {
         let head: Head
         do { head = try JSONDecoder().decode(Head.self, from: self.line) } catch {
             // The parser's error may quote the line, and so a secret.
-            throw CertificateProviderError(
-                .protocolError, "A line is not a message: expected a JSON object with 'id' or 'notice'.")
+            guard (try? JSONDecoder().decode(AnyObject.self, from: self.line)) != nil else {
+                throw CertificateProviderError(
+                    .protocolError, "A line is not a message: expected a JSON object with 'id' or 'notice'.")
+            }
+            throw Self.malformed(error)
         }
         switch (head.id, head.request, head.notice, head.error) {
         case (let id?, let name?, nil, nil): form = .request(id: id, name)
@@ -67,15 +70,23 @@ package struct Message: Sendable {
     }
 
     private static func malformed(_ error: any Error) -> CertificateProviderError {
+        if let error = error as? CertificateProviderError {
+            return CertificateProviderError(.protocolError, "A field of a message is not valid. \(error.message)")
+        }
         let (path, reason): ([any CodingKey], String) =
             switch error {
             case DecodingError.keyNotFound(let key, let context): (context.codingPath + [key], "is missing")
             case DecodingError.valueNotFound(_, let context): (context.codingPath, "is null")
             case DecodingError.typeMismatch(_, let context): (context.codingPath, "has another type")
             case DecodingError.dataCorrupted(let context): (context.codingPath, "is not valid")
-            case let error as CertificateProviderError: ([], error.message)
             default: ([], "cannot be read")
             }
+        // The decoder does not say where.
+        guard !path.isEmpty else {
+            return CertificateProviderError(
+                .protocolError,
+                "A number in a message is too large, negative or not whole, or a text is not UTF-8.")
+        }
         let name = path.map { $0.intValue.map(String.init) ?? $0.stringValue }.joined(separator: ".")
         return CertificateProviderError(
             .protocolError, "The field '\(name.withVisibleControls)' of a message \(reason).")
@@ -86,6 +97,11 @@ package struct Message: Sendable {
         let request: String?
         let notice: String?
         let error: WireError?
+    }
+    /// An object, whose fields are not looked at.
+    private struct AnyObject: Decodable {
+        init(from decoder: any Decoder) throws { _ = try decoder.container(keyedBy: CodingKeys.self) }
+        private enum CodingKeys: CodingKey {}
     }
     private struct Body<Params: Decodable>: Decodable { let params: Params? }
     private struct Answer<Result: Decodable>: Decodable { let result: Result? }
