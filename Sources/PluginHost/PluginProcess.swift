@@ -55,7 +55,7 @@ final class PluginProcess: PeerServices {
     private var trace: MessageChannel.Trace? {
         guard let observer else { return nil }
         let id = program.id
-        return { isSent, line in observer(PluginEvent(id, isSent ? .sent : .received, MessageTrace.text(of: line))) }
+        return { isSent, line in observer(PluginEvent(id, isSent ? .sent : .received, line)) }
     }
 
     /// Connects to the plugin.

@@ -19,6 +19,9 @@ final class LineReader {
 
     deinit { line.wipe() }
 
+    /// How many bytes have come of a line whose end has not.
+    var unfinished: Int { line.count }
+
     /// Reads bytes in the order in which they come.
     ///
     /// - Parameter body: Gets each complete line, without its end. Returns whether it answers a request.

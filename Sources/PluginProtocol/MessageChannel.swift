@@ -54,7 +54,8 @@ package final class MessageChannel: Sendable {
     /// Gets each line, in the order in which this side sends and receives them.
     private let trace: Trace?
 
-    package typealias Trace = @Sendable (_ isSent: Bool, _ line: ArraySlice<UInt8>) -> Void
+    /// Gets a line as ``MessageTrace`` shows it.
+    package typealias Trace = @Sendable (_ isSent: Bool, _ line: String) -> Void
 
     /// Takes over the descriptors, which must be pipes.
     /// - Parameters:
@@ -257,7 +258,7 @@ extension MessageChannel {
     /// - Returns: Whether the thread must help.
     private func write(_ line: [UInt8], _ state: inout State) -> Bool {
         guard state.ending == nil else { return false }
-        trace?(true, line[...])
+        trace?(true, MessageTrace.text(of: line))
         var written = 0
         if state.outgoing.isEmpty {
             let count = line.withUnsafeBytes { certprov_write(output, $0.baseAddress, $0.count) }
@@ -288,9 +289,10 @@ extension MessageChannel {
         let reader = LineReader(at: clock.now)
         var buffer = [UInt8](repeating: 0, count: 64 << 10)
         var open = others
+        var missing = ""
         while true {
-            let (ending, wantsToWrite, timeout) = turn(handler)
-            if let ending { return finish(ending, handler) }
+            let (ending, wantsToWrite, timeout) = turn(handler, reader)
+            if let ending { return finish(ending, missing, handler) }
             var waiting = [pollfd(fd: event, events: Int16(POLLIN), revents: 0)]
             waiting.append(pollfd(fd: input, events: Int16(POLLIN), revents: 0))
             waiting.append(pollfd(fd: wantsToWrite ? output : -1, events: Int16(POLLOUT), revents: 0))
@@ -312,6 +314,7 @@ extension MessageChannel {
             let count = Glibc.read(input, &buffer, buffer.count)
             if count < 0 && (errno == EAGAIN || errno == EINTR) { continue }
             guard count > 0 else {
+                missing = missingEnd(reader)
                 end(CertificateProviderError(.unavailable, "\(peer) has ended its side of the connection."))
                 continue
             }
@@ -328,7 +331,7 @@ extension MessageChannel {
 
     /// Ends requests whose time is over, and runs timers.
     private func turn(
-        _ handler: any MessageHandler
+        _ handler: any MessageHandler, _ reader: LineReader
     ) -> (ending: CertificateProviderError?, wantsToWrite: Bool, timeout: Int32) {
         let now = clock.now
         var late: [(id: UInt64, request: OutgoingRequests.Request)] = []
@@ -351,9 +354,10 @@ extension MessageChannel {
         }
         // First, so that a caller that goes on meets the next process.
         for name in ignored { handler.cancellationWasIgnored(name) }
+        let missing = late.contains { !$0.request.isCancelled } ? missingEnd(reader) : ""
         for (id, request) in late {
             if request.isSent && !request.isCancelled { notify("cancel", Cancel(request: id)) }
-            request.complete(.failure(request.isCancelled ? Self.cancelled(request.name) : timedOut(request)))
+            request.complete(.failure(request.isCancelled ? Self.cancelled(request.name) : timedOut(request, missing)))
         }
         for (id, number) in unanswered {
             let error = CertificateProviderError(.userCancelled, "The request was cancelled.")
@@ -368,11 +372,19 @@ extension MessageChannel {
         CertificateProviderError(.userCancelled, "The request '\(name)' to a plugin was cancelled.")
     }
 
-    private func timedOut(_ request: OutgoingRequests.Request) -> CertificateProviderError {
+    private func timedOut(_ request: OutgoingRequests.Request, _ missing: String) -> CertificateProviderError {
         CertificateProviderError(
             .timedOut,
             "\(peer) did not answer the request '\(request.name)' within \(request.allowedTime.components.seconds) seconds."
-        )
+                + missing)
+    }
+
+    /// Returns a sentence for errors, after a blank, on a line whose end has not come; an empty text if there is none.
+    private func missingEnd(_ reader: LineReader) -> String {
+        guard reader.unfinished > 0 else { return "" }
+        let text = "\(reader.unfinished) bytes without a newline at their end"
+        if let trace { state.withLock { _ in trace(false, text) } }
+        return " It has sent \(text)."
     }
 
     private func flush() {
@@ -390,7 +402,7 @@ extension MessageChannel {
 
     /// - Returns: Whether the line answers a request.
     private func receive(_ line: [UInt8], _ handler: any MessageHandler) throws(CertificateProviderError) -> Bool {
-        if let trace { state.withLock { _ in trace(false, line[...]) } }
+        if let trace { state.withLock { _ in trace(false, MessageTrace.text(of: line)) } }
         let message = try Message(line: line)
         switch message.form {
         case .notice(let name): handler.receive(notice: name, message)
@@ -442,8 +454,9 @@ extension MessageChannel {
         }
     }
 
-    private func finish(_ ending: CertificateProviderError, _ handler: any MessageHandler) {
-        let failure = handler.explain(ending)
+    private func finish(_ ending: CertificateProviderError, _ missing: String, _ handler: any MessageHandler) {
+        var failure = handler.explain(ending)
+        failure.message += missing
         let requests = state.withLock { state in
             state.timers = []
             state.failure = failure

@@ -56,17 +56,19 @@ import Testing
         private let input: Int32
         private let output: Int32
 
-        init(_ services: Services) throws {
+        init(_ services: Services, trace: MessageChannel.Trace? = nil) throws {
             self.services = services
             var (there, back): ([Int32], [Int32]) = ([0, 0], [0, 0])
             try #require(pipe(&there) == 0 && pipe(&back) == 0)
-            peer = Peer(try MessageChannel(input: there[0], output: back[1], peer: "The plugin 'test'"), services)
+            let channel = try MessageChannel(
+                input: there[0], output: back[1], peer: "The plugin 'test'", trace: trace)
+            peer = Peer(channel, services)
             (output, input) = (there[1], back[0])
             peer.start()
         }
 
-        func send(_ line: String) throws {
-            let bytes = Array((line + "\n").utf8)
+        func send(_ line: String, end: String = "\n") throws {
+            let bytes = Array((line + end).utf8)
             try #require(write(output, bytes, bytes.count) == bytes.count)
         }
 
@@ -121,6 +123,32 @@ import Testing
         send()
         ended.wait()
         #expect(errors.withLock(\.self) == Array(repeating: "It has ended with the status 3.", count: 3))
+    }
+
+    @Test("A line without its end is named when the time is over, and at the end of the connection")
+    func aMissingNewlineIsNamed() throws {
+        let trace = Mutex<[String]>([])
+        let connection = try Connection(Noting()) { isSent, line in
+            if !isSent { trace.withLock { $0.append(line) } }
+        }
+        defer { connection.closeRest() }
+        let channel = connection.peer.channel
+        func failure(_ limit: MessageChannel.Limit, _ body: () throws -> Void) throws -> String? {
+            let done = BlockingResult<Message>()
+            channel.send("describe", [String](), limit) { done.set($0) }
+            try body()
+            do { _ = try done.wait().get() } catch { return error.message }
+            return nil
+        }
+        let missing = "It has sent 9 bytes without a newline at their end."
+        // Also a byte that comes late.
+        try connection.send(#"{"id":1,"#, end: "")
+        try connection.send("x", end: "")
+        let late = try failure(.total(.seconds(1))) {}
+        #expect(late == "The plugin 'test' did not answer the request 'describe' within 1 seconds. \(missing)")
+        let last = try failure(.unlimited) { connection.hangUp() }
+        #expect(last == "The plugin 'test' has ended its side of the connection. \(missing)")
+        #expect(trace.withLock(\.self) == Array(repeating: "9 bytes without a newline at their end", count: 2))
     }
 
     /// The other side may use an id again once it has an answer. Work that goes on after a cancellation ends later.

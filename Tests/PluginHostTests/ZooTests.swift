@@ -80,7 +80,7 @@ import Testing
     static let cases: [Case] =
         [
             Case(behaviour: "garbage", codes: [.protocolError]),
-            Case(behaviour: "half a message", codes: [.unavailable], text: "status 0"),
+            Case(behaviour: "half a message", codes: [.unavailable], text: "bytes without a newline at their end"),
             Case(behaviour: "a lot on standard output", codes: [.protocolError], text: "longer than"),
             Case(behaviour: "a lot of notices", codes: [.protocolError], text: "without an answer"),
             Case(behaviour: "a lot on standard error", codes: [.unavailable], text: "status 5"),
