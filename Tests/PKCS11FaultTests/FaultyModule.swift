@@ -96,6 +96,18 @@ final class FaultyModule: Sendable {
         }
     }
 
+    /// Waits until so many sessions are open: one is closed a moment after it was given up.
+    func waitUntilOpen(_ count: UInt32) async {
+        let end = ContinuousClock.now + .seconds(600)
+        while control.open_sessions() != count {
+            guard ContinuousClock.now < end else {
+                Issue.record("\(control.open_sessions()) sessions are open, not \(count)")
+                return
+            }
+            try? await Task.sleep(for: .milliseconds(1))
+        }
+    }
+
     /// Waits until a test's calls are held, without taking a thread of Swift's tasks.
     func waitUntilHeld(_ count: UInt32) async throws {
         let isHeld = try await threads.run { [self] in control.wait_held(count) == 1 }

@@ -15,7 +15,7 @@ import Testing
         let provider = try module.provider(pin: nil, ["uri": "pkcs11:token=alpha"])
         module.fail("C_FindObjectsInit", CKR_DATA_INVALID)
         #expect(await provider.listIdentities().failures.count == 1)
-        #expect(module.control.open_sessions() == 1)
+        await module.waitUntilOpen(1)
         module.control.insert(0, 1)
         module.control.insert(1, 0)
         #expect(try await provider.getCertificate(Person(FaultyModule.pin)).key.signsValidly())

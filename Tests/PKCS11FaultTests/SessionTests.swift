@@ -83,10 +83,39 @@ import Testing
         async let late = identity.key.signsValidly()
         try await module.waitUntilHeld(1)
         try provider.deleteStoredCertificate()
-        #expect(module.control.open_sessions() == 1)
+        await module.waitUntilOpen(1)
         module.control.release()
         #expect(try await late)
-        #expect(module.control.open_sessions() == 0)
+        await module.waitUntilOpen(0)
+    }
+
+    @Test("The sessions of calls that end after their callers have given up are closed")
+    func theSessionsOfAbandonedCallsAreClosed() async throws {
+        let module = try FaultyModule.withIdentity()
+        defer { module.control.release() }
+        let provider = try module.provider(["timeout": "3"])
+        let identity = try await inTime { try await provider.getCertificate(NoUserInteraction()) }
+        module.fail("C_Sign", CKR_DEVICE_ERROR, times: .max)
+        module.control.hold("C_Sign")
+        // When the second round ends, nothing waits for the first one any more.
+        for _ in 0..<2 {
+            await withTaskGroup(of: CertificateProviderError.Code?.self) { tasks in
+                for _ in 0..<16 { tasks.addTask { await code { _ = try await identity.key.signsValidly() } } }
+                for await code in tasks { #expect(code == .timedOut) }
+            }
+        }
+        module.control.release()
+        try await closeAll(provider, module)
+    }
+
+    /// Logs out until no session is open: a late call may have made a new connection.
+    private func closeAll(_ provider: PKCS11TokenProvider, _ module: FaultyModule) async throws {
+        let end = ContinuousClock.now + .seconds(600)
+        while module.control.open_sessions() > 0 {
+            try #require(ContinuousClock.now < end, "\(module.control.open_sessions()) sessions are not closed")
+            try? provider.deleteStoredCertificate()
+            try await Task.sleep(for: .milliseconds(1))
+        }
     }
 
     /// Who waits for a session while another one fails to open is not forgotten.

@@ -196,6 +196,9 @@ final class Module: Sendable {
         return result
     }
 
+    /// Runs `job` on the control thread, after what waits for it already and before what comes later.
+    func controlLater(_ job: @escaping @Sendable () -> Void) { controlThread.submit(job) }
+
     /// Whether another provider of this process uses the module.
     var isShared: Bool { place.isShared(self) }
 

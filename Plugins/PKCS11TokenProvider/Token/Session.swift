@@ -101,14 +101,15 @@ final class Session: Sendable {
 
     // MARK: The end
 
-    /// Closes the session, once. Blocks.
+    /// Closes the session, once: after this returns, but before another one opens. Also where the caller's time is over,
+    /// or the module would keep the session.
     func close() {
         guard module.isOfThisProcess else { return }
-        try? module.control("C_CloseSession") { () throws(CryptokiError) in self.closeNow() }
+        module.controlLater { self.closeNow() }
     }
 
-    /// As ``close()``. Logs out before, where this is the last session of this process with the token: most modules do so
-    /// by themselves then.
+    /// Closes the session. Logs out before, where this is the last session of this process with the token: most modules do
+    /// so by themselves then. Blocks. For a thread whose work has no deadline.
     func closeLoggingOut() {
         guard module.isOfThisProcess else { return }
         try? module.control("C_CloseSession") { () throws(CryptokiError) in

@@ -81,8 +81,8 @@ final class SessionPool: Sendable {
     /// Whether the sessions are worthless: the pool was ended, or its module was started again.
     var isOver: Bool { !keeper.isOfThisModule || state.withLock(\.isEnded) }
 
-    /// Closes all sessions. One that is lent makes no further call, and is closed when it is given back. Who waits for a
-    /// session is told that this one is over. Blocks.
+    /// Closes all sessions, as ``Session/close()``. One that is lent makes no further call, and is closed when it is given
+    /// back. Who waits for a session is told that this one is over.
     func end() {
         let sessions = state.withLock { state in
             defer {
@@ -162,9 +162,13 @@ final class SessionPool: Sendable {
     /// there: that ends when a token is taken out, whichever is put in.
     private func openBesideKeeper(writing: Bool) throws(CryptokiError) -> Session {
         let session = try Session.open(slot, readWrite: writing)
-        guard try isKeeperGone() else { return session }
-        session.close()
-        throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED, origin: .notMade)
+        do throws(CryptokiError) {
+            guard try isKeeperGone() else { return session }
+            throw CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED, origin: .notMade)
+        } catch {
+            session.close()
+            throw error
+        }
     }
 
     private func isKeeperGone() throws(CryptokiError) -> Bool {

@@ -133,7 +133,7 @@ final class TokenConnection: Sendable {
         try? sessions.withSession { session throws(CryptokiError) in session.logOut() }
     }
 
-    /// Closes everything, before another connection gets the same handles. Blocks.
+    /// Closes everything, before another connection gets the same handles.
     func end() {
         sessions.end()
         state.withLock { $0.login = nil }
