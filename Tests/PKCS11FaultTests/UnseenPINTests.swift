@@ -1,9 +1,11 @@
 import CP11Kit
 import CertificateProviding
 import FaultyModuleControl
-import PKCS11TokenProvider
+import Synchronization
 import TestSupport
 import Testing
+
+@testable import PKCS11TokenProvider
 
 /// PINs that were on their way to a token that has not looked at them: nothing is held against those.
 @Suite(.timeLimit(.minutes(20))) struct UnseenPINTests {
@@ -136,5 +138,100 @@ import Testing
         let identity = try await module.provider().getCertificate(NoUserInteraction())
         module.control.lose("C_Login", 1, CKR_USER_ALREADY_LOGGED_IN)
         #expect(try await identity.key.signsValidly())
+    }
+
+    /// While this one waited for its turn, or had it without sending anything.
+    @Test(
+        "A wrong PIN of others is not held against a PIN that got no verdict",
+        arguments: [
+            (InterruptedStorage.Moment.turn, "C_Login", CKR_GENERAL_ERROR), (.turn, "C_OpenSession", CKR_DEVICE_MEMORY),
+            (.record, "C_OpenSession", CKR_DEVICE_MEMORY),
+        ])
+    func theCountOfOthersIsNoVerdict(moment: InterruptedStorage.Moment, function: String, result: CK_RV) async throws {
+        let module = try FaultyModule.withIdentity()
+        let storage = InterruptedStorage(at: moment) {
+            module.control.set_flags(0, CK_FLAGS(CKF_USER_PIN_COUNT_LOW), 0)
+            module.fail(function, result)
+        }
+        let settings = ["uri": "pkcs11:token=alpha"]
+        let provider = try module.provider(storage: storage, settings)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .unavailable)
+        let next = try module.provider(storage: storage, settings)
+        #expect(try await next.getCertificate(NoUserInteraction()).key.signsValidly())
+    }
+
+    /// The token may be away by then: it has not taken the PIN with it.
+    @Test("A login that was not made counts as none", arguments: [CKR_FUNCTION_FAILED, CKR_DEVICE_ERROR])
+    func aLoginThatWasNotMadeIsNone(code: CK_RV) throws {
+        let module = try FaultyModule.withIdentity()
+        let uri = try PKCS11URI("pkcs11:")
+        let reference = try #require(
+            ModuleLoader.modules(for: uri, path: module.path, timeout: .seconds(600)).first)
+        let started = try #require(try reference.module(for: uri))
+        let slot = try #require(Slot.look(at: started).slots.first)
+        let environment = ProviderEnvironment.testing()
+        let tried = TriedPINs(
+            storage: environment.storage, timeout: .seconds(600), now: environment.now, logger: environment.logger)
+        let token = Token(
+            slot, calls: reference.calls,
+            pins: PINSupply(
+                source: nil, value: nil, secrets: environment.secrets,
+                policy: PINPolicy(tried: tried, logger: environment.logger), isPermitted: true),
+            pending: PendingKeys(storage: environment.storage, logger: environment.logger, now: environment.now))
+        module.control.insert(0, -1)
+        let error = token.specific(CryptokiError(function: "C_Login", code: code, origin: .notMade))
+        if case .notMade = error.origin { return }
+        Issue.record("\(error) is \(error.origin)")
+    }
+}
+
+/// Storage in which something happens once: while another process has the turn to log in, or before a login is written
+/// down.
+final class InterruptedStorage: IdentityStorage {
+    enum Moment { case turn, record }
+
+    private let storage = InMemoryStorage()
+    private let moment: Moment
+    private let event: Mutex<(@Sendable () -> Void)?>
+
+    init(at moment: Moment, _ event: @escaping @Sendable () -> Void) {
+        self.moment = moment
+        self.event = Mutex(event)
+    }
+
+    /// - Returns: Whether it was now.
+    private func happens(_ now: Moment, _ name: String) -> Bool {
+        guard now == moment, name.hasPrefix("pins-") else { return false }
+        let event = event.withLock { event in
+            defer { event = nil }
+            return event
+        }
+        event?()
+        return event != nil
+    }
+
+    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+        try storage.entry(named: name)
+    }
+
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+        try storage.setEntry(identity, named: name)
+    }
+
+    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: name) }
+
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        try storage.record(named: name)
+    }
+
+    func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError) {
+        _ = happens(.record, name)
+        try storage.updateRecord(named: name, change)
+    }
+
+    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+        happens(.turn, name) ? nil : try storage.leaseRecord(named: name)
     }
 }

@@ -80,7 +80,7 @@ final class PINSupply: Sendable {
         let isProven: Bool
         do throws(CryptokiError) { isProven = try login(attempt.pin) } catch {
             let isLock = error.code == CKR_PIN_LOCKED && attempt.isAccepted
-            if error.refusesPIN || !isLock && now()?.hasFewerTries(than: slot) ?? false {
+            if error.refusesPIN || !isLock && error.isOfSentPIN && now()?.hasFewerTries(than: attempt.slot) ?? false {
                 forget()
                 policy.tried.reject(attempt)
             } else if error.code == CKR_PIN_LOCKED {
@@ -103,7 +103,7 @@ final class PINSupply: Sendable {
     ) throws(CertificateProviderError) {
         let isProven: Bool
         do throws(CryptokiError) { isProven = try login(pin) } catch {
-            if error.refusesPIN || now()?.hasFewerTries(than: slot) ?? false {
+            if error.refusesPIN || error.isOfSentPIN && now()?.hasFewerTries(than: slot) ?? false {
                 forget()
                 policy.tried.reject(pin, for: slot.identity)
             }
@@ -180,16 +180,19 @@ extension CryptokiError {
         [CKR_PIN_INCORRECT, CKR_PIN_INVALID, CKR_PIN_LEN_RANGE].contains(code)
     }
 
+    /// Whether the PIN was sent: it came to the login.
+    fileprivate var isOfSentPIN: Bool {
+        switch origin {
+        case .notMade, .ended: false
+        default: function == "C_Login"
+        }
+    }
+
     /// Whether the token has certainly not looked at the PIN, or has found nothing wrong with it. Behind whatever else
     /// a module says, and there are vendors' own codes, the answer may be lost.
     fileprivate var leavesPINUnseen: Bool {
-        // It did not come to the login.
-        guard function == "C_Login" else { return true }
-        switch origin {
-        case .notMade, .ended: return true
-        case .inferred: return false
-        default: break
-        }
+        guard isOfSentPIN else { return true }
+        if case .inferred = origin { return false }
         return [
             CKR_PIN_EXPIRED, CKR_USER_PIN_NOT_INITIALIZED, CKR_USER_TYPE_INVALID, CKR_USER_TOO_MANY_TYPES,
             CKR_USER_ANOTHER_ALREADY_LOGGED_IN, CKR_FUNCTION_NOT_SUPPORTED,

@@ -401,6 +401,8 @@ final class Token: Sendable {
 
     /// Looks whether the token is there, where the module does not say what is wrong.
     func specific(_ error: CryptokiError) -> CryptokiError {
+        // The module has said nothing.
+        if case .notMade = error.origin { return error }
         guard error.isUnspecific || error.code == CKR_DEVICE_ERROR, (try? present()) == nil else { return error }
         return CryptokiError(function: error.function, code: CKR_TOKEN_NOT_PRESENT, origin: .inferred)
     }

@@ -41,7 +41,8 @@ final class TriedPINs: Sendable {
 
     /// A PIN that may be sent. One of the functions below has to be told the result. No other process logs in before that.
     struct Attempt {
-        let token: Slot.Identity
+        /// The token as it was right before.
+        let slot: Slot
         let pin: SecretBytes
         fileprivate let isPersons: Bool
         /// `nil` if another login has just shown that the PIN is right.
@@ -53,6 +54,8 @@ final class TriedPINs: Sendable {
         fileprivate let isNoted: Bool
         /// Whether it was written down before it is sent.
         fileprivate var isMarked = false
+
+        var token: Slot.Identity { slot.identity }
 
         /// Whether the token has accepted it before.
         var isAccepted: Bool { known.isAccepted }
@@ -147,7 +150,7 @@ final class TriedPINs: Sendable {
             claim?.isUnsettled = false
         }
         return Attempt(
-            token: token, pin: pin, isPersons: remembered.isPersons, claim: claim, known: known, count: count,
+            slot: slot, pin: pin, isPersons: remembered.isPersons, claim: claim, known: known, count: count,
             isNoted: record.isAccepted(pin, by: token))
     }
 
