@@ -123,7 +123,17 @@ final class TokenLocator: Sendable {
         tokens.forEach { $0.refuse() }
         // The end of a module closes the sessions of its last provider.
         var open = tokens.filter { $0.module.isShared }
-        modules.forEach { $0.leave(by: deadline) }
+        // A thread for each, since any of them may hang.
+        let executor = BlockingExecutor.threads(maximum: modules.count)
+        let ends = modules.map { module in
+            let end = Answer<Void>()
+            executor.submit {
+                module.leave(by: deadline)
+                end.give(())
+            }
+            return end
+        }
+        ends.forEach { _ = $0.wait(until: deadline) }
         while !open.isEmpty {
             open.removeAll { $0.closeIfIdle() }
             guard !open.isEmpty, ContinuousClock.now < deadline else { return }

@@ -101,6 +101,22 @@ import Testing
         #expect(error?.code == .tokenNotPresent && error?.message.contains("C_GetSlotList") == true)
     }
 
+    @Test("A module that hangs in a shutdown keeps no other one from its end", arguments: [true, false])
+    func oneThatHangsKeepsNoOtherFromItsEnd(isFirst: Bool) async throws {
+        let (hanging, other) = isFirst ? (first, second) : (second, first)
+        for module in [first, second] { await module.waitUntilFinalized() }
+        defer { hanging.control.release() }
+        let provider = try provider(timeout: 600)
+        #expect(await provider.listIdentities().identities.count == 2)
+        hanging.control.hold("C_Finalize")
+        async let shutdown: Void = provider.shutdown()
+        try await hanging.waitUntilHeld(1)
+        await other.waitUntilFinalized()
+        hanging.control.release()
+        await shutdown
+        await hanging.waitUntilFinalized()
+    }
+
     /// As many signatures hang as a module has threads.
     @Test func signaturesThatHangTakeNoThreadFromAnother() async throws {
         defer { first.control.release() }
