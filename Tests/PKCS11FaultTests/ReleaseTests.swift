@@ -146,6 +146,38 @@ import Testing
         for _ in 0..<20 { try await use(module) }
     }
 
+    /// A start that waits for an operation waits beside the end of the module, and may come after it.
+    @Test("A module that has ended is not started again", .disabled(if: isWithin))
+    func aModuleThatHasEndedIsNotStartedAgain() async throws {
+        let threads = BlockingExecutor.threads(maximum: 4)
+        for _ in 0..<30 {
+            let module = try FaultyModule.withIdentity()
+            let uri = try PKCS11URI("pkcs11:")
+            let reference = try #require(
+                ModuleLoader.modules(for: uri, path: module.path, timeout: .seconds(600)).first)
+            let started = try #require(try reference.module(for: uri))
+            let (hasBegun, canEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+            async let operation: Void = threads.run { () throws(CertificateProviderError) in
+                try started.operate {
+                    hasBegun.signal()
+                    canEnd.wait()
+                }
+            }
+            try await threads.run { hasBegun.wait() }
+            async let start: Void = threads.run {
+                let error = CryptokiError(function: "C_GetSlotList", code: CKR_CRYPTOKI_NOT_INITIALIZED)
+                try? started.restart(after: error, in: started.generation)
+            }
+            // Both may also be in time.
+            try await Task.sleep(for: .milliseconds(2))
+            async let end: Void = threads.run { reference.leave(by: .now + .seconds(600)) }
+            try await Task.sleep(for: .milliseconds(2))
+            canEnd.signal()
+            _ = try await (operation, start, end)
+            #expect(module.control.is_in_use() == 0)
+        }
+    }
+
     /// A library is not torn down in the middle of being finalised, which takes a while.
     @Test(.disabled(if: isWithin)) func theProcessEndsAfterThat() async throws {
         let directory = try TemporaryDirectory()

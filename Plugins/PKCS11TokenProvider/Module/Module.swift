@@ -149,7 +149,8 @@ final class Module: Sendable {
         let isStarted = try operations.pause(timeout: timeout) { () throws(CryptokiError) in
             try control("C_Initialize") { [self] () throws(CryptokiError) in
                 guard self.generation == generation else { return true }
-                guard isMeant() else { return false }
+                // One that has ended meanwhile would run without an owner.
+                guard !hasEnded.hasHappened, isMeant() else { return false }
                 isInitialized.store(false, ordering: .releasing)
                 library.finalize()
                 state.withLock { ($0.sessions, $0.loggedIn) = ([:], []) }
