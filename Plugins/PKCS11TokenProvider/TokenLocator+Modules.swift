@@ -7,26 +7,25 @@ extension TokenLocator {
     /// Returns the tokens that are there now and that the URI matches.
     /// - Parameter failures: Gets what kept modules from being looked at.
     func present(_ failures: inout [CertificateProviderError]) throws(CertificateProviderError) -> [(Token, Slot)] {
-        let visits = try modules().map { module in (module: module, item: ()) }
+        let modules = try modules()
         let before = failures.count
-        let looks = visit(visits, &failures) {
-            [self] module, _ throws(CertificateProviderError) -> (Slot.Look, [CertificateProviderError])? in
-            guard let module = try module.module(for: settings.uri) else { return nil }
-            do throws(CryptokiError) {
-                let look = try look(at: module)
-                return (look, look.failures.map { $0.error(in: module) })
-            } catch {
-                // A module that starts without its tokens may not start at all.
-                let isAway = error.function == "C_Initialize" && state.withLock { !$0.tokens.isEmpty }
-                throw CertificateProviderError(
-                    isAway ? .tokenNotPresent : .unavailable, "The PKCS#11 module '\(module.name)' failed (\(error)).",
-                    nativeCode: Int(clamping: error.code), underlying: error)
-            }
+        var views = visit(modules.map { module in (module: module, item: ()) }, &failures) {
+            [self] reference, _ throws(CertificateProviderError) -> View? in
+            guard let module = try reference.module(for: settings.uri) else { return nil }
+            return try describing(module) { () throws(CryptokiError) in try look(at: module, reference) }
         }.compactMap(\.self)
-        let silent = failures.count - before
         // Where the token is there that is meant, it does not matter what is in other readers.
-        let isFound = settings.uri.namesToken && looks.contains { !$0.0.slots.isEmpty }
-        state.withLock { $0.unmatched = Unmatched(looks.map(\.0), silent: silent) }
+        var isFound: Bool { settings.uri.namesToken && views.contains { !$0.look.slots.isEmpty } }
+        if settings.uri.namesToken, !isFound {
+            let hiding = views.filter(\.mayHide)
+            views.removeAll(where: \.mayHide)
+            views += visit(hiding.map { view in (module: view.reference, item: view) }, &failures) {
+                [self] _, view throws(CertificateProviderError) in
+                try describing(view.module) { () throws(CryptokiError) in try lookAgain(after: view) }
+            }
+        }
+        let unmatched = Unmatched(views.map(\.look), silent: failures.count - before)
+        state.withLock { $0.unmatched = unmatched }
         if isFound {
             // Nor in other modules, which a host may have for devices that it has not.
             for failure in failures[before...] {
@@ -34,9 +33,9 @@ extension TokenLocator {
             }
             failures.removeSubrange(before...)
         } else {
-            failures += looks.flatMap(\.1)
+            failures += views.flatMap { view in view.look.failures.map { $0.error(in: view.module) } }
         }
-        let slots = distinct(looks.flatMap(\.0.slots))
+        let slots = distinct(views.flatMap(\.look.slots))
         let counts = Dictionary(slots.map { ($0.identity, 1) }, uniquingKeysWith: +)
         return slots.map { slot in
             let token = token(in: slot)
@@ -146,31 +145,65 @@ extension TokenLocator {
         }
     }
 
+    /// What a module shows.
+    private struct View: Sendable {
+        let reference: ModuleReference
+        let module: Module
+        var look: Slot.Look
+        /// The start of the module that the look is of.
+        let generation: Int
+        /// Whether there may be a token that it shows only after another start, or some time later.
+        let mayHide: Bool
+    }
+
+    /// Calls `body`, and says which module an error is of.
+    private func describing<T>(
+        _ module: Module, _ body: () throws(CryptokiError) -> T
+    ) throws(CertificateProviderError) -> T {
+        do throws(CryptokiError) { return try body() } catch {
+            // A module that starts without its tokens may not start at all.
+            let isAway = error.function == "C_Initialize" && state.withLock { !$0.tokens.isEmpty }
+            throw CertificateProviderError(
+                isAway ? .tokenNotPresent : .unavailable, "The PKCS#11 module '\(module.name)' failed (\(error)).",
+                nativeCode: Int(clamping: error.code), underlying: error)
+        }
+    }
+
     /// Looks for tokens that the URI matches. Where one is missing that was there before, the module may have to be
     /// started again to see it.
-    private func look(at module: Module) throws(CryptokiError) -> Slot.Look {
-        var generation = module.generation
+    private func look(at module: Module, _ reference: ModuleReference) throws(CryptokiError) -> View {
+        let generation = module.generation
         var look = try Slot.look(at: module, for: settings.uri)
         let missing = state.withLock(\.tokens).filter { identity, token in
             token.module === module && !(look.slots + look.others).contains { $0.identity == identity }
         }
-        // SoftHSM does not see a token that another process is just writing to, and one that is new only when it starts.
-        let mayBeHidden = look.slots.isEmpty && look.isFixed && settings.uri.namesToken
-        guard !missing.isEmpty || mayBeHidden else { return look }
-        missing.values.forEach { $0.lose() }
-        for pause: useconds_t in missing.isEmpty ? [0, 50_000, 200_000] : [0] {
-            usleep(pause)
-            let isStarted = try module.startAgainToFind(
+        if !missing.isEmpty {
+            missing.values.forEach { $0.lose() }
+            if try module.startAgainToFind(
                 beside: look.slots + look.others, in: generation, isCertain: false)
-            guard isStarted || missing.isEmpty else { break }
-            generation = module.generation
-            look = try Slot.look(at: module, for: settings.uri)
-            guard look.slots.isEmpty else { break }
+            {
+                look = try Slot.look(at: module, for: settings.uri)
+            }
+            // Some modules have nothing else to say of a token that is gone.
+            look.failures.removeAll { $0.cause.isUnspecific }
         }
-        guard !missing.isEmpty else { return look }
-        // Some modules have nothing else to say of a token that is gone.
-        look.failures.removeAll { $0.cause.isUnspecific }
-        return look
+        return View(
+            reference: reference, module: module, look: look, generation: generation,
+            mayHide: missing.isEmpty && look.slots.isEmpty && look.isFixed)
+    }
+
+    /// Looks for a token that a module may hide. SoftHSM does not see one that another process is just writing to, and one
+    /// that is new only when it starts.
+    private func lookAgain(after view: View) throws(CryptokiError) -> View {
+        var (view, generation) = (view, view.generation)
+        for pause: useconds_t in [0, 50_000, 200_000] where view.look.slots.isEmpty {
+            usleep(pause)
+            _ = try view.module.startAgainToFind(
+                beside: view.look.slots + view.look.others, in: generation, isCertain: false)
+            generation = view.module.generation
+            view.look = try Slot.look(at: view.module, for: settings.uri)
+        }
+        return view
     }
 
     private func modules() throws(CertificateProviderError) -> [ModuleReference] {

@@ -204,7 +204,7 @@ static unsigned shared_uses(void) { return looked_up(&state.shared_uses); }
 static unsigned overlaps(void) { return __atomic_load_n(&state.overlaps, __ATOMIC_SEQ_CST); }
 static void pad_with_nuls(void) { LOCKED(state.pads_with_nuls = 1); }
 static void forbid_threads(void) { LOCKED(state.cannot_lock = 1); }
-static void fix_readers(void) { LOCKED(state.are_readers_fixed = 1); }
+static void fix_readers(int are_fixed) { LOCKED(state.are_readers_fixed = are_fixed); }
 
 static unsigned open_now(void) {
     unsigned result;

@@ -31,7 +31,7 @@ import Testing
         let away = try module.provider(settings)
         #expect(await code { _ = try await away.getCertificate(NoUserInteraction()) } == .tokenNotPresent)
         module.control.fail("C_GetTokenInfo", 0, 0, CKR_OK)
-        module.control.fix_readers()
+        module.control.fix_readers(1)
         module.control.fail("C_GetTokenInfo", 0, looks, CKR_TOKEN_NOT_PRESENT)
         let identity = try await module.provider(settings).getCertificate(NoUserInteraction())
         // So is one that hides when it is to be logged in to.
@@ -110,7 +110,7 @@ import Testing
     /// It would come to its end in the time that others wait for it.
     @Test func notWhereALoginHasJustBeenMade() async throws {
         let module = try FaultyModule.withIdentity()
-        module.control.fix_readers()
+        module.control.fix_readers(1)
         let provider = try module.provider()
         let another = try module.provider(["uri": "pkcs11:token=gone"])
         #expect(await code { _ = try await another.getCertificate(NoUserInteraction()) } == .tokenNotPresent)
@@ -169,7 +169,7 @@ import Testing
     /// - Returns: Whether the PIN was written in time.
     private func makeLogin(whileOthersFind found: CK_RV) async throws -> Bool {
         let module = try FaultyModule.withIdentity()
-        module.control.fix_readers()
+        module.control.fix_readers(1)
         let directory = try TemporaryDirectory()
         let pipe = directory["pin"]
         try #require(mkfifo(pipe, 0o600) == 0)

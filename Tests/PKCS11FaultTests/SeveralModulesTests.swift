@@ -101,6 +101,18 @@ import Testing
         #expect(error?.code == .tokenNotPresent && error?.message.contains("C_GetSlotList") == true)
     }
 
+    /// One with readers that nothing can be put into shows a new token only after a start.
+    @Test("A module is not started again for a token of another module", arguments: [true, false])
+    func noneIsStartedAgainForATokenOfAnother(isFirst: Bool) async throws {
+        [first, second].forEach { $0.control.fix_readers(1) }
+        defer { [first, second].forEach { $0.control.fix_readers(0) } }
+        let starts = [first, second].map { $0.calls("C_Initialize") }
+        let provider = try provider("pkcs11:token=\(isFirst ? "first" : "second")", timeout: 600)
+        #expect(await provider.listIdentities().identities.count == 1)
+        for (module, before) in zip([first, second], starts) { #expect(module.calls("C_Initialize") <= before + 1) }
+        await provider.shutdown()
+    }
+
     @Test("A module that hangs in a shutdown keeps no other one from its end", arguments: [true, false])
     func oneThatHangsKeepsNoOtherFromItsEnd(isFirst: Bool) async throws {
         let (hanging, other) = isFirst ? (first, second) : (second, first)

@@ -78,8 +78,8 @@ struct faulty_control {
     unsigned (*overlaps)(void);
     /// Makes it a library that cannot lock.
     void (*forbid_threads)(void);
-    /// Makes its readers ones that nothing can be taken out of, as a software token's are.
-    void (*fix_readers)(void);
+    /// Makes its readers ones that nothing can be taken out of, as a software token's are, or ends that.
+    void (*fix_readers)(int are_fixed);
     /// Texts of slots, tokens and the library end with NULs instead of blanks.
     void (*pad_with_nuls)(void);
 };
