@@ -47,7 +47,8 @@ public final class PKCS11TokenProvider: CertificateProvider {
     }
 
     /// Finds the identity on the token and tests its key by signing a probe. Asks for the PIN if none is configured.
-    /// Suspends for each call into the module for at most the parameter `timeout`.
+    /// Suspends for each call into the module for at most the parameter `timeout`, and for the PIN at the reader's PIN pad
+    /// for two minutes if that is longer.
     ///
     /// - Throws: `tokenNotPresent`; `notFound` for a token without the identity; `configurationInvalid` if the URI
     ///   matches several; `interactionRequired` if the PIN has no source and no user can be asked; `pinIncorrect`,
@@ -78,7 +79,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
             try tokens.loginToMake()
         }
         let pin = try await login?.ask(interaction)
-        let identity = try await tokens.calls.run("looking for the identity") {
+        let identity = try await tokens.calls.run("looking for the identity", atLeast: login?.minimumTime ?? .zero) {
             () throws(CertificateProviderError) in try tokens.identity(pin: pin)
         }
         try await identity.verifyPossession()

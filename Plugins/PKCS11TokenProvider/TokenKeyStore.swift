@@ -270,7 +270,9 @@ public final class TokenKeyStore: KeyStore {
         }
         guard let login else { return token }
         let pin = try await login.ask(interaction)
-        try await tokens.calls.run("logging in") { () throws(CertificateProviderError) in try tokens.logIn(login, pin) }
+        try await tokens.calls.run("logging in", atLeast: login.minimumTime) { () throws(CertificateProviderError) in
+            try tokens.logIn(login, pin)
+        }
         return token
     }
 }

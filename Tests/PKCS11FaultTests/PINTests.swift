@@ -3,6 +3,7 @@ import CertificateProviding
 import FaultyModuleControl
 import IdentityStore
 import PKCS11TokenProvider
+import Synchronization
 import TestSupport
 import Testing
 
@@ -113,6 +114,32 @@ import Testing
         #expect(await code { _ = try await padded.getCertificate(NoUserInteraction()) } == .interactionRequired)
         #expect(other.calls("C_Login") == 0)
         #expect(try await padded.getCertificate(Person(FaultyModule.pin)).key.signsValidly())
+    }
+
+    @Test("A person at the PIN pad has more time than a module", arguments: [true, false])
+    func whoEntersThePINAtThePadHasTime(looksForKey: Bool) async throws {
+        let module = try FaultyModule.withIdentity()
+        module.control.set_flags(0, CK_FLAGS(CKF_PROTECTED_AUTHENTICATION_PATH), 0)
+        module.control.slow_down("C_Login", 10_000)
+        let provider = try module.provider(pin: nil, ["timeout": "5", "uri": "pkcs11:token=alpha"])
+        let reader = PINPad()
+        try await inTime {
+            if looksForKey {
+                _ = try await provider.key(for: FaultyModule.rsaIdentity.get().key.publicKey, reader)
+            } else {
+                _ = try await provider.getCertificate(reader)
+            }
+        }
+        #expect(reader.requests.withLock { $0 } == 1)
+    }
+
+    private final class PINPad: UserInteraction {
+        let requests = Mutex(0)
+        func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+            try await NoUserInteraction().requestSecret(prompt)
+        }
+        func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { true }
+        func report(_ progress: String) { requests.withLock { $0 += 1 } }
     }
 
     @Test func aPersonHearsHowManyTriesThereAre() async throws {

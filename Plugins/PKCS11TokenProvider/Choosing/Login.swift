@@ -18,6 +18,9 @@ extension TokenLocator {
 
         var hasPad: Bool { slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) }
 
+        /// How long it may take, however short the timeout is: a person at the PIN pad takes their time.
+        var minimumTime: Duration { hasPad ? .seconds(120) : .zero }
+
         /// Whether the login needs no person, neither here nor at the reader's PIN pad.
         var isUnattended: Bool { !hasPad && token.isPINAtHand }
     }
