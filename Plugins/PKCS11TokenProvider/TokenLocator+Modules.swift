@@ -24,7 +24,7 @@ extension TokenLocator {
                 try describing(view.module) { () throws(CryptokiError) in try lookAgain(after: view) }
             }
         }
-        let unmatched = Unmatched(views.map(\.look), silent: failures.count - before)
+        let unmatched = Unmatched(views.map(\.look), silent: failures.count - before, hasModules: !modules.isEmpty)
         state.withLock { $0.unmatched = unmatched }
         if isFound {
             // Nor in other modules, which a host may have for devices that it has not.
@@ -212,6 +212,8 @@ extension TokenLocator {
         if let known { return known }
         let loaded = try ModuleLoader.modules(
             for: settings.uri, path: settings.modulePath, timeout: settings.timeout)
+        // One may be installed meanwhile.
+        guard !loaded.isEmpty else { return [] }
         return state.withLock { state in
             if let modules = state.modules { return modules }
             state.modules = loaded
@@ -253,11 +255,14 @@ extension TokenLocator {
         let hasLooked: Bool
         /// How many of those modules have not.
         let silent: Int
+        /// Whether there is a module at all: p11-kit often has none but the one for trust anchors.
+        let hasModules: Bool
         /// The service for smart card readers, where a module needs it and it does not run.
         let missingService: String?
 
         /// - Parameter silent: How many modules could not be looked at.
-        init(_ looks: [Slot.Look], silent: Int) {
+        init(_ looks: [Slot.Look], silent: Int, hasModules: Bool = true) {
+            self.hasModules = hasModules
             hasLooked = !looks.isEmpty
             self.silent = silent
             missingService = looks.lazy.compactMap(\.missingService).first
@@ -282,10 +287,15 @@ extension TokenLocator {
 
     /// The remark of a listing if the URI matches no token.
     var remarkOnNoToken: String {
-        let present = state.withLock(\.unmatched).list
+        let unmatched = state.withLock(\.unmatched)
         return "No token matches '\(DisplayText.visible(settings.uri.text))'. "
-            + (present.map { "Present: \($0)." } ?? "No other token is present.")
+            + (unmatched.hasModules
+                ? unmatched.list.map { "Present: \($0)." } ?? "No other token is present." : Self.noModule)
     }
+
+    private static let noModule =
+        "p11-kit has no module for tokens; install the one of the token, or set 'module-path' ('p11-kit list-modules' "
+        + "shows those that p11-kit has)."
 
     /// Whether a token may be missing since no service for smart card readers runs.
     var lacksReaderService: Bool { state.withLock { $0.unmatched.missingService != nil } }
@@ -319,6 +329,11 @@ extension TokenLocator {
             ).naming(others)
         }
         let unmatched = state.withLock(\.unmatched)
+        guard unmatched.hasModules else {
+            return CertificateProviderError(
+                .tokenNotPresent,
+                "No token matches '\(DisplayText.visible(settings.uri.text))'. \(Self.noModule)")
+        }
         // Some modules always have such a one.
         let steps =
             ["insert it"] + (unmatched.uninitialised.isEmpty ? [] : ["initialise it with its own tool"])
