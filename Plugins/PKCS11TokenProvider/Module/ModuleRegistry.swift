@@ -11,7 +11,8 @@ final class ModuleRegistry: Sendable {
     private struct State {
         var module: Module?
         var uses = 0
-        /// Modules with a call that did not return when they were to end.
+        /// Modules with a call that did not return when they were to end. They end before the next start, if it has returned by
+        /// then: otherwise p11-kit would not start the library again, but count one more user.
         var hanging: [Module] = []
     }
 
@@ -43,12 +44,18 @@ final class ModuleRegistry: Sendable {
     func use(start: () throws(CryptokiError) -> Module) throws(CryptokiError) -> Module.Use {
         try state.withLock { state throws(CryptokiError) in
             guard !Self.isEnding.load(ordering: .acquiring) else { throw .ended("C_Initialize") }
+            if state.module == nil {
+                state.hanging.removeAll { $0.end(by: .now + Self.shortTime, isWithProcess: false) }
+            }
             let module = if let running = state.module { running } else { try start() }
             state.module = module
             state.uses += 1
             return Module.Use(module)
         }
     }
+
+    /// For the end of a module that nothing keeps from it.
+    private static let shortTime = Duration.milliseconds(200)
 
     /// Whether more than one provider uses the module.
     func isShared(_ module: Module) -> Bool { state.withLock { $0.module === module && $0.uses > 1 } }
