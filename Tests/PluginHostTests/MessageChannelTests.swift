@@ -141,14 +141,15 @@ import Testing
             return nil
         }
         let missing = "It has sent 9 bytes without a newline at their end."
-        // Also a byte that comes late.
-        try connection.send(#"{"id":1,"#, end: "")
-        try connection.send("x", end: "")
+        // They come with a line, in one piece, and so are there when that is.
+        try connection.send("{\"notice\":\"first\"}\n{\"id\":1,\"", end: "")
+        while trace.withLock(\.isEmpty) { usleep(1000) }
         let late = try failure(.total(.seconds(1))) {}
         #expect(late == "The plugin 'test' did not answer the request 'describe' within 1 seconds. \(missing)")
         let last = try failure(.unlimited) { connection.hangUp() }
         #expect(last == "The plugin 'test' has ended its side of the connection. \(missing)")
-        #expect(trace.withLock(\.self) == Array(repeating: "9 bytes without a newline at their end", count: 2))
+        let lines = Array(repeating: "9 bytes without a newline at their end", count: 2)
+        #expect(trace.withLock(\.self) == ["notice first {}"] + lines)
     }
 
     /// The other side may use an id again once it has an answer. Work that goes on after a cancellation ends later.
