@@ -1,5 +1,8 @@
 import CertificateProviding
+import Foundation
+import Glibc
 import Synchronization
+import TestSupport
 import Testing
 
 @Suite final class SharedCallTests: Sendable {
@@ -46,7 +49,9 @@ import Testing
         // A new call is made.
         let next = AsyncStream<Void>.makeStream()
         next.continuation.finish()
-        #expect(try await call.run { () throws(CertificateProviderError) in try await self.gated(next.stream) } == 2)
+        let number = try await call.run { () throws(CertificateProviderError) in try await self.gated(next.stream) }
+        // One that began late was a call of its own, and cancelled too.
+        #expect(number > 1 && number == calls.withLock(\.self))
     }
 
     /// One who comes while a cancelled call still works gets a call of its own.
@@ -66,6 +71,44 @@ import Testing
         gate.continuation.finish()
         #expect(try await late.value == 7)
         #expect(await code { _ = try await stubborn.value } == .userCancelled)
+    }
+
+    /// The cancellation may come between the beginning of the wait and the look whether there was one, in one of some hundred
+    /// rounds.
+    @Test func theCallerWhoCancelsTheCallWaitsForItsEnd() async {
+        let isEarly = Flag()
+        await withCheckedContinuation { continuation in
+            // Not in a task, which would keep one of their few threads.
+            Thread.detachNewThread {
+                for round in 0..<TestLength.rounds(2000, soak: 20_000) { self.cancel(after: round % 200, isEarly) }
+                continuation.resume()
+            }
+        }
+        #expect(!isEarly.isSet)
+    }
+
+    private func cancel(after pause: Int, _ isEarly: Flag) {
+        let (hasBegun, isOver, hasReturned) = (Flag(), Flag(), Flag())
+        let caller = Task {
+            hasBegun.set()
+            _ = try? await call.run { () async throws(CertificateProviderError) in
+                try? await Task.sleep(for: .seconds(3600))
+                isOver.set()
+                throw CertificateProviderError(.userCancelled, "Cancelled.")
+            }
+            if !isOver.isSet { isEarly.set() }
+            hasReturned.set()
+        }
+        while !hasBegun.isSet { sched_yield() }
+        for _ in 0..<pause { _ = hasBegun.isSet }
+        caller.cancel()
+        while !hasReturned.isSet { sched_yield() }
+    }
+
+    private final class Flag: Sendable {
+        private let value = Atomic(false)
+        var isSet: Bool { value.load(ordering: .acquiring) }
+        func set() { value.store(true, ordering: .releasing) }
     }
 
     private func code(_ body: () async throws -> Void) async -> CertificateProviderError.Code? {
