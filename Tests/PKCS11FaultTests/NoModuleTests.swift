@@ -27,8 +27,7 @@ import Testing
             UnsafePointer<CChar>?
         ) -> Void
 
-    @Test("A module that is installed later is found", .enabled(if: modules != nil))
-    func aModuleThatIsInstalledLaterIsFound() async throws {
+    @Test(.enabled(if: modules != nil)) func aModuleThatIsInstalledLaterIsFound() async throws {
         let symbol = try #require(dlsym(nil, "p11_kit_override_system_files"))
         let path = try #require(Self.modules)
         // Kept by p11-kit.
