@@ -1,6 +1,6 @@
 import CertificateProviding
-import Dispatch
 import Foundation
+import Glibc
 import PKCS11TokenProvider
 import TestSupport
 
@@ -18,15 +18,12 @@ import TestSupport
             throw CertificateProviderError(
                 .configurationInvalid, "MODULE URI PIN-FILE shutdown|exit, or soak URI PIN-FILE STORE PAUSE")
         }
-        signal(SIGTERM, SIG_IGN)
-        let source = DispatchSource.makeSignalSource(signal: SIGTERM, queue: DispatchQueue(label: "signals"))
         let (terminations, continuation) = AsyncStream<Void>.makeStream()
         let shutsDown = isSoaking || arguments[4] == "shutdown"
-        source.setEventHandler { @Sendable in
+        Termination.catchSignal {
             if !shutsDown { exit(0) }
             continuation.yield()
         }
-        source.resume()
         if isSoaking { return try await SoakingService.run(arguments[2...], until: terminations) }
 
         let provider = try PKCS11TokenProvider(
@@ -57,5 +54,20 @@ import TestSupport
                 exit(1)
             }
         }
+    }
+}
+
+/// A handler and a thread: a signal source of Dispatch has lost the signal on a busy host.
+private enum Termination {
+    /// Global, since a handler gets only the signal's number.
+    nonisolated(unsafe) private static let semaphore = UnsafeMutablePointer<sem_t>.allocate(capacity: 1)
+
+    static func catchSignal(_ body: @escaping @Sendable () -> Void) {
+        sem_init(semaphore, 0, 0)
+        Thread.detachNewThread {
+            while sem_wait(semaphore) != 0 {}
+            body()
+        }
+        signal(SIGTERM) { _ in sem_post(Termination.semaphore) }
     }
 }
