@@ -44,7 +44,7 @@ struct StoreBeforeVault: Sendable {
 
     /// Keeps writers waiting; `nil` if the store does not exist.
     ///
-    /// - Parameter creating: Whether the store is created if it does not exist: while there is no vault, a writer would.
+    /// - Parameter creating: Whether the store is created if it does not exist, as a writer does while there is no vault.
     func lock(creating: Bool = false) throws(CertificateProviderError) -> StoreLock? {
         do throws(SafeDirectory.Refusal) {
             let directory =

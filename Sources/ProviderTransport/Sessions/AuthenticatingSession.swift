@@ -181,7 +181,7 @@ actor AuthenticatingSession {
         return errors.isEmpty || errors.contains("invalid_token")
     }
 
-    /// Whether a response refuses a password that was sent. A nonce that is too old is no refusal of it.
+    /// Whether a response refuses a password that was sent. A nonce that is too old is not a refusal.
     private func isRefusalOfPassword(_ response: HTTPResponse) -> Bool {
         guard response.status == 401 else { return false }
         guard digest != nil else { return sendsPassword }

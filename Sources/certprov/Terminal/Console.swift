@@ -8,8 +8,8 @@ enum Console {
     /// The descriptors of the two streams. One pair for the process.
     private static let streams = Mutex((output: STDOUT_FILENO, notes: STDERR_FILENO))
 
-    /// Takes the descriptors 0 to 2 that whoever started the command has closed, so that no file gets such a number, and with it
-    /// what is written to the stream. Reading and writing still fail, as with a closed one. Call it before anything is opened.
+    /// Takes those of the descriptors 0 to 2 that were closed when the command started. Otherwise the next file would get such a
+    /// number, and what is written to the stream. Reading and writing still fail. Call it before anything is opened.
     static func takeClosedStreams() {
         for stream in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO] where fcntl(stream, F_GETFD) < 0 {
             // The lowest number that is free is this one.
