@@ -45,10 +45,13 @@ struct CryptokiError: Error, CustomStringConvertible {
         }
     }
 
-    /// Whether the module has no such session: the handle may already be another one's.
+    /// Whether the module says that it has no such session: the handle may already be another one's.
     var isOfNoSession: Bool {
-        if case .logout = origin { return false }
-        return code == CKR_SESSION_HANDLE_INVALID || code == CKR_SESSION_CLOSED
+        switch origin {
+        // The module still has a session that only this process has given up.
+        case .logout, .notMade: false
+        default: code == CKR_SESSION_HANDLE_INVALID || code == CKR_SESSION_CLOSED
+        }
     }
 
     /// Whether the module does not say what is wrong. SoftHSM has nothing else to say of a token whose files are gone,
