@@ -180,13 +180,13 @@ extension ProviderStorage {
             }
         }
         if let directory = try root.directory(Self.records)?.directory(SealedKeyStore.storageID.rawValue),
-            Self.isThere(SealedKeyStore.record, in: directory.descriptor)
+            try directory.entries().contains(where: { $0.hasPrefix(SealedKeyStore.formerRecord) })
         {
             throw CertificateProviderError(
                 .storeReadFailed,
                 "Nothing was stored: the store's key is missing, and the private keys in "
-                    + "\(directory.path)/\(SealedKeyStore.record) are sealed with it. Restore the key, or remove this file "
-                    + "and have new identities made for them: certprov fetch --force.",
+                    + "\(directory.path) are sealed with it. Restore the key, or remove this directory and "
+                    + "have new identities made for them: certprov fetch --force.",
                 provider: provider)
         }
         return try store.newKeyForSealing()

@@ -5,14 +5,15 @@ import Synchronization
 
 /// The key store `store:`: private keys in this host's identity store, sealed like identities.
 ///
-/// All keys rest in one record. A key is written to it after its owner has written the key's URI down, so that a
-/// process that ends in between leaves no key.
+/// The keys rest in 256 records, by the first octet of the public key's SHA-256: a record has a maximum size, and is
+/// written whole. A key is written after its owner has written the key's URI down, so that a process that ends in between
+/// leaves no key.
 public final class SealedKeyStore: KeyStore {
     /// The scheme of its URIs: `store`.
     public static let scheme = "store"
     static let storageID = ProviderID("store")
-    /// The record with all keys.
-    static let record = "keys"
+    /// The record with all keys, which former versions wrote. Its keys are read and destroyed, and none is added.
+    static let formerRecord = "keys"
     public var scheme: String { Self.scheme }
     public var location: KeyLocation { .store }
 
@@ -85,7 +86,7 @@ public final class SealedKeyStore: KeyStore {
         let entry = SealedKeys.Entry(
             publicKey: key.publicKey, label: label, privateKey: try key.pkcs8Representation(), use: key.use)
         try await executor.run { [storage] () throws(CertificateProviderError) in
-            try SealedKeys.change(in: storage) { $0.inserting(entry) }
+            try SealedKeys.change(Self.record(of: entry.publicKey), in: storage) { $0.inserting(entry) }
         }
         return key
     }
@@ -97,24 +98,37 @@ public final class SealedKeyStore: KeyStore {
     }
 
     public func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
-        guard let entry = try SealedKeys.read(from: storage).entry(for: key.publicKey) else { return nil }
-        var found = try SoftwareKey(pkcs8: entry.privateKey, location: .store)
-        found.uri = SealedKeys.uri(of: entry.publicKey)
-        found.use = entry.use
-        return found
+        if let found = try storedKey(for: key, in: Self.likelyRecords(of: key.publicKey)) { return found }
+        return try storedKey(for: key, in: Self.otherRecords(of: key.publicKey))
     }
 
-    /// Returns all keys of the store. Reads one sealed record, on the environment's executor.
+    private func storedKey(
+        for key: KeyReference, in names: [String]
+    ) throws(CertificateProviderError) -> SoftwareKey? {
+        for name in names {
+            guard let entry = try SealedKeys.read(name, from: storage).entry(for: key.publicKey) else { continue }
+            var found = try SoftwareKey(pkcs8: entry.privateKey, location: .store)
+            found.uri = SealedKeys.uri(of: entry.publicKey)
+            found.use = entry.use
+            return found
+        }
+        return nil
+    }
+
+    /// Returns all keys of the store, in no order. Reads all records, on the environment's executor.
     ///
     /// - Throws: `storeReadFailed` for a damaged record or one of a newer version; errors of the source of the sealing
     ///   key.
     public func list() async throws(CertificateProviderError) -> [KeyDescription] {
         try await executor.run { [storage] () throws(CertificateProviderError) in
-            try SealedKeys.read(from: storage).entries().map { entry in
-                KeyDescription(
-                    KeyReference(publicKey: entry.publicKey, uri: SealedKeys.uri(of: entry.publicKey)),
-                    label: entry.label, location: .store)
+            var keys: [KeyDescription] = []
+            for name in Self.allRecords {
+                for entry in try SealedKeys.read(name, from: storage).entries() {
+                    let reference = KeyReference(publicKey: entry.publicKey, uri: SealedKeys.uri(of: entry.publicKey))
+                    keys.append(KeyDescription(reference, label: entry.label, location: .store))
+                }
             }
+            return keys
         }
     }
 
@@ -136,14 +150,47 @@ public final class SealedKeyStore: KeyStore {
     }
 
     public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
+        if try destroy(key, in: Self.likelyRecords(of: key.publicKey)) { return }
+        _ = try destroy(key, in: Self.otherRecords(of: key.publicKey))
+    }
+
+    /// - Returns: Whether the key was there.
+    private func destroy(_ key: KeyReference, in names: [String]) throws(CertificateProviderError) -> Bool {
+        var wasThere = false
         // Without a key there is nothing to write, and so no right to write is needed.
-        guard try SealedKeys.read(from: storage).entry(for: key.publicKey) != nil else { return }
-        try SealedKeys.change(in: storage) { keys throws(CertificateProviderError) in
-            try keys.removing(key.publicKey)
+        for name in names where try SealedKeys.read(name, from: storage).entry(for: key.publicKey) != nil {
+            try SealedKeys.change(name, in: storage) { keys throws(CertificateProviderError) in
+                try keys.removing(key.publicKey)
+            }
+            wasThere = true
         }
+        return wasThere
     }
 
     public var importer: (any KeyImporting)? { self }
+}
+
+extension SealedKeyStore {
+    private static let records = (UInt8.min...UInt8.max).map { record(beginningWith: $0) }
+    private static var allRecords: [String] { [formerRecord] + records }
+
+    private static func record(beginningWith octet: UInt8) -> String { "\(formerRecord)-\([octet].hexEncoded)" }
+
+    /// The record that a key is written to.
+    private static func record(of publicKey: PublicKeyInfo) -> String {
+        publicKey.sha256.first.map(record(beginningWith:)) ?? formerRecord
+    }
+
+    /// The records that a key is in, if its public key is encoded as it was when the key was written.
+    private static func likelyRecords(of publicKey: PublicKeyInfo) -> [String] {
+        [record(of: publicKey), formerRecord]
+    }
+
+    /// The other records: one key has several encodings.
+    private static func otherRecords(of publicKey: PublicKeyInfo) -> [String] {
+        let likely = likelyRecords(of: publicKey)
+        return allRecords.filter { !likely.contains($0) }
+    }
 }
 
 extension SealedKeyStore: KeyImporting {
@@ -155,7 +202,7 @@ extension SealedKeyStore: KeyImporting {
     }
 }
 
-/// The keys of ``SealedKeyStore``, as they rest in a record:
+/// The keys of ``SealedKeyStore`` in one record:
 ///
 ///     offset  size
 ///     0       1     format version, 3
@@ -225,15 +272,17 @@ private struct SealedKeys {
         return record(keeping: places.filter { $0.whole != removed?.whole }, adding: [])
     }
 
-    static func read(from storage: any IdentityStorage) throws(CertificateProviderError) -> SealedKeys {
-        try SealedKeys(try storage.record(named: SealedKeyStore.record))
+    static func read(
+        _ name: String, from storage: any IdentityStorage
+    ) throws(CertificateProviderError) -> SealedKeys {
+        try SealedKeys(try storage.record(named: name))
     }
 
     static func change(
-        in storage: any IdentityStorage,
+        _ name: String, in storage: any IdentityStorage,
         _ body: (SealedKeys) throws(CertificateProviderError) -> SecretBytes
     ) throws(CertificateProviderError) {
-        try storage.updateRecord(named: SealedKeyStore.record) { record throws(CertificateProviderError) in
+        try storage.updateRecord(named: name) { record throws(CertificateProviderError) in
             try body(try SealedKeys(record))
         }
     }

@@ -172,19 +172,19 @@ import Testing
             SealedKeyStore(environment: .testing(storage: fixture.storage(ProviderID("store"))))
         }
         let key = try await keys().make(.p256, label: "key", use: .signing, NoUserInteraction()) { _ in }
-        let (sealingKey, file) = (try fixture.directory.read("state/store.key"), "state/records/store/keys")
+        let (sealingKey, keysDirectory) = (try fixture.directory.read("state/store.key"), "state/records/store")
         unlink(fixture.directory["state/store.key"])
         let identity = try Samples.stored("x")
         let error = try error { try fixture.storage().setEntry(identity, named: "entry") }
         #expect(
-            error.code == .storeReadFailed && error.message.contains(fixture.directory[file])
+            error.code == .storeReadFailed && error.message.contains(fixture.directory[keysDirectory])
                 && error.message.contains("Restore the key"), "\(error)")
         #expect(!fixture.directory.contents().contains("state/store.key"))
         try fixture.directory.write(sealingKey, to: "state/store.key")
         #expect(try keys().storedKey(for: KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")) != nil)
         // What the message says.
         unlink(fixture.directory["state/store.key"])
-        unlink(fixture.directory[file])
+        try FileManager.default.removeItem(atPath: fixture.directory[keysDirectory])
         try fixture.storage().setEntry(identity, named: "entry")
         #expect(try fixture.storage().entry(named: "entry") == identity)
     }

@@ -59,7 +59,7 @@ import Testing
         await #expect(throws: CertificateProviderError.self) {
             _ = try await store.make(.p256, label: "key", use: .signing, NoUserInteraction()) {
                 _ throws(CertificateProviderError) in
-                #expect(try store.list(self.storage).isEmpty)
+                #expect(self.storage.recordNames.isEmpty)
                 throw CertificateProviderError(.storeWriteFailed, "The disk is full.")
             }
         }
@@ -97,29 +97,75 @@ import Testing
         }
     }
 
-    /// Records of the first format, which had no uses, are read, and written anew with the next key.
-    /// In the second one they had them, without OAEP: certprov of that time refuses the record that is written now.
+    /// Former versions wrote all keys to one record: in the first format without uses, in the second one without OAEP. The
+    /// record stays as it is until one of its keys is destroyed.
     @Test(arguments: [1, 2] as [UInt8]) func aKeyOfAnOlderFormatStaysAndMayDoWhatItMight(format: UInt8) async throws {
-        let old = try SoftwareKey.generate(.rsa2048, location: .store)
-        let fields =
-            [
-                SecretBytes(copying: old.publicKey.derRepresentation), SecretBytes(utf8: "old"),
-                try old.pkcs8Representation(),
-            ] + (format == 1 ? [] : [SecretBytes(copying: [3])])
-        let record = fields.reduce([format]) { record, field in
-            record + withUnsafeBytes(of: UInt32(field.count).bigEndian, Array.init) + field.withUnsafeBytes(Array.init)
+        let old = try (0..<2).map { _ in try SoftwareKey.generate(.rsa2048, location: .store) }
+        let record = try old.reduce([format]) { record, key in
+            let fields =
+                [
+                    SecretBytes(copying: key.publicKey.derRepresentation), SecretBytes(utf8: "old"),
+                    try key.pkcs8Representation(),
+                ] + (format == 1 ? [] : [SecretBytes(copying: [3])])
+            return fields.reduce(record) { record, field in
+                record + withUnsafeBytes(of: UInt32(field.count).bigEndian, Array.init)
+                    + field.withUnsafeBytes(Array.init)
+            }
         }
         try storage.updateRecord(named: "keys") { _ in SecretBytes(copying: record) }
-        let reference = KeyReference(publicKey: old.publicKey, uri: "store:\(old.publicKey.sha256.hexEncoded)")
-        #expect(try store().storedKey(for: reference)?.decrypter?.decryptionSchemes == [.rsaPKCS1])
+        let references = old.map { store().reference(to: $0.publicKey) }
+        #expect(try store().storedKey(for: references[1])?.decrypter?.decryptionSchemes == [.rsaPKCS1])
         let (_, new) = try await make(store(), .rsa2048, label: "new")
+        #expect(try storage.record(named: "keys") == SecretBytes(copying: record))
+        #expect(try await store().list().map(\.label) == ["old", "old", "new"])
+        #expect(try store().storedKey(for: new)?.decrypter == nil)
+        try store().destroyStored(references[0])
         #expect(try storage.record(named: "keys")?.withUnsafeBytes { $0.first } == 3)
         #expect(try await store().list().map(\.label) == ["old", "new"])
-        let kept = try #require(try store().storedKey(for: reference))
+        let kept = try #require(try store().storedKey(for: references[1]))
         #expect(kept.decrypter?.decryptionSchemes == [.rsaPKCS1] && !kept.signatureSchemes.isEmpty)
-        #expect(try store().storedKey(for: new)?.decrypter == nil)
-        try store().destroyStored(reference)
+        // The same key again, as from a backup, is destroyed as one.
+        let importer = try #require(store().importer)
+        _ = try await importer.importKey(pkcs8: try old[1].pkcs8Representation(), label: "again") { _ in }
+        for _ in 0..<2 { try store().destroyStored(references[1]) }
         #expect(try await store().list().map(\.label) == ["new"])
+    }
+
+    @Test("More keys are stored than one record of the store can have")
+    func manyKeys() async throws {
+        let directory = try TemporaryDirectory()
+        let storage = IdentityStore(path: directory["state"]).storage(for: ProviderID("store"))
+        let store = SealedKeyStore(environment: .testing(storage: storage))
+        // A record has at most 1 MiB.
+        let label = String(repeating: "x", count: 16 << 10)
+        var references: [KeyReference] = []
+        for _ in 0..<80 {
+            let key = try await store.make(.p256, label: label, use: .signing, NoUserInteraction()) { _ in }
+            references.append(store.reference(to: key))
+        }
+        #expect(try await store.list().count == 80)
+        for reference in references {
+            #expect(try store.storedKey(for: reference)?.publicKey.isSameKey(as: reference.publicKey) == true)
+            try store.destroyStored(reference)
+        }
+        #expect(try await store.list().isEmpty)
+    }
+
+    /// One public key has several encodings: a certificate may have another one than the store.
+    @Test func aKeyIsFoundByAnotherEncoding() async throws {
+        let (key, reference) = try await make(store())
+        var compressed = key.publicKey.derRepresentation
+        let point = compressed.suffix(65)
+        // The header of a point with 33 octets: SEQUENCE 57, BIT STRING 34.
+        compressed =
+            [0x30, 57] + compressed[2..<23] + [0x03, 34, 0] + [point.last.map { 2 + $0 & 1 } ?? 2]
+            + point.dropFirst().prefix(32)
+        let other = try PublicKeyInfo(derRepresentation: compressed)
+        #expect(other.derRepresentation != key.publicKey.derRepresentation && other.isSameKey(as: key.publicKey))
+        let found = KeyReference(publicKey: other, uri: reference.uri)
+        #expect(try store().storedKey(for: found) != nil)
+        try store().destroyStored(found)
+        #expect(try await store().list().isEmpty)
     }
 
     @Test func aKeyIsTakenIn() async throws {
@@ -132,11 +178,14 @@ import Testing
 
     @Test(arguments: [[4], [0], [1, 0, 0, 0, 9], [1, 0, 0], [1, 0, 0, 0, 0]] as [[UInt8]])
     func aDamagedRecordIsAnErrorAndStays(record: [UInt8]) async throws {
-        try storage.updateRecord(named: "keys") { _ in SecretBytes(copying: record) }
-        await #expect {
-            _ = try await make(store())
-        } throws: { ($0 as? CertificateProviderError)?.code == .storeReadFailed }
-        #expect(try storage.record(named: "keys") == SecretBytes(copying: record))
+        let names = ["keys"] + (0..<256).map { "keys-" + [UInt8($0)].hexEncoded }
+        for name in names { try storage.updateRecord(named: name) { _ in SecretBytes(copying: record) } }
+        for work in [{ _ = try await self.make(self.store()) }, { _ = try await self.store().list() }] {
+            await #expect {
+                try await work()
+            } throws: { ($0 as? CertificateProviderError)?.code == .storeReadFailed }
+        }
+        for name in names { #expect(try storage.record(named: name) == SecretBytes(copying: record)) }
     }
 
     @Test(arguments: ["store:x", "store://x", "store:?pin-source=/x"]) func theURINamesNothingMore(uri: String) {
@@ -167,8 +216,7 @@ import Testing
 }
 
 extension SealedKeyStore {
-    /// The keys in a storage now.
-    fileprivate func list(_ storage: InMemoryStorage) throws(CertificateProviderError) -> [UInt8] {
-        try storage.record(named: "keys").map { $0.withUnsafeBytes { Array($0) } } ?? []
+    fileprivate func reference(to publicKey: PublicKeyInfo) -> KeyReference {
+        KeyReference(publicKey: publicKey, uri: "store:\(publicKey.sha256.hexEncoded)")
     }
 }

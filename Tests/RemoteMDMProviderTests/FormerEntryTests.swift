@@ -21,7 +21,8 @@ import Testing
         entry.privateKey = key
         entry.attributes["key"] = nil
         try storage.setEntry(entry, named: name)
-        try storage.updateRecord(named: "keys") { _ in SecretBytes(copying: []) }
+        let stored = KeyReference(publicKey: identity.key.publicKey, uri: try #require(identity.key.uri))
+        try provider.settings.keyStore.destroyStored(stored)
         return try server.provider(storage: storage)
     }
 

@@ -46,6 +46,7 @@ public final class InMemoryStorage: IdentityStorage {
 
     /// The names of what is stored.
     public var entryNames: [String] { state.withLock { Array($0.entries.keys) } }
+    public var recordNames: [String] { state.withLock { Array($0.records.keys) } }
 
     public func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
         try access { state in
