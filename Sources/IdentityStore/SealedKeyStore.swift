@@ -177,9 +177,7 @@ extension SealedKeyStore {
     private static func record(beginningWith octet: UInt8) -> String { "\(formerRecord)-\([octet].hexEncoded)" }
 
     /// The record that a key is written to.
-    private static func record(of publicKey: PublicKeyInfo) -> String {
-        publicKey.sha256.first.map(record(beginningWith:)) ?? formerRecord
-    }
+    private static func record(of publicKey: PublicKeyInfo) -> String { record(beginningWith: publicKey.sha256[0]) }
 
     /// The records that a key is in, if its public key is encoded as it was when the key was written.
     private static func likelyRecords(of publicKey: PublicKeyInfo) -> [String] {

@@ -89,7 +89,7 @@ import Testing
         await module.waitUntilOpen(0)
     }
 
-    /// The connection ends between two calls of a signature, since the token fails for somebody else.
+    /// Another caller gets a device error between two calls of the signature, which ends the connection of both.
     @Test func theSessionOfAnInterruptedSignatureIsClosed() async throws {
         let module = try FaultyModule.withIdentity()
         let provider = try module.provider()
