@@ -9,7 +9,7 @@ extension Enrolment {
         after current: OwnedKey?, _ content: RequestContent
     ) async throws(CertificateProviderError) -> Begun {
         let kept = try await blocking { () throws(CertificateProviderError) in
-            try storage.record(named: settings.recordName).flatMap { record throws(CertificateProviderError) in
+            try storage.record(named: settings.recordName).map { record throws(CertificateProviderError) in
                 try PendingEnrolment(record)
             }
         }
@@ -132,8 +132,9 @@ extension Enrolment {
     /// Returns the record of the enrolment that made the stored identity, if a replaced key is still to be destroyed.
     private func replacement(by leaf: X509Certificate) async throws(CertificateProviderError) -> PendingEnrolment? {
         try await blocking { () throws(CertificateProviderError) in
-            guard let record = try storage.record(named: settings.recordName),
-                let pending = try PendingEnrolment(record), pending.replaced != nil,
+            guard let record = try storage.record(named: settings.recordName) else { return nil }
+            let pending = try PendingEnrolment(record)
+            guard pending.replaced != nil,
                 let entry = try storage.entry(named: settings.entryName), entry.certificateChain.first == leaf,
                 let current = OwnedKey(entry)
             else { return nil }

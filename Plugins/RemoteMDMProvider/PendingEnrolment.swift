@@ -23,10 +23,8 @@ struct PendingEnrolment: Sendable {
 
     init(key: OwnedKey) { self.key = key }
 
-    /// - Returns: `nil` for an empty record.
     /// - Throws: `storeReadFailed`.
-    init?(_ record: SecretBytes) throws(CertificateProviderError) {
-        guard !record.isEmpty else { return nil }
+    init(_ record: SecretBytes) throws(CertificateProviderError) {
         guard let (isUndecided, fields) = Self.fields(of: record),
             let key = try Self.key(fields[0], fields[2], fields[3])
         else {

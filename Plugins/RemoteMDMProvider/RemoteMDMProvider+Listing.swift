@@ -19,7 +19,7 @@ extension RemoteMDMProvider: IdentityListing {
                     list.identities.append(listed(entry, identity?.key))
                 }
                 let record = try environment.storage.record(named: settings.recordName)
-                let pending = try record.flatMap { record throws(CertificateProviderError) in
+                let pending = try record.map { record throws(CertificateProviderError) in
                     try PendingEnrolment(record)
                 }
                 list.remarks += pending.flatMap { Self.remark(on: $0, entry, settings) }.map { [$0] } ?? []

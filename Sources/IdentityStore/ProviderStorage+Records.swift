@@ -4,15 +4,25 @@ extension ProviderStorage {
     static let records = "records"
 
     func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
-        try content(named: name, in: Self.records)
+        // Former versions wrote an empty record instead of removing it.
+        try content(named: name, in: Self.records).flatMap { $0.isEmpty ? nil : $0 }
     }
 
     func updateRecord(
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
     ) throws(CertificateProviderError) {
         try changing(name) { root throws(CertificateProviderError) in
-            guard let new = try change(try content(named: name, in: Self.records)) else { return }
-            try write(new, name, in: Self.records, root)
+            guard let new = try change(try record(named: name)) else { return }
+            if new.isEmpty { try removeRecord(named: name) } else { try write(new, name, in: Self.records, root) }
+        }
+    }
+
+    /// Call it with the lock held.
+    private func removeRecord(named name: String) throws(CertificateProviderError) {
+        do throws(SafeDirectory.Refusal) {
+            try openDirectory(Self.records)?.removeDurably(name, store.files)
+        } catch {
+            throw writeFailure(error.reason)
         }
     }
 

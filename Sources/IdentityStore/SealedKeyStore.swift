@@ -264,10 +264,11 @@ private struct SealedKeys {
             ])
     }
 
-    /// Returns the record without a key.
+    /// Returns the record without a key; empty without keys.
     func removing(_ publicKey: PublicKeyInfo) throws(CertificateProviderError) -> SecretBytes {
         let removed = try place(of: publicKey)
-        return record(keeping: places.filter { $0.whole != removed?.whole }, adding: [])
+        let kept = places.filter { $0.whole != removed?.whole }
+        return kept.isEmpty ? SecretBytes(copying: []) : record(keeping: kept, adding: [])
     }
 
     static func read(

@@ -57,7 +57,7 @@ import Testing
         } then: { host in
             try host.keys.destroyAllStored(and: host.current)
             #expect(host.uris.isEmpty)
-            #expect(try host.storage.record(named: "keys")?.isEmpty == true)
+            #expect(try host.storage.record(named: "keys") == nil)
         }
     }
 

@@ -41,7 +41,6 @@ import Testing
         "An unreadable record of rejected passwords is an error and stays unchanged",
         arguments: [
             ([UInt8](repeating: 2, count: 65), "newer certprov"), ([1, 2, 3], "records/*/rejected-secrets"),
-            ([], "is damaged"),
             ([UInt8](repeating: 1, count: 64), "is damaged"),
         ])
     func aRecordThatCannotBeReadSendsNothingAndStays(content: [UInt8], reason: String) throws {

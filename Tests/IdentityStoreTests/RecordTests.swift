@@ -41,6 +41,40 @@ import Testing
         #expect(try fixture.storage().record(named: "record") == SecretBytes(utf8: "one"))
     }
 
+    @Test("An empty record removes it, once")
+    func anEmptyRecordIsNone() throws {
+        let fixture = try StoreFixture()
+        try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
+        try fixture.storage().updateRecord(named: "other") { _ in SecretBytes(utf8: "two") }
+        for _ in 0..<2 {
+            try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(copying: []) }
+            #expect(try fixture.storage().record(named: "record") == nil)
+        }
+        let files = fixture.directory.contents().filter { $0.hasPrefix("state/records/test/") }
+        #expect(files == ["state/records/test/other"])
+        try fixture.storage().updateRecord(named: "record") { old in
+            #expect(old == nil)
+            return SecretBytes(utf8: "three")
+        }
+        #expect(try fixture.storage().record(named: "record") == SecretBytes(utf8: "three"))
+    }
+
+    @Test("A record that a former version has emptied is none")
+    func anEmptyRecordOfAFormerVersionIsNone() throws {
+        let fixture = try StoreFixture()
+        let storage = ProviderStorage(store: fixture.store(), provider: ProviderID("test"))
+        try storage.changing("record") { root throws(CertificateProviderError) in
+            try storage.write(SecretBytes(copying: []), "record", in: ProviderStorage.records, root)
+        }
+        #expect(fixture.directory.contents().contains(Self.file))
+        #expect(try storage.record(named: "record") == nil)
+        try storage.updateRecord(named: "record") { old in
+            #expect(old == nil)
+            return SecretBytes(copying: [])
+        }
+        #expect(!fixture.directory.contents().contains(Self.file))
+    }
+
     @Test func noUpdateIsLost() throws {
         let fixture = try StoreFixture()
         DispatchQueue.concurrentPerform(iterations: 8) { _ in
@@ -67,15 +101,17 @@ import Testing
         #expect(try fixture.directory.read(Self.file) == file)
     }
 
-    @Test(arguments: FaultyDisk.Call.allCases) func leavesWhatWasThere(call: FaultyDisk.Call) throws {
+    @Test(arguments: FaultyDisk.Call.allCases, ["two", ""]) func leavesWhatWasThere(
+        call: FaultyDisk.Call, new: String
+    ) throws {
         let fixture = try StoreFixture()
         try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
-        let (one, two) = (SecretBytes(utf8: "one"), SecretBytes(utf8: "two"))
+        let (one, two) = (SecretBytes(utf8: "one"), SecretBytes(utf8: new))
         for position in 1...3 {
             fixture.disk.fail(call, at: position, with: ENOSPC)
             let success: Void? = try? fixture.storage().updateRecord(named: "record") { _ in two }
             fixture.disk.repair()
-            #expect(try fixture.storage().record(named: "record") == (success == nil ? one : two))
+            #expect(try fixture.storage().record(named: "record") == (success == nil ? one : new.isEmpty ? nil : two))
             try fixture.storage().updateRecord(named: "record") { _ in one }
         }
     }

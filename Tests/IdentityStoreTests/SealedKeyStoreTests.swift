@@ -51,6 +51,8 @@ import Testing
             #expect(try store.storedKey(for: first) == nil)
         }
         #expect(try store.storedKey(for: other)?.publicKey.isSameKey(as: second.publicKey) == true)
+        try store.destroyStored(other)
+        #expect(storage.recordNames.isEmpty)
     }
 
     /// Neither where it cannot be written down, nor where the process ends before it is.

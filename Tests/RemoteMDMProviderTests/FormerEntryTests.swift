@@ -71,7 +71,7 @@ import Testing
         }
         let name = provider.settings.recordName
         let record = try #require(try storage.record(named: name))
-        let pending = try #require(try PendingEnrolment(record))
+        let pending = try PendingEnrolment(record)
         let reference = try #require(pending.key.reference)
         let key = try #require(try provider.settings.keyStore.storedKey(for: reference))
         let exporter = try #require(key.exporter)

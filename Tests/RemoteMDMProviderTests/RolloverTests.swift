@@ -136,7 +136,6 @@ import X509
         let known = KnownAuthorities(basis: [UInt8](repeating: 7, count: 32), certificates: certificates)
         let bytes = known.encoded.withUnsafeBytes { Array($0) }
         #expect(try KnownAuthorities(known.encoded) == known)
-        #expect(try KnownAuthorities(SecretBytes(copying: [])) == nil)
         let boundary = 1 + 32 + 4 + certificates[0].derRepresentation.count
         for count in 1..<bytes.count where count != boundary {
             #expect(throws: CertificateProviderError.self) {

@@ -73,7 +73,7 @@ public final class InMemoryStorage: IdentityStorage {
             if let failure = state.failure, !state.isReadable { throw failure }
             guard let new = try change(state.records[name]) else { return }
             if let failure = state.failure { throw failure }
-            state.records[name] = new
+            state.records[name] = new.isEmpty ? nil : new
         }
     }
 

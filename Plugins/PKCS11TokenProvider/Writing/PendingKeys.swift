@@ -12,7 +12,7 @@ import Logging
 /// A token that is elsewhere goes on with what its client has asked for when that was killed. So a pair that was not
 /// found whole is looked for again, for a while.
 ///
-/// A record is the format's version and behind it the id; nothing where there is none. Version 2 has the time of the
+/// A record is the format's version and behind it the id; former versions left the version where there is none. Version 2 has the time of the
 /// first look in between: 8 bytes, big-endian, seconds since 1970.
 struct PendingKeys: Sendable {
     let storage: any IdentityStorage
@@ -36,7 +36,7 @@ struct PendingKeys: Sendable {
 
         /// Crosses it out.
         func end() throws(CertificateProviderError) {
-            try write([PendingKeys.format])
+            try write([])
             claim.isUnsettled = false
         }
 

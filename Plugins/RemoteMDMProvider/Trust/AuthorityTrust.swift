@@ -40,7 +40,7 @@ struct AuthorityTrust: Sendable {
             settings.enrolmentProtocol == .est && isPinAll
             ? nil : Self.digest(anchors: anchors, fingerprint: fingerprint)
         let record = try environment.storage.record(named: settings.authoritiesRecordName)
-            .flatMap { record throws(CertificateProviderError) in try KnownAuthorities(record) }
+            .map { record throws(CertificateProviderError) in try KnownAuthorities(record) }
         let now = environment.now()
         (self.anchors, self.fingerprint, self.basis) = (anchors, fingerprint, basis)
         hasRecord = record != nil
@@ -131,7 +131,7 @@ struct AuthorityTrust: Sendable {
     static func forget(
         _ settings: EnrolmentSettings, in storage: any IdentityStorage
     ) throws(CertificateProviderError) {
-        try storage.updateRecord(named: settings.authoritiesRecordName) { $0.map { _ in SecretBytes(copying: []) } }
+        try storage.updateRecord(named: settings.authoritiesRecordName) { _ in SecretBytes(copying: []) }
     }
 
     private func trust(in authorities: [X509Certificate]) async throws(CertificateProviderError) -> ServerTrust {

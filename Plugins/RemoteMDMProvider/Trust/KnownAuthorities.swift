@@ -24,10 +24,8 @@ struct KnownAuthorities: Sendable, Equatable {
         self.certificates = Array(certificates.prefix(Self.maximumCount))
     }
 
-    /// - Returns: `nil` for an empty record.
     /// - Throws: `storeReadFailed`.
-    init?(_ record: SecretBytes) throws(CertificateProviderError) {
-        guard !record.isEmpty else { return nil }
+    init(_ record: SecretBytes) throws(CertificateProviderError) {
         guard let known = record.withUnsafeBytes({ Self.decoded(Array($0)) }) else {
             throw CertificateProviderError(
                 .storeReadFailed,

@@ -154,7 +154,7 @@ public struct OwnedKeys: Sendable {
 
     // MARK: - The record
 
-    /// JSON: `{"version":1,"keys":[…]}`, with a ``KeyReference`` for each key. Empty without a key.
+    /// JSON: `{"version":1,"keys":[…]}`, with a ``KeyReference`` for each key. No record without a key.
     private struct Contents: Codable {
         static let version = 1
         var version = Self.version
@@ -189,7 +189,7 @@ public struct OwnedKeys: Sendable {
     }
 
     private static func named(in record: SecretBytes?) throws(CertificateProviderError) -> [KeyReference] {
-        guard let record, !record.isEmpty else { return [] }
+        guard let record else { return [] }
         let data = record.withUnsafeBytes { Data($0) }
         do {
             guard try JSONDecoder().decode(Version.self, from: data).version <= Contents.version else {

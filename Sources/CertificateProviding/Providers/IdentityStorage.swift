@@ -27,8 +27,8 @@ public protocol IdentityStorage: Sendable {
 
     /// Replaces a record by the result of `change`. No other process or thread can change it in between.
     ///
-    /// - Parameter change: Gets the record, or `nil` if there is none; returns the new one, or `nil` for no change.
-    ///   Called at most once, and must not use the storage.
+    /// - Parameter change: Gets the record, or `nil` if there is none; returns the new one, an empty one to remove the
+    ///   record, or `nil` for no change. Called at most once, and must not use the storage.
     /// - Throws: `storeReadFailed`, `storeWriteFailed`, and errors of `change`; the old record is then unchanged.
     func updateRecord(
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?

@@ -44,7 +44,7 @@ struct ConnectionRecord: Codable, Sendable {
     }
 
     private static func decoded(_ record: SecretBytes?) throws(CertificateProviderError) -> ConnectionRecord? {
-        guard let record, !record.isEmpty else { return nil }
+        guard let record else { return nil }
         let data = record.withUnsafeBytes { Data($0) }
         guard let content = try? JSONDecoder().decode(ConnectionRecord.self, from: data),
             content.version <= currentVersion
@@ -69,9 +69,7 @@ struct ConnectionRecord: Codable, Sendable {
     ) throws(CertificateProviderError) {
         var records = [Self.name: try encoded()]
         records[Self.password] = password
-        if try vault.storage(for: Self.provider).record(named: Self.rejected) != nil {
-            records[Self.rejected] = SecretBytes(copying: [])
-        }
+        records[Self.rejected] = SecretBytes(copying: [])
         try vault.create(passcode: passcode, records: records, of: Self.provider, terms: terms, factor: factor)
     }
 
@@ -79,7 +77,7 @@ struct ConnectionRecord: Codable, Sendable {
     static func forget(in vault: DataVault) throws(CertificateProviderError) {
         let storage = vault.storage(for: provider)
         for name in [name, password, rejected] {
-            guard try storage.record(named: name)?.isEmpty == false else { continue }
+            guard try storage.record(named: name) != nil else { continue }
             try storage.updateRecord(named: name) { _ in SecretBytes(copying: []) }
         }
     }
@@ -125,9 +123,7 @@ struct ConnectionRecord: Codable, Sendable {
     }
 
     static func isRejected(_ secret: SecretBytes, in vault: DataVault) throws(CertificateProviderError) -> Bool {
-        guard let content = try vault.storage(for: provider).record(named: rejected), !content.isEmpty else {
-            return false
-        }
+        guard let content = try vault.storage(for: provider).record(named: rejected) else { return false }
         return try vault.isRejected(secret, by: content)
     }
 }

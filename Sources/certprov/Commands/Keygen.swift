@@ -126,7 +126,7 @@ extension CommandContext {
         // What is left in another key store is destroyed when that is used again, and no news here.
         environment.logger = Logger(label: "certprov") { _ in SwiftLogNoOpLogHandler() }
         let records = (1...Self.maximumRequests).map { "request-\($0)" }
-        for record in records where try environment.storage.record(named: record)?.isEmpty == false {
+        for record in records where try environment.storage.record(named: record) != nil {
             _ = try await environment.withLease(of: record) { () throws(CertificateProviderError) in
                 try await OwnedKeys(store, environment, record: record).destroyOthers(than: nil, interaction)
             }
