@@ -9,7 +9,7 @@ import CertificateProviding
 ///                   private key, PKCS#8; request, PKCS#10; URI and public key, DER, of a key in a token;
 ///                   URI and public key, DER, of the key in a token that it replaces
 ///
-/// A missing field is empty. An empty record means that no enrolment is pending.
+/// A missing field is empty.
 struct PendingEnrolment: Sendable {
     let key: OwnedKey
     /// DER; empty until it is made.

@@ -32,7 +32,7 @@ extension ProviderStorage {
     }
 
     /// The provider; `nil` for what belongs to none, as ids do that end with `_`.
-    private var owner: ProviderID? { provider.rawValue.hasSuffix("_") ? nil : provider }
+    var owner: ProviderID? { provider.rawValue.hasSuffix("_") ? nil : provider }
 
     func readFailure(_ reason: String, of subject: String = "The stored identity") -> CertificateProviderError {
         CertificateProviderError(.storeReadFailed, "\(subject) cannot be read: \(reason).", provider: owner)

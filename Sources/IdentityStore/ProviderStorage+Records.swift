@@ -12,17 +12,27 @@ extension ProviderStorage {
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
     ) throws(CertificateProviderError) {
         try changing(name) { root throws(CertificateProviderError) in
+            // What a killed writer left may be of a record that is to be gone.
+            (try? openDirectory(Self.records))??.removeAbandonedFiles(store.files)
             guard let new = try change(try record(named: name)) else { return }
             if new.isEmpty { try removeRecord(named: name) } else { try write(new, name, in: Self.records, root) }
         }
     }
 
-    /// Call it with the lock held.
+    /// Leaves no copy, unlike a write, which restores the old content if it cannot be flushed. Call it with the lock held.
     private func removeRecord(named name: String) throws(CertificateProviderError) {
+        var isGone = false
         do throws(SafeDirectory.Refusal) {
-            try openDirectory(Self.records)?.removeDurably(name, store.files)
+            guard let directory = try openDirectory(Self.records) else { return }
+            try directory.remove(name, store.files)
+            isGone = true
+            try directory.flush(store.files)
         } catch {
-            throw writeFailure(error.reason)
+            guard isGone else { throw writeFailure(error.reason) }
+            throw CertificateProviderError(
+                .storeWriteFailed,
+                "The record \(store.path)/\(Self.records)/\(provider)/\(name) is removed, but a power failure may restore it: "
+                    + "\(error.reason).", provider: owner)
         }
     }
 

@@ -151,7 +151,9 @@ public final class SealedKeyStore: KeyStore {
 
     public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
         if try destroy(key, in: Self.likelyRecords(of: key.publicKey)) { return }
-        _ = try destroy(key, in: Self.otherRecords(of: key.publicKey))
+        if try destroy(key, in: Self.otherRecords(of: key.publicKey)) { return }
+        // A process that was killed may have left it beside the record. Where nothing can be written, nothing is destroyed.
+        try? storage.updateRecord(named: Self.record(of: key.publicKey)) { _ in nil }
     }
 
     /// - Returns: Whether the key was there.
@@ -274,7 +276,7 @@ private struct SealedKeys {
     static func read(
         _ name: String, from storage: any IdentityStorage
     ) throws(CertificateProviderError) -> SealedKeys {
-        try SealedKeys(try storage.record(named: name))
+        try SealedKeys(try storage.record(named: name), name)
     }
 
     static func change(
@@ -282,18 +284,19 @@ private struct SealedKeys {
         _ body: (SealedKeys) throws(CertificateProviderError) -> SecretBytes
     ) throws(CertificateProviderError) {
         try storage.updateRecord(named: name) { record throws(CertificateProviderError) in
-            try body(try SealedKeys(record))
+            try body(try SealedKeys(record, name))
         }
     }
 
     // MARK: -
 
-    private init(_ record: SecretBytes?) throws(CertificateProviderError) {
+    private init(_ record: SecretBytes?, _ name: String) throws(CertificateProviderError) {
         bytes = record ?? SecretBytes(copying: [])
         guard let places = Self.places(in: bytes) else {
             throw CertificateProviderError(
                 .storeReadFailed,
-                "The keys in the store are damaged, or were written by a newer certprov; update certprov.")
+                "The private keys in the record '\(name)' of '\(SealedKeyStore.scheme):' are damaged, or were written by a newer "
+                    + "certprov; update certprov.")
         }
         self.places = places
     }

@@ -163,11 +163,14 @@ final class HostServices: Sendable {
             return .record(RecordAnswer(value: record.map(Secret.init), version: version(of: record)))
         },
         "record.write": { services, fields throws(CertificateProviderError) in
+            guard let value = fields.value?.bytes else {
+                throw CertificateProviderError(.protocolError, "The field 'value' is missing.")
+            }
             var isWritten = false
             try services.environment.storage.updateRecord(named: fields.name) { record in
                 guard fields.version == nil || fields.version == version(of: record) else { return nil }
                 isWritten = true
-                return fields.value?.bytes ?? SecretBytes(copying: [])
+                return value
             }
             return .written(isWritten)
         },

@@ -59,6 +59,42 @@ import Testing
         #expect(try fixture.storage().record(named: "record") == SecretBytes(utf8: "three"))
     }
 
+    /// A kill leaves the new content, or the former one under a second name.
+    @Test("A removed record leaves nothing that a killed writer had of it", arguments: [".tmp-new", ".tmp-previous"])
+    func whatAKilledWriterLeftGoesWithTheRecord(leftover: String) throws {
+        let fixture = try StoreFixture()
+        try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
+        #expect(link(fixture.directory[Self.file], fixture.directory["state/records/test/\(leftover)"]) == 0)
+        #expect(!fixture.leftovers.isEmpty)
+        try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(copying: []) }
+        #expect(!fixture.directory.contents().contains(Self.file) && fixture.leftovers.isEmpty)
+    }
+
+    @Test("A removal that fails has changed nothing, or says what is left", arguments: FaultyDisk.Call.allCases)
+    func aRemovalThatFailsSaysWhatIsLeft(call: FaultyDisk.Call) throws {
+        var failures = 0
+        for position in 1...6 {
+            let fixture = try StoreFixture()
+            try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
+            fixture.disk.fail(call, at: position, with: EIO)
+            var error: CertificateProviderError?
+            do throws(CertificateProviderError) {
+                try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(copying: []) }
+            } catch let thrown { error = thrown }
+            fixture.disk.repair()
+            let left = try fixture.storage().record(named: "record")
+            failures += error == nil ? 0 : 1
+            #expect(error == nil || error?.code == .storeWriteFailed)
+            let isUnchanged = error?.message.contains("unchanged") == true
+            #expect(left == (isUnchanged ? SecretBytes(utf8: "one") : nil), "\(call) \(position): \(error as Any)")
+            #expect(isUnchanged || error == nil || error?.message.contains("power failure") == true)
+            // The next attempt ends it.
+            try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(copying: []) }
+            #expect(!fixture.directory.contents().contains(Self.file) && fixture.leftovers.isEmpty)
+        }
+        #expect(failures == ([.create, .unlink, .synchronize].contains(call) ? 1 : 0))
+    }
+
     @Test("A record that a former version has emptied is none")
     func anEmptyRecordOfAFormerVersionIsNone() throws {
         let fixture = try StoreFixture()
@@ -101,17 +137,15 @@ import Testing
         #expect(try fixture.directory.read(Self.file) == file)
     }
 
-    @Test(arguments: FaultyDisk.Call.allCases, ["two", ""]) func leavesWhatWasThere(
-        call: FaultyDisk.Call, new: String
-    ) throws {
+    @Test(arguments: FaultyDisk.Call.allCases) func leavesWhatWasThere(call: FaultyDisk.Call) throws {
         let fixture = try StoreFixture()
         try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
-        let (one, two) = (SecretBytes(utf8: "one"), SecretBytes(utf8: new))
+        let (one, two) = (SecretBytes(utf8: "one"), SecretBytes(utf8: "two"))
         for position in 1...3 {
             fixture.disk.fail(call, at: position, with: ENOSPC)
             let success: Void? = try? fixture.storage().updateRecord(named: "record") { _ in two }
             fixture.disk.repair()
-            #expect(try fixture.storage().record(named: "record") == (success == nil ? one : new.isEmpty ? nil : two))
+            #expect(try fixture.storage().record(named: "record") == (success == nil ? one : two))
             try fixture.storage().updateRecord(named: "record") { _ in one }
         }
     }

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Glibc
 import IdentityStore
 import Synchronization
 import TestSupport
@@ -53,6 +54,19 @@ import Testing
         #expect(try store.storedKey(for: other)?.publicKey.isSameKey(as: second.publicKey) == true)
         try store.destroyStored(other)
         #expect(storage.recordNames.isEmpty)
+    }
+
+    @Test("A key is destroyed, too, that a killed process has left beside its record", arguments: [true, false])
+    func whatAKilledProcessLeftIsDestroyed(isOnlyThere: Bool) async throws {
+        let fixture = try StoreFixture()
+        let store = SealedKeyStore(environment: .testing(storage: fixture.storage(ProviderID("store"))))
+        let (_, key) = try await make(store)
+        let files = fixture.directory.contents().filter { $0.hasPrefix("state/records/store/keys-") }
+        let file = fixture.directory[try #require(files.first)]
+        let leftover = fixture.directory["state/records/store/.tmp-new"]
+        #expect(isOnlyThere ? rename(file, leftover) == 0 : link(file, leftover) == 0)
+        try store.destroyStored(key)
+        #expect(!fixture.directory.contents().contains { $0.hasPrefix("state/records/store/") })
     }
 
     /// Neither where it cannot be written down, nor where the process ends before it is.

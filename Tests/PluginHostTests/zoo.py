@@ -160,6 +160,7 @@ def everything(number):
     assert ask("record.write", {"name": "state", "value": new, "version": nothing["version"]})["result"]["written"]
     assert not ask("record.write", {"name": "state", "value": new, "version": nothing["version"]})["result"]["written"]
     assert base64.b64decode(ask("record.read", {"name": "state"})["result"]["value"]["secret"]) == b"one"
+    assert ask("record.write", {"name": "state"})["error"]["code"] == "protocolError"
     assert ask("record.write", {"name": "state", "value": {"secret": ""}})["result"]["written"]
     assert ask("record.read", {"name": "state"})["result"] == nothing
     assert ask("record.write", {"name": "state", "value": new, "version": nothing["version"]})["result"]["written"]

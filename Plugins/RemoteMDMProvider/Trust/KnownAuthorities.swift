@@ -6,8 +6,6 @@ import CertificateProviding
 ///     0       1     format version, 1
 ///     1       32    SHA-256 of the trust configuration under which they were learnt
 ///     33      …     certificates: size in four bytes, big-endian, and DER
-///
-/// An empty record means that none are known.
 struct KnownAuthorities: Sendable, Equatable {
     /// The configuration under which they were learnt. They are ignored under another one, since the configuration
     /// takes precedence.

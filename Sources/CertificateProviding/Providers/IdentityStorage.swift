@@ -29,7 +29,8 @@ public protocol IdentityStorage: Sendable {
     ///
     /// - Parameter change: Gets the record, or `nil` if there is none; returns the new one, an empty one to remove the
     ///   record, or `nil` for no change. Called at most once, and must not use the storage.
-    /// - Throws: `storeReadFailed`, `storeWriteFailed`, and errors of `change`; the old record is then unchanged.
+    /// - Throws: `storeReadFailed`, `storeWriteFailed`, and errors of `change`. The old record is then unchanged; only one that was to
+    ///   be removed may be gone, and may be restored by a power failure.
     func updateRecord(
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
     ) throws(CertificateProviderError)

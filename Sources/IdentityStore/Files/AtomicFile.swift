@@ -103,21 +103,6 @@ extension SafeDirectory {
         }
     }
 
-    /// Removes the file `name`, if it exists, and flushes the directory. If the flush fails, the file is restored. Call it only with
-    /// the store's lock held.
-    func removeDurably(_ name: String, _ files: FileSystem) throws(Refusal) {
-        guard files.rename(descriptor, name, Self.previous) == 0 else {
-            if errno == ENOENT { return }
-            throw failure("\(path)/\(name) cannot be removed")
-        }
-        guard files.synchronize(descriptor) == 0 else {
-            let failure = failure("\(path) cannot be flushed to disk")
-            _ = files.rename(descriptor, Self.previous, name)
-            throw failure
-        }
-        _ = files.unlink(descriptor, Self.previous)
-    }
-
     func flush(_ files: FileSystem) throws(Refusal) {
         guard files.synchronize(descriptor) == 0 else { throw failure("\(path) cannot be flushed to disk") }
     }

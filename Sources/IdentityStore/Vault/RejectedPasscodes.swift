@@ -7,7 +7,7 @@ import FoundationEssentials
 /// much to guess from as the vault's key, and the secret is a wrong one.
 enum RejectedPasscodes {
     static let file = "rejected"
-    private static let version: UInt8 = 1
+    fileprivate static let version: UInt8 = 1
 
     /// How many are kept, and the size of each.
     private static let (maximum, size) = (4, 51)
@@ -49,6 +49,9 @@ enum RejectedPasscodes {
 }
 
 extension DataVault {
+    /// A record of rejected secrets that has none.
+    package static let nothingRejected = SecretBytes(copying: [RejectedPasscodes.version])
+
     /// Returns what shows whether a secret is one of the last four that were rejected, with one more. Takes some hundred
     /// milliseconds.
     ///

@@ -69,7 +69,10 @@ struct ConnectionRecord: Codable, Sendable {
     ) throws(CertificateProviderError) {
         var records = [Self.name: try encoded()]
         records[Self.password] = password
-        records[Self.rejected] = SecretBytes(copying: [])
+        if try vault.storage(for: Self.provider).record(named: Self.rejected) != nil {
+            // Without one of its own, the vault would take that in.
+            records[Self.rejected] = DataVault.nothingRejected
+        }
         try vault.create(passcode: passcode, records: records, of: Self.provider, terms: terms, factor: factor)
     }
 

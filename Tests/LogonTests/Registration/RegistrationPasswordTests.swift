@@ -50,6 +50,25 @@ import Testing
         await host.end()
     }
 
+    /// What was rejected before the registration may be right after it.
+    @Test func whatWasRejectedBeforeTheRegistrationIsForgottenWithIt() async throws {
+        let host = try await host("later")
+        #expect(await failure { try await host.manager.register(host.person) }?.code == .rejected)
+        let right = try host.restarted(variables: ["PASSWORD": PlatformServer.user.1])
+        _ = try await right.register(host.person)
+        await right.shutdown()
+        host.server.state.withLock { $0.password = "later" }
+        let stale = try host.restarted(variables: ["PASSWORD": PlatformServer.user.1])
+        try await stale.unlock(host.person)
+        #expect(await failure { try await stale.request(hello) }?.code == .rejected)
+        let next = try host.restarted(variables: ["PASSWORD": "later"])
+        try await next.unlock(host.person)
+        #expect(try await next.request(hello).status == 200)
+        await stale.shutdown()
+        await next.shutdown()
+        await host.end()
+    }
+
     @Test func anotherActivationCodeIsAnotherAttempt() async throws {
         let more: [String: String?] = [
             "UserCreationPolicy": "manual", "Registration.activation-code-source": "env:CODE",
