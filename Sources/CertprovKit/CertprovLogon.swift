@@ -39,6 +39,7 @@ public final class CertprovLogon: Sendable {
     private let current: CurrentManager
     private let path: String
     private let registry: ProviderRegistry
+    private let plugins: PluginHost
     private let environment: @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
     private let executor = BlockingExecutor.threads()
     private let logger: Logger
@@ -124,7 +125,8 @@ public final class CertprovLogon: Sendable {
             try LogonManager(
                 configuration: configuration, registry: registry, vault: vault, transport: transport, secrets: secrets,
                 executor: executor, now: now, environment: environment))
-        (self.path, self.registry, self.logger, self.now, self.sleep) = (path, registry, logger, now, sleep)
+        (self.path, self.registry, self.plugins) = (path, registry, plugins)
+        (self.logger, self.now, self.sleep) = (logger, now, sleep)
         self.stamp = Mutex(stamp)
     }
 
@@ -244,6 +246,8 @@ public final class CertprovLogon: Sendable {
             return Array(state.replaced.values)
         }
         for manager in replaced + [manager] { await manager.shutdown() }
+        // The process of a plugin's key stores is that of all who use them.
+        await plugins.shutdown()
     }
 }
 

@@ -65,6 +65,35 @@ import Testing
         #expect(try await logon.credentials() === credentials)
     }
 
+    @Test("The process of a plugin's key store ends in order, with the service")
+    func aPluginsKeyStoreEndsWithTheService() async throws {
+        let log = directory["requests"]
+        try directory.install(
+            "certprov-plugin-tank",
+            """
+            #!/usr/bin/python3
+            import json, os, sys
+            makes = {"scheme": "tank", "displayName": "Tank", "summary": "A tank.", "parameters": [], "makes": {"p256": ["sign"]}}
+            answers = {"hello": {"version": 1, "id": "tank", "pluginVersion": "1", "shutdown": True, "keyStores": [makes]},
+                       "key.list": {"keys": []}}
+            for line in sys.stdin:
+                message = json.loads(line)
+                if "request" in message:
+                    print(message["request"], file=open("\(log)", "a"))
+                    answer = {"id": message["id"], "result": answers.get(message["request"], {})}
+                    os.write(1, json.dumps(answer).encode() + b"\\n")
+            print("end", file=open("\(log)", "a"))
+            """.utf8)
+        let logon = try logon(try configure("PluginDirectory = \(directory.path)"))
+        _ = try await logon.credentials()
+        #expect(try await logon.manager.keyStores.store("tank:").list().isEmpty)
+        let service = Task { try await logon.renewal.run() }
+        service.cancel()
+        try await service.value
+        let requests = try String(contentsOfFile: log, encoding: .utf8).split(separator: "\n")
+        #expect(requests.suffix(3) == ["key.list", "shutdown", "end"], "\(requests)")
+    }
+
     /// The stored identity of each file is found again.
     @Test func anotherPathGivesTheSameCredentialsAnotherIdentity() async throws {
         let path = try configure()
