@@ -48,10 +48,11 @@ final class ProviderStorage: IdentityStorage {
         guard let root = try SafeDirectory.open(store.path), let directory = try openDirectory(Self.parent) else {
             return
         }
-        // Nothing there needs no lock, and so no right to write. What a killed writer left may be the identity too.
+        // Nothing there needs no lock, and so no right to write, but a former deletion may not be on disk. What a killed writer
+        // left may be the identity too.
         let isThere = Self.isThere(name, in: directory.descriptor)
         let hasRemains = try !directory.abandonedFiles().isEmpty
-        guard isThere || hasRemains else { return }
+        guard isThere || hasRemains else { return try directory.flush(store.files) }
         let lock = try StoreLock(in: root, timeout: store.lockTimeout, store.files)
         defer { withExtendedLifetime(lock) {} }
         for file in try directory.abandonedFiles() + [name] { try directory.remove(file, store.files) }

@@ -152,8 +152,9 @@ public final class SealedKeyStore: KeyStore {
     public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
         if try destroy(key, in: Self.likelyRecords(of: key.publicKey)) { return }
         if try destroy(key, in: Self.otherRecords(of: key.publicKey)) { return }
-        // A process that was killed may have left it beside the record. Where nothing can be written, nothing is destroyed.
-        try? storage.updateRecord(named: Self.record(of: key.publicKey)) { _ in nil }
+        // A process that was killed may have left it beside the record, and a former removal may not be on disk. Where nothing
+        // can be written, nothing is destroyed.
+        try? storage.updateRecord(named: Self.record(of: key.publicKey)) { $0 == nil ? SecretBytes(copying: []) : nil }
     }
 
     /// - Returns: Whether the key was there.

@@ -66,10 +66,11 @@ extension LogonManager {
         let registration = try requireRegistration()
         _ = try await registration.changing(isForced ? .unregisterByForce : .unregister, interaction) {
             run throws(CertificateProviderError) in
-            // What an operation that was interrupted has left in a key store.
-            if (try? await registration.registrar.state()) == .notRegistered {
-                try await registration.vault.key.destroy(run.interaction)
-            }
+            let registrar = registration.registrar
+            guard (try? await registrar.state()) == .notRegistered else { return }
+            // What an operation that was interrupted has left of a vault, and in a key store.
+            try await registrar.executor.run { () throws(CertificateProviderError) in try registrar.vault.destroy() }
+            try await registration.vault.key.destroy(run.interaction)
         }
     }
 

@@ -97,6 +97,7 @@ import Testing
         fixture.disk.repair()
         try fixture.storage().removeEntry(named: "entry")
         #expect(try fixture.storage().entry(named: "entry") == nil)
+        #expect(fixture.disk.counts[.synchronize] == 1, "also where only the flush was left to do")
     }
 
     @Test("Temporary files of a crash are removed by the next write")

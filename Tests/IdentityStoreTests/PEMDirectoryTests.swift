@@ -61,6 +61,21 @@ import Testing
         #expect(try mode(fixture.directory["pem/current/key.pem"]) == 0o600)
     }
 
+    @Test("Without the key, the key of the set before is removed, and its certificates stay")
+    func theKeyOfTheSetBeforeIsRemoved() throws {
+        let fixture = try Fixture()
+        let certificates = try PEMFiles(try Samples.identity("one"), exportingKey: false)
+        _ = try fixture.write(fixture.one)
+        for _ in 0..<2 {
+            _ = try fixture.write(certificates)
+            #expect(fixture.isCurrent(certificates) && fixture.sets.count == 2)
+            for set in fixture.sets {
+                let names = try FileManager.default.contentsOfDirectory(atPath: fixture.directory["pem/\(set)"])
+                #expect(names.sorted() == ["certificate.pem", "chain.pem"])
+            }
+        }
+    }
+
     private func mode(_ path: String) throws -> UInt32 {
         let attributes = try FileManager.default.attributesOfItem(atPath: path)
         return try #require((attributes[.posixPermissions] as? NSNumber)?.uint32Value)

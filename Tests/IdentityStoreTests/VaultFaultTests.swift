@@ -175,6 +175,18 @@ import Testing
         }
     }
 
+    /// A destruction may end behind the key.
+    @Test func aNewVaultDoesNotHaveTheRejectedPasscodesOfAnother() throws {
+        let vault = try vault()
+        try vault.create(passcode: passcode, values: [:])
+        vault.lock()
+        #expect(try code { try vault.unlock(wrong, isAutomatic: true) } == .wrongPassword)
+        try #require(unlink(directory["state/applications/app/vault/key"]) == 0)
+        try vault.create(passcode: wrong, values: [:])
+        vault.lock()
+        try vault.unlock(wrong, isAutomatic: true)
+    }
+
     /// It is neither written anew nor taken for an empty one, with which a rejected passcode would be tried again.
     @Test func aNewerRecordOfRejectedPasscodesIsLeftAlone() throws {
         let vault = try vault()

@@ -65,6 +65,8 @@ package struct PEMDirectory {
 
     private func write(_ set: PEMFiles, _ directory: SafeDirectory) throws(SafeDirectory.Refusal) {
         let current = try target(directory)
+        // Who does not export the key any more would not look for it beside the current set.
+        defer { if !set.hasKey { removeKeys(directory) } }
         if let current, isSame(set, as: current, directory) { return }
         // What a crash left, and all sets but the one that readers may still be in.
         removeSets(directory, except: current)
@@ -134,6 +136,15 @@ package struct PEMDirectory {
         }
         guard files.rename(directory.descriptor, temporary, Self.link) == 0 else {
             throw directory.failure("\(path)/\(Self.link) cannot be replaced")
+        }
+    }
+
+    /// Removes the files with the private key from all sets but the current one, as far as possible.
+    private func removeKeys(_ directory: SafeDirectory) {
+        guard let current = try? target(directory) else { return }
+        for name in (try? directory.entries()) ?? [] where name.hasPrefix(Self.setPrefix) && name != current {
+            guard let set = try? directory.directory(name) else { continue }
+            for file in PEMFiles.namesWithKey { _ = files.unlink(set.descriptor, file) }
         }
     }
 

@@ -10,6 +10,8 @@ package struct PEMFiles: Sendable {
     }
 
     let files: [File]
+    static let namesWithKey = ["key.pem", "identity.pem"]
+    var hasKey: Bool { files.contains { Self.namesWithKey.contains($0.name) } }
 
     /// Creates the files of an identity.
     ///
@@ -31,8 +33,8 @@ package struct PEMFiles: Sendable {
             }
             let der = try key.pkcs8Representation().withUnsafeBytes { Array($0) }
             let pem = PEMDocument(type: "PRIVATE KEY", derBytes: der).pemString + "\n"
-            files.append(File(name: "key.pem", content: Array(pem.utf8), mode: 0o600))
-            files.append(File(name: "identity.pem", content: Array((pem + chain).utf8), mode: 0o600))
+            files.append(File(name: Self.namesWithKey[0], content: Array(pem.utf8), mode: 0o600))
+            files.append(File(name: Self.namesWithKey[1], content: Array((pem + chain).utf8), mode: 0o600))
         }
         self.files = files
     }

@@ -282,7 +282,8 @@ public final class DataVault: Sendable {
                 try fill()
                 try before.requireReadable()
                 try before.copy(into: sealed)
-                try files.setAttempts(VaultAttempts(), in: directory)
+                // A former vault may have left its own.
+                try files.resetAttempts(in: directory)
                 try files.write(content, in: directory)
             } catch {
                 self.lock()

@@ -226,6 +226,35 @@ import Testing
         await host.end()
     }
 
+    @Test("An unregistration that was killed in the middle of the vault is completed by the next")
+    func theRestOfAVaultGoesWithTheNextUnregistration() async throws {
+        let host = try await RegistrationHost()
+        _ = try await host.register()
+        let files = "applications/com.example.app"
+        #expect(unlink(host.directory["\(files)/vault/key"]) == 0)
+        let manager = try host.restarted()
+        #expect(try await manager.registrationState() == .notRegistered)
+        try await manager.unregister(host.person)
+        #expect(host.directory.contents().filter { $0.hasPrefix("\(files)/") && !$0.contains("/.") } == [])
+        await host.end()
+    }
+
+    @Test("An unregistration of nothing keeps the id of a registration that had no answer")
+    func whatARegistrationHasLeftStays() async throws {
+        let host = try await RegistrationHost(
+            settings: [
+                "UserCreationPolicy": "automatic", "Registration.username": PlatformServer.user.0,
+                "Registration.password-source": "env:PASSWORD",
+            ], variables: ["PASSWORD": PlatformServer.user.1])
+        host.server.fail("POST", .noAnswer, .noAnswer, .noAnswer)
+        #expect(await failure { try await host.manager.register(host.person) }?.code == .unavailable)
+        try await host.manager.unregister(host.person)
+        let before = host.server.connections
+        _ = try await host.manager.register(host.person)
+        #expect(!before.isEmpty && host.server.connections.keys.sorted() == before.keys.sorted())
+        await host.end()
+    }
+
     /// What another place says of the connection does not count.
     @Test("unregister is refused if the settings name another server or path")
     func onlyTheServerThatRegisteredIsAskedToForget() async throws {
