@@ -46,7 +46,7 @@ import Testing
         try vault().create(passcode: passcode)
         let file = directory["state/applications/app/vault/key"]
         var bytes = try Data(contentsOf: URL(filePath: file))
-        bytes[8] = 3
+        bytes[8] = 4
         try bytes.write(to: URL(filePath: file))
         try #require(chmod(file, 0o600) == 0)
         for body in [
@@ -173,6 +173,25 @@ import Testing
             let left = directory.contents().filter { $0.hasPrefix("state/applications/app\(position)/") }
             #expect(left == ["state/applications/app\(position)/.lock"], "at \(position): \(left)")
         }
+    }
+
+    @Test("A damaged key costs no attempt")
+    func aDamagedKeyCostsNoAttempt() throws {
+        try vault().create(passcode: passcode)
+        let file = directory["state/applications/app/vault/key"]
+        let whole = try Data(contentsOf: URL(filePath: file))
+        var bytes = whole
+        bytes[whole.count - 40] ^= 4
+        try bytes.write(to: URL(filePath: file))
+        try #require(chmod(file, 0o600) == 0)
+        for isAutomatic in [true, false] {
+            let error = try error { try vault().unlock(passcode, isAutomatic: isAutomatic) }
+            #expect(error.code == .storeReadFailed && error.message.contains(file), "\(error)")
+        }
+        try whole.write(to: URL(filePath: file))
+        try #require(chmod(file, 0o600) == 0)
+        #expect(try vault().attemptsLeft() == 10)
+        try vault().unlock(passcode, isAutomatic: true)
     }
 
     /// A destruction may end behind the key.

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Crypto
 import Foundation
 import TestSupport
 import Testing
@@ -41,19 +42,33 @@ import Testing
 
     @Test func twoFilesOfOneKeyHaveNothingInCommon() throws {
         let (one, other) = (try file(), try file())
-        #expect(one[37..<53] != other[37..<53] && one.suffix(48) != other.suffix(48))
+        #expect(one[37..<53] != other[37..<53] && one.suffix(80).prefix(48) != other.suffix(80).prefix(48))
     }
 
+    /// A digest that fits is no key.
     @Test func noBitCanBeChanged() throws {
+        let whole = try file().dropLast(SHA256.byteCount)
+        for place in whole.indices {
+            for bit in 0..<8 {
+                var bytes = Array(whole)
+                bytes[place] ^= 1 << bit
+                bytes += SHA256.hash(data: bytes)
+                // What asks for more work is refused before that is done, or is not the same key.
+                guard let read = try? VaultKeyFile(bytes), read.parameters.work <= 1 << 20 else { continue }
+                #expect(
+                    (try? read.open(with: VaultSecrets(passcode: passcode), of: "app")) != .some(key), "at \(place)")
+            }
+        }
+    }
+
+    @Test("A damaged bit anywhere shows before a passcode is tried")
+    func aDamagedBitShows() throws {
         let whole = try file()
         for place in whole.indices {
             for bit in 0..<8 {
                 var bytes = whole
                 bytes[place] ^= 1 << bit
-                // What asks for more work is refused before that is done, or is not the same key.
-                guard let read = try? VaultKeyFile(bytes), read.parameters.work <= 1 << 20 else { continue }
-                #expect(
-                    (try? read.open(with: VaultSecrets(passcode: passcode), of: "app")) != .some(key), "at \(place)")
+                #expect(throws: VaultKeyFile.Failure.self, "at \(place)") { _ = try VaultKeyFile(bytes) }
             }
         }
     }
@@ -69,9 +84,9 @@ import Testing
 
     @Test func aNewerVersionIsTold() throws {
         var bytes = try file()
-        bytes[8] = 3
+        bytes[8] = 4
         #expect { _ = try VaultKeyFile(bytes) } throws: {
-            if case .newerVersion(3)? = $0 as? VaultKeyFile.Failure { true } else { false }
+            if case .newerVersion(4)? = $0 as? VaultKeyFile.Failure { true } else { false }
         }
     }
 
@@ -83,11 +98,24 @@ import Testing
         #expect(throws: VaultKeyFile.Failure.self) { _ = try VaultKeyFile(bytes) }
     }
 
+    @Test func theSecondFormatIsRead() throws {
+        let second = bytes(Self.second)
+        let read = try VaultKeyFile(second)
+        #expect(try read.open(with: VaultSecrets(passcode: passcode), of: "app") == key)
+        #expect(throws: VaultKeyFile.Failure.self) { _ = try VaultKeyFile(second + SHA256.hash(data: second)) }
+    }
+
     /// One of the first format, made with Python's hashlib and cryptography.
     private static let first =
         "6370727661756c740101010100000000003b9aca0007070707070707070707070707070707000102030405060708090a0b0c"
         + "0d0e0f32333435363738393a3b3c3d54fd61f1e65247781842e21a9179b4d48d7ac7121e2a88e58b7d682c3062f8e31b2b0e"
         + "a84c14d053c1b14ba87d558663"
+
+    /// One of the second format, made in the same way.
+    private static let second =
+        "6370727661756c740201010100000000003b9aca0007070707070707070707070707070707000102030405060708090a0b0c"
+        + "0d0e0f00027b7d32333435363738393a3b3c3d54fd61f1e65247781842e21a9179b4d48d7ac7121e2a88e58b7d682c3062f8"
+        + "e364e6f53f660894b487737d017002b8b5"
 
     @Test func theFirstFormatIsRead() throws {
         let read = try VaultKeyFile(bytes(Self.first))

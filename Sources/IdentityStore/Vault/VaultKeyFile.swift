@@ -44,7 +44,7 @@ struct VaultSecrets: Sendable {
 ///
 ///     offset  size
 ///     0       8     "cprvault"
-///     8       1     format version, 2
+///     8       1     format version, 3
 ///     9       3     scrypt: the logarithm of N, r, p
 ///     12      1     1 for a vault without a passcode, else 0
 ///     13      8     when the passcode was set, seconds since 1970, big-endian
@@ -55,12 +55,16 @@ struct VaultSecrets: Sendable {
 ///     55 + n  12    nonce
 ///     67 + n  32    the key, encrypted with AES-256-GCM
 ///     99 + n  16    tag
+///     115 + n 32    SHA-256 of all before. Versions 1 and 2 have none.
 ///
 /// Everything before the nonce and the application's id are authenticated. The key of the encryption is what scrypt makes of the
 /// passcode; with a factor, HKDF-SHA256 (RFC 5869) of both, with the salt.
+///
+/// The digest shows a damaged file before a passcode is tried, which would count as a wrong one. It tells a guesser nothing that the
+/// tag does not.
 struct VaultKeyFile {
     static let magic = Array("cprvault".utf8)
-    static let version: UInt8 = 2
+    static let version: UInt8 = 3
     private static let fixedSize = 53
     private static let sealedSize = 60
     static let keySize = 32
@@ -86,11 +90,13 @@ struct VaultKeyFile {
         let version = bytes[Self.magic.count]
         guard version <= Self.version else { throw .newerVersion(version) }
         guard version > 0, bytes.count > Self.fixedSize + 2, bytes.count <= Self.maximumSize else { throw .damaged }
+        let end = bytes.count - (version < 3 ? 0 : SHA256.byteCount)
+        guard version < 3 || end > 0 && SHA256.hash(data: bytes[..<end]) == bytes[end...] else { throw .damaged }
         parameters = ScryptParameters(
             logarithmOfCost: bytes[9], blockSize: bytes[10], parallelism: bytes[11])
         let size = version == 1 ? 0 : 2 + Int(bytes[53]) << 8 + Int(bytes[54])
         let headerSize = Self.fixedSize + size
-        guard bytes.count == headerSize + Self.sealedSize, parameters.isPermitted, bytes[12] <= 1 else {
+        guard end == headerSize + Self.sealedSize, parameters.isPermitted, bytes[12] <= 1 else {
             throw .damaged
         }
         if version == 1 {
@@ -107,7 +113,7 @@ struct VaultKeyFile {
         passcodeSetAt = Date(timeIntervalSince1970: Double(seconds))
         identifier = Array(bytes[21..<37])
         header = Array(bytes[..<headerSize])
-        box = Array(bytes[headerSize...])
+        box = Array(bytes[headerSize..<end])
     }
 
     /// Returns the file for a key.
@@ -128,7 +134,8 @@ struct VaultKeyFile {
         let box = try key.withUnsafeBytes {
             try AES.GCM.seal($0, using: wrapping, authenticating: header + Array(application.utf8))
         }
-        return header + Array(box.nonce) + Array(box.ciphertext) + Array(box.tag)
+        let content = header + Array(box.nonce) + Array(box.ciphertext) + Array(box.tag)
+        return content + SHA256.hash(data: content)
     }
 
     /// Returns the key; `nil` for a wrong passcode. Takes some hundred milliseconds.
