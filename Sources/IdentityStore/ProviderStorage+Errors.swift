@@ -2,11 +2,15 @@ import CertificateProviding
 
 extension ProviderStorage {
     func reading<T>(
-        _ body: () throws(SafeDirectory.Refusal) -> T
+        _ subject: String, _ body: () throws(SafeDirectory.Refusal) -> T
     ) throws(CertificateProviderError) -> T {
         do throws(SafeDirectory.Refusal) { return try body() } catch {
-            throw readFailure(error.reason)
+            throw readFailure(error.reason, of: subject)
         }
+    }
+
+    func subject(_ name: String, in parent: String) -> String {
+        parent == Self.records ? "The record \(store.path)/\(parent)/\(provider)/\(name)" : "The stored identity"
     }
 
     func describe(_ error: any Error, _ name: String, in parent: String) -> CertificateProviderError {
@@ -14,7 +18,7 @@ extension ProviderStorage {
         let file = "\(store.path)/\(parent)/\(provider)/\(name)"
         let remedy = isRecord ? "remove the file; its information is lost" : "delete the identity and fetch it again"
         func failure(_ reason: String) -> CertificateProviderError {
-            readFailure(reason, of: isRecord ? "The record \(file)" : "The stored identity")
+            readFailure(reason, of: subject(name, in: parent))
         }
         return switch error {
         // What the source of the key says. Only a content that is no identity calls for another one.

@@ -64,7 +64,7 @@ final class ProviderStorage: IdentityStorage {
 extension ProviderStorage {
     func content(named name: String, in parent: String) throws(CertificateProviderError) -> SecretBytes? {
         guard Self.isPermitted(name) else { throw readFailure(Self.nameRule) }
-        let file = try reading { () throws(SafeDirectory.Refusal) in
+        let file = try reading(subject(name, in: parent)) { () throws(SafeDirectory.Refusal) in
             try openDirectory(parent)?.read(name, atMost: IdentityStore.maximumEntrySize)
         }
         guard let file else { return nil }
@@ -188,7 +188,7 @@ extension ProviderStorage {
                 "Nothing was stored: the store's key is missing, and the private keys in "
                     + "\(directory.path) are sealed with it. Restore the key, or remove this directory and "
                     + "have new identities made for them: certprov fetch --force.",
-                provider: provider)
+                provider: owner)
         }
         return try store.newKeyForSealing()
     }
@@ -199,6 +199,6 @@ extension ProviderStorage {
             "Nothing was stored: the store's key is missing, and the identities in "
                 + "\(store.path)/\(Self.parent)/\(other) are sealed with it. Restore the key, or delete these "
                 + "identities and fetch them again.",
-            provider: provider)
+            provider: owner)
     }
 }

@@ -24,13 +24,13 @@ import Testing
 
     @Test(arguments: [
         Damage(
-            testDescription: "store writable by the group", text: "chmod 700", write: 73, script: "chmod g+w $STORE"),
-        Damage(testDescription: "store writable by others", text: "chmod 700", write: 73, script: "chmod o+w $STORE"),
+            testDescription: "store writable by the group", text: "chmod go-w", write: 73, script: "chmod g+w $STORE"),
+        Damage(testDescription: "store writable by others", text: "chmod go-w", write: 73, script: "chmod o+w $STORE"),
         Damage(
-            testDescription: "identities writable by the group", text: "chmod 700", write: 73,
+            testDescription: "identities writable by the group", text: "chmod go-w", write: 73,
             script: "chmod g+w $STORE/identities"),
         Damage(
-            testDescription: "provider's directory writable by others", text: "chmod 700", write: 73,
+            testDescription: "provider's directory writable by others", text: "chmod go-w", write: 73,
             script: "chmod 777 $STORE/identities/pkcs12"),
         Damage(
             testDescription: "store a link", text: "symbolic link", write: 73,

@@ -137,6 +137,16 @@ import Testing
         #expect(try fixture.directory.read(Self.file) == file)
     }
 
+    @Test func aRecordThatIsTooLargeIsNamedWithTheNextStep() throws {
+        let fixture = try StoreFixture()
+        try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }
+        try fixture.directory.write([UInt8](repeating: 1, count: IdentityStore.maximumEntrySize + 1), to: Self.file)
+        let error = try error { _ = try fixture.storage().record(named: "record") }
+        #expect(error.code == .storeReadFailed)
+        #expect(error.message.hasPrefix("The record \(fixture.directory[Self.file]) "), "\(error)")
+        #expect(error.message.contains("move it aside"), "\(error)")
+    }
+
     @Test(arguments: FaultyDisk.Call.allCases) func leavesWhatWasThere(call: FaultyDisk.Call) throws {
         let fixture = try StoreFixture()
         try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "one") }

@@ -34,7 +34,7 @@ import Testing
         let fixture = try filled()
         let path = fixture.directory[folder]
         chmod(path, mode)
-        try expectRefusal(fixture, String(mode, radix: 8), "run: chmod 700 \(path)")
+        try expectRefusal(fixture, String(mode, radix: 8), "run: chmod go-w \(path)")
         chmod(path, 0o755)
         #expect(try fixture.storage().entry(named: "entry") != nil)
     }

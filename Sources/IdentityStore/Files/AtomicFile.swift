@@ -18,7 +18,8 @@ extension SafeDirectory {
         do throws(RegularFile.Failure) {
             return try RegularFile.read(FileDescriptor(rawValue: file), atMost: limit)
         } catch {
-            throw Refusal(reason: "\(path)/\(name) cannot be read: \(error)")
+            let advice = if case .tooLarge = error { "; restore it, or move it aside" } else { "" }
+            throw Refusal(reason: "\(path)/\(name) cannot be read: \(error)\(advice)")
         }
     }
 

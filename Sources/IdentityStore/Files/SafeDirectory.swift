@@ -148,7 +148,7 @@ final class SafeDirectory: Sendable {
         guard status.permissions.rawValue & (isDirectory ? 0o022 : 0o077) == 0 else {
             throw Refusal(
                 reason: "\(path) is open to other users (mode \(String(status.permissions.rawValue, radix: 8))); "
-                    + "run: chmod " + (isDirectory ? "700 " : "600 ") + path.shellQuoted)
+                    + "run: chmod " + (isDirectory ? "go-w " : "600 ") + path.shellQuoted)
         }
     }
 
