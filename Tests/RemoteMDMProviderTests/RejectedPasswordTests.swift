@@ -1,8 +1,11 @@
 import CertificateProviding
+import CertificateTLS
 import Foundation
+import NIOCore
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 /// A password that the server has rejected is not sent again by itself: servers lock accounts.
@@ -35,6 +38,47 @@ import Testing
         // The right one, as soon as it is there.
         let right = try server.provider(storage: storage, variables: ["PASSWORD": "another"])
         #expect(await failure(right) == nil)
+    }
+
+    /// Its status is what rejects the password.
+    @Test(
+        "A rejection counts although the answer is cut off, endless or hangs",
+        arguments: ["cut-120", "chunked+cut-120", "no-length+cut-999-raw", "endless", "endless-length", "hang-body"],
+        ["", "csrattrs-"])
+    func aRejectionNeedsNoBody(fault: String, operation: String) async throws {
+        let server = try ESTResponder(.basic, .init(authenticatesWishes: !operation.isEmpty))
+        let storage = InMemoryStorage()
+        let faults = ["status-401"] + fault.split(separator: "+").map(String.init)
+        let label = "fault-" + faults.map { operation + $0 }.joined(separator: "+")
+        let timeout = fault == "hang-body" ? "8" : "600"
+        let error = await failure(try server.provider(storage: storage, label: label, ["timeout": timeout]))
+        #expect(error?.code == .rejected && error?.nativeCode == 401, "\(String(describing: error))")
+        #expect(error?.underlying as? RejectedPassword == RejectedPassword())
+        // It may end in the middle of a secret.
+        #expect(error?.message.contains("out of order") == false)
+        #expect(server.requests.count { $0.authorization != nil } == 1)
+        #expect(await failure(try server.provider(storage: storage))?.underlying is RejectedBefore)
+        #expect(server.requests.count { $0.authorization != nil } == 1)
+    }
+
+    @Test("A proxy's rejection counts although its answer is cut off")
+    func aRejectionOfTheProxyNeedsNoBody() async throws {
+        let network = InMemoryNetwork()
+        network.listen(on: "proxy", port: 3128, group: network.eventLoopGroup) { channel in
+            channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(CutOffProxy()) }
+        }
+        let session = ServerSession(
+            try #require(ServerURL("http://est.example/")),
+            ServerSecurity(trust: ServerTrust(trustAnchors: .system), credentials: nil, now: { Date() }),
+            through: try #require(HTTPProxy("http://proxy:3128", user: "u", password: SecretBytes(utf8: "wrong"))),
+            timeBudget: TimeBudget(.seconds(600), TurnedClock().retryPolicy),
+            transport: Transport(network: network, retryPolicy: TurnedClock().retryPolicy))
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await session.response(to: HTTPRequest(target: "/", isRepeatable: true))
+        }
+        #expect(error?.underlying as? RejectedPassword == RejectedPassword(isOfProxy: true))
+        #expect(error?.message.hasPrefix("The proxy proxy:3128 ") == true)
+        #expect(network.connectionCount == 1)
     }
 
     /// RFC 7616, section 3.3. The server may give the first nonce too little time, or each one.
@@ -197,5 +241,16 @@ import Testing
         let error = await failure(try server.provider(storage: storage))
         #expect(error?.code == .storeReadFailed && error?.message.contains("newer certprov") == true)
         #expect(server.requests.allSatisfy { $0.authorization == nil })
+    }
+}
+
+private final class CutOffProxy: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        let answer = "HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 100\r\n\r\nThe password"
+        context.writeAndFlush(wrapOutboundOut(ByteBuffer(string: answer)), promise: nil)
+        context.close(promise: nil)
     }
 }

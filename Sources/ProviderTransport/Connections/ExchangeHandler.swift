@@ -26,7 +26,8 @@ enum ExchangeFailure: Error {
     case timedOut
 }
 
-/// Sends one request at a time, and collects each response completely.
+/// Sends one request at a time, and collects each response completely. A refusal of credentials (401, 407) is a response
+/// as soon as its head is there, whatever becomes of its body.
 final class ExchangeHandler: ChannelDuplexHandler {
     typealias InboundIn = HTTPClientResponsePart
     typealias InboundOut = Never
@@ -98,8 +99,18 @@ final class ExchangeHandler: ChannelDuplexHandler {
 
     private func fail(_ error: any Error, _ context: ChannelHandlerContext) {
         let exchange = self.exchange
+        var refusal: HTTPResponse?
+        // The status alone refuses the credentials, which must not be sent again as if nothing had been said.
+        if let head, [401, 407].contains(head.status.code) {
+            refusal = HTTPResponse(status: Int(head.status.code), headers: head.headers, body: body)
+            refusal?.isWhole = false
+        }
         reset()
-        exchange?.answer.fail(error)
+        if let refusal {
+            exchange?.answer.succeed(Exchange.Answer(response: refusal, isLast: true))
+        } else {
+            exchange?.answer.fail(error)
+        }
         context.close(promise: nil)
     }
 

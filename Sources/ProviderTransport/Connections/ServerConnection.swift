@@ -171,7 +171,8 @@ public final class ServerConnection: Sendable {
     /// Closes the connection. Returns at once.
     package func close() { channel.close(promise: nil) }
 
-    /// Sends a request and returns the complete response. Call it for one request at a time.
+    /// Sends a request and returns the response. It is complete, or one of 401 or 407 whose body is cut off. Call it for
+    /// one request at a time.
     ///
     /// - Parameter limit: The maximum size of the body, in bytes.
     /// - Throws: `timedOut`, `protocolError` for a response that is truncated or too large, `unavailable` if the

@@ -48,14 +48,16 @@ public struct HTTPRequest: Sendable {
     }
 }
 
-/// A complete response, of any status.
+/// A response, of any status. It is complete, except that the body of a refusal of credentials (401, 407) may be cut off.
 public struct HTTPResponse: Sendable {
     /// The status code (RFC 9110, section 15), such as 200.
     public var status: Int
     /// The header fields, as the server sent them.
     public var headers: HTTPHeaders
-    /// The content, complete; at most ``ServerSession/maximumBody`` bytes.
+    /// The content, at most ``ServerSession/maximumBody`` bytes. Complete, unless the status is 401 or 407.
     public var body: [UInt8]
+    /// Whether ``body`` is complete.
+    var isWhole = true
     /// Whether the server refuses a password that was sent to it, by the status 401; not if only the nonce of HTTP Digest is
     /// too old. ``refusal(by:of:saying:advice:at:)`` has ``RejectedPassword`` as its underlying error then.
     public internal(set) var hasRefusedPassword = false

@@ -55,9 +55,10 @@ extension HTTPResponse {
         return "it asks for \(shown(String(scheme), 20)); "
     }
 
-    /// The beginning of the server's plain-text body; `nil` if there is none.
+    /// The beginning of the server's plain-text body; `nil` if there is none. In one that is cut off, so may be a secret,
+    /// which would not be recognised.
     private var plainReason: String? {
-        guard let type = headers.first(name: "Content-Type")?.lowercased(), type.hasPrefix("text/plain"),
+        guard isWhole, let type = headers.first(name: "Content-Type")?.lowercased(), type.hasPrefix("text/plain"),
             body.count <= Self.longestReason, let text = String(validating: body, as: UTF8.self)?.trimmed, !text.isEmpty
         else { return nil }
         return shownReason(text)
