@@ -32,11 +32,8 @@ struct Enrolment {
         let identity = try await environment.withLease(of: settings.recordName) {
             () async throws(CertificateProviderError) in
             do throws(CertificateProviderError) {
-                let identity = try await runAlone()
-                await noteOutcome(nil)
-                return identity
+                return try await runAlone()
             } catch {
-                await noteOutcome(error)
                 guard error.code == .rejected, let withheld = secretsInHand.withheld else { throw error }
                 var refusal = error
                 refusal.message += " \(withheld.message)"
@@ -115,9 +112,13 @@ struct Enrolment {
                 let issued = try await IssuedCertificate(
                     certificates, for: request, from: authorities, through: trust.anchors, at: environment.now())
                 stage = .done
-                return try await store(issued, key, pending, replacing: current)
+                let identity = try await store(issued, key, pending, replacing: current)
+                await noteOutcome(nil)
+                return identity
             }
         } catch {
+            // Before a token takes seconds to destroy the key: a process that is killed in that time must not lose it.
+            await noteOutcome(error)
             if let pending = stage.abandoned(after: error) { await abandon(pending) }
             throw known.map { error.naming($0.certificate, isOwn: renewed != nil) } ?? error
         }

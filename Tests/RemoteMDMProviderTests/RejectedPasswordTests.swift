@@ -2,6 +2,7 @@ import CertificateProviding
 import CertificateTLS
 import Foundation
 import NIOCore
+import Synchronization
 import TestSupport
 import Testing
 
@@ -59,6 +60,19 @@ import Testing
         #expect(server.requests.count { $0.authorization != nil } == 1)
         #expect(await failure(try server.provider(storage: storage))?.underlying is RejectedBefore)
         #expect(server.requests.count { $0.authorization != nil } == 1)
+    }
+
+    /// A token takes seconds for that, and the process may be killed meanwhile.
+    @Test("A rejection is recorded before the key of the request is destroyed")
+    func aRejectionIsWrittenFirst() async throws {
+        let server = try ESTResponder(.basic, .init(password: "another"))
+        let storage = LoggedStorage()
+        let provider = try server.provider(storage: storage)
+        #expect(await failure(provider)?.code == .rejected)
+        #expect(try await provider.keys.store.list().isEmpty)
+        let noted = try #require(storage.written.firstIndex(of: RejectedSecrets.recordName))
+        let destroyed = try #require(storage.written.lastIndex { $0.hasPrefix("keys-") })
+        #expect(noted < destroyed, "\(storage.written)")
     }
 
     @Test("A proxy's rejection counts although its answer is cut off")
@@ -241,6 +255,42 @@ import Testing
         let error = await failure(try server.provider(storage: storage))
         #expect(error?.code == .storeReadFailed && error?.message.contains("newer certprov") == true)
         #expect(server.requests.allSatisfy { $0.authorization == nil })
+    }
+}
+
+/// Has the names of the records in the order in which they are changed.
+private final class LoggedStorage: IdentityStorage {
+    private let storage = InMemoryStorage()
+    private let names = Mutex<[String]>([])
+
+    var written: [String] { names.withLock(\.self) }
+
+    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+        try storage.entry(named: name)
+    }
+
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+        try storage.setEntry(identity, named: name)
+    }
+
+    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: name) }
+
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        try storage.record(named: name)
+    }
+
+    func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError) {
+        try storage.updateRecord(named: name) { content throws(CertificateProviderError) in
+            let new = try change(content)
+            if new != nil { names.withLock { $0.append(name) } }
+            return new
+        }
+    }
+
+    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+        try storage.leaseRecord(named: name)
     }
 }
 
