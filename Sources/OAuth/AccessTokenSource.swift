@@ -208,10 +208,20 @@ public actor AccessTokenSource {
         if !scope.isEmpty { request.form.append("scope", scope) }
         do throws(CertificateProviderError) { return try await request.send(before: deadline) } catch {
             // Servers lock accounts.
-            if grant.password != nil, (error.underlying as? OAuthRefusal)?.error == "invalid_grant" {
-                passwordRefusal = error
-            }
+            if grant.password != nil, error.mayRefusePassword { passwordRefusal = error }
             throw error
+        }
+    }
+}
+
+extension CertificateProviderError {
+    /// Whether the token endpoint refuses the user's password, or says 401 and not that it means the client.
+    fileprivate var mayRefusePassword: Bool {
+        switch underlying {
+        case let refusal as OAuthRefusal:
+            refusal.error == "invalid_grant" || refusal.status == 401 && refusal.error != "invalid_client"
+        case let rejected as RejectedPassword: !rejected.isOfProxy
+        default: false
         }
     }
 }

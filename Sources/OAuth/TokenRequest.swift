@@ -53,6 +53,11 @@ struct TokenRequest: Sendable {
             switch refusal.error {
             case "invalid_client": (.rejected, "check the client's identifier and secret")
             case "invalid_grant": (.rejected, "check the user name and password")
+            // Also said of a wrong secret.
+            case "unauthorized_client" where response.status == 401:
+                (.rejected, "check the client's identifier and secret, and whether it is registered for this grant")
+            // Servers have many names for it.
+            case _ where response.status == 401: (.rejected, "check the client's identifier and secret")
             case "unauthorized_client": (.rejected, "the client is not registered for this grant")
             case "access_denied": (.rejected, "ask the server's administrator")
             case "invalid_scope": (.configurationInvalid, "check the scope")

@@ -48,6 +48,22 @@ import Testing
         #expect(try server.grants() == ["password invalid_grant"])
     }
 
+    /// RFC 6749 has the status for the client alone, but some servers say it of the user too.
+    @Test(
+        "A 401 refuses the secrets, whatever the token endpoint calls it",
+        arguments: ["error-unauthorized_client-401", "error-unauthorized-401", "error-server_error-401", "status-401"])
+    func aRefusalIsKnownByItsStatus(fault: String) async throws {
+        let server = try await ESTServer.start("--auth", "oauth")
+        let tokens = try server.tokens(
+            fault: fault, grant: .legacyPassword(user: ESTServer.user, password: SecretBytes(utf8: "wrong")))
+        for _ in 0..<2 {
+            let error = await failure { _ = try await tokens.token() }
+            #expect(error?.code == .rejected && error?.nativeCode == 401)
+            #expect(error?.message.contains("check the client's identifier and secret") == true)
+        }
+        #expect(try server.grants().count == 1)
+    }
+
     @Test("Control characters in the token endpoint's error are escaped")
     func itsTextCanSteerNoTerminal() async throws {
         let server = try await ESTServer.start("--auth", "oauth")

@@ -223,6 +223,28 @@ import Testing
         }
     }
 
+    /// Keycloak calls a wrong secret `unauthorized_client`.
+    @Test(
+        "A secret that the token endpoint answers with 401 is sent once, whatever it calls the error",
+        arguments: ["unauthorized_client", "unauthorized"], [true, false])
+    func anyRejectionByTheTokenEndpointCounts(name: String, hasSecret: Bool) async throws {
+        let server = try await ESTServer.start("--auth", "oauth")
+        let storage = InMemoryStorage()
+        var settings = ["client-id": "estclient", "token-url": "https://localhost:\(server.port)/token"]
+        if hasSecret {
+            settings.merge(["username": "", "password-source": "", "client-secret-source": "env:SECRET"]) { $1 }
+        } else {
+            settings["grant"] = "password"
+        }
+        var failing = settings
+        failing["token-url"]? += "/fault-token-error-\(name)-401"
+        #expect(await failure(try server.provider(storage: storage, failing))?.code == .rejected)
+        let error = await failure(try server.provider(storage: storage, settings))
+        #expect(error?.underlying is RejectedBefore)
+        #expect(error?.message.contains(hasSecret ? "'client-secret-source'" : "'password-source'") == true)
+        #expect(try server.requests().count { $0["operation"] as? String == "token" } == 1)
+    }
+
     @Test func aPasswordThatTheProxyRejectsIsSentOnce() async throws {
         let server = try await ESTServer.start("--auth", "basic")
         let proxy = try ProxyServer(["--user", ProxyServer.user, "--password", ProxyServer.password])

@@ -78,12 +78,13 @@ extension SecretsInHand {
     /// The accounts whose secrets the server has got and rejected.
     func accounts(rejectedBy error: CertificateProviderError) -> [(Account, SecretBytes)] {
         let kind: Account.Kind
+        // A token endpoint that says 401 means the client (RFC 6749, section 5.2), whatever it calls the error.
+        let first = accounts.contains { $0.0.kind == .clientSecret } ? Account.Kind.clientSecret : .password
         switch error.underlying {
-        // A token endpoint that says 401 without a reason means the client (RFC 6749, section 5.2).
-        case let rejected as RejectedPassword where !rejected.isOfProxy:
-            kind = accounts.contains { $0.0.kind == .clientSecret } ? .clientSecret : .password
+        case let rejected as RejectedPassword where !rejected.isOfProxy: kind = first
         case let refusal as OAuthRefusal where refusal.error == "invalid_client": kind = .clientSecret
         case let refusal as OAuthRefusal where refusal.error == "invalid_grant": kind = .password
+        case let refusal as OAuthRefusal where refusal.status == 401: kind = first
         default: return []
         }
         return accounts.filter { $0.0.kind == kind }

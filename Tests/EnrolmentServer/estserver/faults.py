@@ -57,7 +57,7 @@ BODY = {
     "no-keep-alive": "",
 }
 TOKEN = {
-    "error": r"-(?P<error>[a-z_]+)",
+    "error": r"-(?P<error>[a-z_]+)(-(?P<status>4\d\d))?",
     "refresh-error": r"-(?P<error>[a-z_]+)",
     "loud-error": "",
     "echo": r"-(?P<part>header|body)",

@@ -36,7 +36,7 @@ class TokenEndpoint:
             raise HTTPError(405, "The token endpoint takes POST.", [("Allow", "POST")])
         try:
             if (fault := faults.get("error")) is not None:
-                raise TokenError(fault["error"], "It is told to.")
+                raise TokenError(fault["error"], "It is told to.", int(fault["status"] or 400))
             status, answer = 200, self.grant(request, faults, record)
         except TokenError as error:
             status, answer = error.status, {"error": error.code, "error_description": str(error)}
