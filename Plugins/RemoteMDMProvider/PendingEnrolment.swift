@@ -25,18 +25,25 @@ struct PendingEnrolment: Sendable {
 
     /// - Throws: `storeReadFailed`.
     init(_ record: SecretBytes) throws(CertificateProviderError) {
-        guard let (isUndecided, fields) = Self.fields(of: record),
-            let key = try Self.key(fields[0], fields[2], fields[3])
-        else {
+        guard record.withUnsafeBytes({ $0.first ?? 0 }) <= Self.format else {
             throw CertificateProviderError(
                 .storeReadFailed,
-                "The record of a pending enrolment in the store is damaged, or was written by a newer certprov; "
-                    + "delete the identity to discard it.")
+                "The record of a pending enrolment in the store was written by a newer certprov; update certprov.")
         }
+        guard let (isUndecided, fields) = Self.fields(of: record),
+            let key = try Self.key(fields[0], fields[2], fields[3])
+        else { throw Self.damaged }
         self.key = key
         self.isUndecided = isUndecided
         csr = fields[1].bytes
         replaced = try Self.key(SecretBytes(copying: []), fields[4], fields[5])
+    }
+
+    private static var damaged: CertificateProviderError {
+        CertificateProviderError(
+            .storeReadFailed,
+            "The record of a pending enrolment in the store is damaged; delete the identity to discard it.",
+            underlying: DamagedContent())
     }
 
     var encoded: SecretBytes {
@@ -76,10 +83,8 @@ struct PendingEnrolment: Sendable {
     ) throws(CertificateProviderError) -> OwnedKey? {
         if !privateKey.isEmpty { return .sealed(privateKey) }
         guard !uri.isEmpty else { return nil }
-        return .stored(
-            KeyReference(
-                publicKey: try PublicKeyInfo(derRepresentation: publicKey.bytes),
-                uri: String(decoding: uri.bytes, as: UTF8.self)))
+        guard let publicKey = try? PublicKeyInfo(derRepresentation: publicKey.bytes) else { throw damaged }
+        return .stored(KeyReference(publicKey: publicKey, uri: String(decoding: uri.bytes, as: UTF8.self)))
     }
 
     private static func fields(of record: SecretBytes) -> (isUndecided: Bool, [SecretBytes])? {

@@ -93,8 +93,8 @@ public final class RemoteMDMProvider: CertificateProvider {
     }
 
     /// Deletes the certificate and the key, a pending request, and the authorities that were confirmed or learnt. Keys
-    /// in a token are destroyed first, without asking for a PIN. The certificate is not revoked: the server is not
-    /// contacted.
+    /// in a token are destroyed first, without asking for a PIN. An entry or record that is damaged names no key, and is
+    /// deleted with a warning. The certificate is not revoked: the server is not contacted.
     ///
     /// - Throws: `operationNotAllowed` while another process is enrolling; the errors of the store and of the token.
     public func deleteStoredCertificate() throws(CertificateProviderError) {
@@ -107,7 +107,7 @@ public final class RemoteMDMProvider: CertificateProvider {
     }
 
     private func deleteAlone() throws(CertificateProviderError) {
-        for key in ownedKeys() {
+        for key in try ownedKeys(warns: true) {
             do throws(CertificateProviderError) {
                 try keys.store(of: key).destroyStored(key)
             } catch {
@@ -130,13 +130,17 @@ public final class RemoteMDMProvider: CertificateProvider {
     }
 
     /// Returns the keys in key stores that this host has written down.
-    private func ownedKeys() -> [KeyReference] {
+    ///
+    /// - Parameter warns: Whether a warning is logged for an entry or record that is damaged.
+    private func ownedKeys(warns: Bool) throws(CertificateProviderError) -> [KeyReference] {
         var keys: [OwnedKey?] = []
-        // An entry or record that cannot be read names no key, and is deleted all the same.
-        if let entry = try? environment.storage.entry(named: settings.entryName) { keys.append(OwnedKey(entry)) }
-        if let record = try? environment.storage.record(named: settings.recordName),
-            let pending = try? PendingEnrolment(record)
-        {
+        try environment.toleratingDamage(warns: warns) { () throws(CertificateProviderError) in
+            guard let entry = try environment.storage.entry(named: settings.entryName) else { return }
+            keys.append(OwnedKey(entry))
+        }
+        try environment.toleratingDamage(warns: warns) { () throws(CertificateProviderError) in
+            guard let record = try environment.storage.record(named: settings.recordName) else { return }
+            let pending = try PendingEnrolment(record)
             keys += [pending.key, pending.replaced]
         }
         var references: [KeyReference] = []
@@ -171,7 +175,7 @@ extension RemoteMDMProvider: DeletionAnnouncing {
     public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
         do throws(CertificateProviderError) {
             var sentences: [String] = []
-            for key in ownedKeys() {
+            for key in try ownedKeys(warns: false) {
                 sentences += try await keys.store(of: key).announceDestruction(of: key)
             }
             return sentences

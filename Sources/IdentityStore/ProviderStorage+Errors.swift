@@ -17,8 +17,10 @@ extension ProviderStorage {
         let isRecord = parent == Self.records
         let file = "\(store.path)/\(parent)/\(provider)/\(name)"
         let remedy = isRecord ? "remove the file; its information is lost" : "delete the identity and fetch it again"
-        func failure(_ reason: String) -> CertificateProviderError {
-            readFailure(reason, of: subject(name, in: parent))
+        func failure(_ reason: String, isDamage: Bool = true) -> CertificateProviderError {
+            var failure = readFailure(reason, of: subject(name, in: parent))
+            if isDamage { failure.underlying = DamagedContent() }
+            return failure
         }
         return switch error {
         // What the source of the key says. Only a content that is no identity calls for another one.
@@ -27,7 +29,7 @@ extension ProviderStorage {
         case SealedEnvelope.Failure.otherKey:
             failure("it was sealed with another key; restore that key, or \(remedy)")
         case SealedEnvelope.Failure.newerVersion(let version):
-            failure("it was written by a newer certprov (format \(version)); update certprov")
+            failure("it was written by a newer certprov (format \(version)); update certprov", isDamage: false)
         case SealedEnvelope.Failure.notSealed, SealedEnvelope.Failure.damaged:
             failure(isRecord ? "it is damaged; \(remedy)" : "the file \(file) is damaged; \(remedy)")
         default:

@@ -149,6 +149,20 @@ import Testing
         try await enrol(host)
     }
 
+    @Test("No key is destroyed and no record emptied if the record cannot be read for a moment")
+    func anUnreadRecordIsNotEmptied() async throws {
+        let host = Host()
+        try await enrol(host)
+        let before = try #require(try host.memory.record(named: "keys"))
+        var environment = ProviderEnvironment.testing(storage: FlakyStorage(storage: host.storage))
+        environment.keyStores = KeyStores(schemes: []) { _ in nil }
+        let keys = OwnedKeys(host.keys.store, environment, record: "keys")
+        #expect(throws: CertificateProviderError.self) { try keys.destroyAllStored(and: host.current) }
+        #expect(try host.memory.record(named: "keys") == before && host.uris.count == 1)
+        try keys.destroyAllStored(and: host.current)
+        #expect(try host.memory.record(named: "keys") == nil && host.uris.isEmpty)
+    }
+
     @Test func aRecordOfANewerVersionIsLeftAlone() async throws {
         let host = Host()
         let newer = SecretBytes(utf8: #"{"version":2,"secrets":[]}"#)
@@ -276,6 +290,42 @@ private struct PoweredStorage: IdentityStorage {
         try storage.updateRecord(named: name, change)
         try power.spend()
     }
+
+    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+        try storage.leaseRecord(named: name)
+    }
+}
+
+/// Fails to read a record once.
+private final class FlakyStorage: IdentityStorage {
+    private let storage: any IdentityStorage
+    private let hasFailed = Mutex(false)
+
+    init(storage: any IdentityStorage) { self.storage = storage }
+
+    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+        try storage.entry(named: name)
+    }
+
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+        try storage.setEntry(identity, named: name)
+    }
+
+    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: name) }
+
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        guard
+            hasFailed.withLock({ hasFailed in
+                defer { hasFailed = true }
+                return hasFailed
+            })
+        else { throw CertificateProviderError(.storeReadFailed, "Input/output error.") }
+        return try storage.record(named: name)
+    }
+
+    func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError) { try storage.updateRecord(named: name, change) }
 
     func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
         try storage.leaseRecord(named: name)

@@ -103,6 +103,7 @@ import Testing
         try fixture.directory.write(file, to: StoreFixture.entryFile)
         let reading = try error { _ = try fixture.storage().entry(named: "entry") }
         #expect(reading.code == .storeReadFailed && reading.message.contains("newer certprov (format 2)"))
+        #expect(reading.underlying == nil)
         let writing = try error { try fixture.storage().setEntry(identity, named: "entry") }
         #expect(writing.code == .storeWriteFailed && writing.message.contains("newer certprov (format 2)"))
         #expect(try fixture.directory.read(StoreFixture.entryFile) == file)
@@ -123,6 +124,7 @@ import Testing
         let provider = try #require(ProviderID(rawValue: parts[1]))
         let error = try error { _ = try fixture.storage(provider).entry(named: parts[2]) }
         #expect(error.code == .storeReadFailed && error.message.contains("damaged"))
+        #expect(error.underlying is DamagedContent)
     }
 
     @Test func anotherSealingKeyIsCalledThat() throws {
@@ -134,8 +136,10 @@ import Testing
         try fixture.directory.write(key.reversed(), to: "state/store.key")
         let error = try error { _ = try fixture.storage().entry(named: "entry") }
         #expect(error.code == .storeReadFailed && error.message.contains("sealed with another key"))
+        #expect(error.underlying is DamagedContent)
         unlink(fixture.directory["state/store.key"])
-        #expect(throws: CertificateProviderError.self) { _ = try fixture.storage().entry(named: "entry") }
+        let lost = #expect(throws: CertificateProviderError.self) { _ = try fixture.storage().entry(named: "entry") }
+        #expect(lost?.underlying is DamagedContent)
         try fixture.directory.write(key, to: "state/store.key")
         #expect(try fixture.storage().entry(named: "entry") != nil)
         #expect(try running.entry(named: "entry") != nil)

@@ -84,13 +84,48 @@ import Testing
     func whatCannotBeReadIsDeletedAllTheSame() async throws {
         let server = try ESTResponder(.basic)
         let storage = OneIdentity()
-        let provider = try server.provider(storage: storage)
+        let log = WarningLog()
+        let provider = try server.provider(storage: storage, log: log)
         _ = try await provider.getCertificate(NoUserInteraction())
-        try storage.updateRecord(named: "enrolment-") { _ in SecretBytes(copying: [77, 1, 2]) }
+        try storage.updateRecord(named: "enrolment-") { _ in SecretBytes(copying: [2, 1, 2]) }
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .storeReadFailed)
+        #expect(try await provider.announcedDeletions().isEmpty && log.warnings.isEmpty)
         try provider.deleteStoredCertificate()
+        #expect(log.warnings.count == 1 && log.warnings[0].contains("its key may be left in a key store"))
         #expect(try provider.getStoredCertificate() == nil)
         _ = try await provider.getCertificate(NoUserInteraction())
+    }
+
+    @Test("An identity is not deleted if its entry cannot be read, unless that is damaged", arguments: [false, true])
+    func anUnreadEntryIsNotDeleted(isDamaged: Bool) async throws {
+        let server = try ESTResponder(.basic)
+        let memory = InMemoryStorage()
+        _ = try await server.provider(storage: memory).getCertificate(NoUserInteraction())
+        let failure = CertificateProviderError(
+            .storeReadFailed, "Input/output error.", underlying: isDamaged ? DamagedContent() : nil)
+        let log = WarningLog()
+        let provider = try server.provider(storage: UnreadableStorage(storage: memory, failure: failure), log: log)
+        if isDamaged {
+            try provider.deleteStoredCertificate()
+        } else {
+            #expect(throws: CertificateProviderError.self) { try provider.deleteStoredCertificate() }
+            await #expect(throws: CertificateProviderError.self) { try await provider.announcedDeletions() }
+        }
+        #expect(memory.entryNames.isEmpty == isDamaged && log.warnings.isEmpty != isDamaged)
+        #expect(try await provider.keys.store.list().count == 1)
+    }
+
+    @Test func aPendingEnrolmentOfANewerVersionIsNotDeleted() async throws {
+        let server = try ESTResponder(.basic)
+        let storage = InMemoryStorage()
+        let provider = try server.provider(storage: storage)
+        _ = try await provider.getCertificate(NoUserInteraction())
+        let newer = SecretBytes(copying: [3, 1, 2])
+        try storage.updateRecord(named: provider.settings.recordName) { _ in newer }
+        let error = #expect(throws: CertificateProviderError.self) { try provider.deleteStoredCertificate() }
+        #expect(error?.code == .storeReadFailed && error?.message.contains("newer certprov") == true)
+        #expect(try storage.record(named: provider.settings.recordName) == newer)
+        #expect(try provider.getStoredCertificate() != nil)
     }
 
     @Test func aPasswordIsNotForAServerWithoutTLS() {
@@ -145,5 +180,31 @@ import Testing
             environment: .testing(storage: storage), parameters: ProviderParameters(parameters.mapValues { .init($0) }),
             transport: Transport(retryPolicy: TurnedClock().retryPolicy))
         return provider
+    }
+}
+
+/// Reads no entry.
+private struct UnreadableStorage: IdentityStorage {
+    let storage: InMemoryStorage
+    let failure: CertificateProviderError
+
+    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? { throw failure }
+
+    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+        try storage.setEntry(identity, named: name)
+    }
+
+    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: name) }
+
+    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        try storage.record(named: name)
+    }
+
+    func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError) { try storage.updateRecord(named: name, change) }
+
+    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+        try storage.leaseRecord(named: name)
     }
 }

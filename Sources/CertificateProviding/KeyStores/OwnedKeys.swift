@@ -105,15 +105,15 @@ public struct OwnedKeys: Sendable {
     }
 
     /// Destroys all keys without asking for a PIN, and empties the record: for
-    /// ``CertificateProvider/deleteStoredCertificate()``. Blocks. A damaged record names no key, and is emptied too. If a
-    /// key store that is no longer configured fails, a warning is logged.
+    /// ``CertificateProvider/deleteStoredCertificate()``. Blocks. A damaged record names no key, and is emptied too, with a
+    /// warning. If a key store that is no longer configured fails, a warning is logged.
     ///
     /// - Parameter current: The key of the stored identity, in case the record is damaged; `nil` for none.
     /// - Throws: `storeReadFailed` for a record that a newer version has written, other errors of the storage, those of
     ///   the configured key store, and `interactionRequired` if it would have to ask. The keys that are left are then in
     ///   the record still.
     public func destroyAllStored(and current: KeyReference?) throws(CertificateProviderError) {
-        for key in try all(and: current) {
+        for key in try all(and: current, warns: true) {
             do throws(CertificateProviderError) { try stores.store(of: key).destroyStored(key) } catch {
                 try tolerate(error, about: key)
             }
@@ -129,7 +129,9 @@ public struct OwnedKeys: Sendable {
     public func announceDestruction(
         and current: KeyReference?
     ) async throws(CertificateProviderError) -> [String] {
-        let keys = try await environment.executor.run { () throws(CertificateProviderError) in try all(and: current) }
+        let keys = try await environment.executor.run { () throws(CertificateProviderError) in
+            try all(and: current, warns: false)
+        }
         var sentences: [String] = []
         for key in keys { sentences += try await store(of: key).announceDestruction(of: key) }
         return sentences
@@ -164,14 +166,12 @@ public struct OwnedKeys: Sendable {
     private struct Version: Decodable { let version: Int }
 
     /// Returns all keys to delete, those that are not in use first.
-    private func all(and current: KeyReference?) throws(CertificateProviderError) -> [KeyReference] {
+    private func all(
+        and current: KeyReference?, warns: Bool
+    ) throws(CertificateProviderError) -> [KeyReference] {
         var keys: [KeyReference] = []
-        do throws(CertificateProviderError) {
+        try environment.toleratingDamage(warns: warns) { () throws(CertificateProviderError) in
             keys = try Self.named(in: try environment.storage.record(named: recordName))
-        } catch  where error.isOfNewerVersion {
-            throw error
-        } catch {
-            // It names no key, and is deleted all the same.
         }
         guard let current else { return keys }
         return keys.filter { !$0.isSame(as: current) } + [current]
@@ -191,26 +191,18 @@ public struct OwnedKeys: Sendable {
     private static func named(in record: SecretBytes?) throws(CertificateProviderError) -> [KeyReference] {
         guard let record else { return [] }
         let data = record.withUnsafeBytes { Data($0) }
-        do {
-            guard try JSONDecoder().decode(Version.self, from: data).version <= Contents.version else {
-                throw NewerVersion()
-            }
-            return try JSONDecoder().decode(Contents.self, from: data).keys
-        } catch {
+        if let found = try? JSONDecoder().decode(Version.self, from: data), found.version > Contents.version {
             throw CertificateProviderError(
                 .storeReadFailed,
-                error is NewerVersion
-                    ? "The record of the provider's keys was written by a newer version of certprov; update certprov."
-                    : "The record of the provider's keys is damaged; delete the identity to discard it.",
-                underlying: error)
+                "The record of the provider's keys was written by a newer version of certprov; update certprov.")
         }
+        guard let contents = try? JSONDecoder().decode(Contents.self, from: data) else {
+            throw CertificateProviderError(
+                .storeReadFailed, "The record of the provider's keys is damaged; delete the identity to discard it.",
+                underlying: DamagedContent())
+        }
+        return contents.keys
     }
-}
-
-private struct NewerVersion: Error {}
-
-extension CertificateProviderError {
-    fileprivate var isOfNewerVersion: Bool { underlying is NewerVersion }
 }
 
 extension KeyReference {
