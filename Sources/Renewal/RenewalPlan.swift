@@ -5,13 +5,21 @@ import FoundationEssentials
 ///
 /// The wall clock alone decides whether a certificate is due. It is read at each call, so a clock change or a suspended
 /// machine is noticed then. Pauses (after failures and successes) are measured with the clock that cannot be set, so
-/// that setting the wall clock neither skips nor extends them.
+/// that setting the wall clock neither skips nor extends them. An announced update is due before the certificate is.
 package struct RenewalPlan: Sendable {
     package private(set) var schedule: RenewalSchedule
     private let backoff: RenewalBackoff
     private var failures = 0
     /// The uptime before which no attempt is made.
-    private var earliest: Duration?
+    private var earliest = Duration.zero
+    private enum Update { case none, announced, requested }
+    /// The provider's last announcement, until an attempt that began after it succeeds.
+    private var update = Update.none
+    /// The uptime before which no announced update is asked for.
+    private var nextUpdate = Duration.zero
+
+    /// The minimum time between two updates that a provider announces.
+    static let updateInterval = Duration.seconds(60)
 
     package init(_ schedule: RenewalSchedule, backoff: RenewalBackoff = RenewalBackoff()) {
         self.schedule = schedule
@@ -20,14 +28,26 @@ package struct RenewalPlan: Sendable {
 
     /// Returns the time until the next attempt, as far as known now; zero or negative if it is due.
     package func delay(at moment: Moment) -> Duration {
-        let due = moment.wall.duration(to: schedule.due)
-        return max(due, earliest.map { $0 - moment.uptime } ?? due)
+        let delay = max(moment.wall.duration(to: schedule.due), earliest - moment.uptime)
+        guard update != .none else { return delay }
+        // An update does not wait for the pause after a success.
+        return min(delay, (failures > 0 ? earliest : nextUpdate) - moment.uptime)
+    }
+
+    mutating func announceUpdate() { update = .announced }
+
+    /// Notes that an attempt begins, which also asks for an update that was announced before.
+    mutating func begin(at moment: Moment) {
+        guard update != .none else { return }
+        update = .requested
+        nextUpdate = moment.uptime + Self.updateInterval
     }
 
     package mutating func succeed(with schedule: RenewalSchedule, at moment: Moment) {
         self.schedule = schedule
         failures = 0
         earliest = moment.uptime + max(pause(at: moment), backoff.floor)
+        if update == .requested { update = .none }
     }
 
     package mutating func fail(with error: CertificateProviderError, at moment: Moment, draw: Double) {

@@ -10,7 +10,8 @@ import Synchronization
 /// The current identity stays in use until the new one is available, is valid by the wall clock, has passed a test
 /// signature, and was accepted by `install`. Then it becomes ``current``, and all tasks that iterate over ``updates``
 /// get it. A provider that announces an update (``/CertificateProviding/UpdateAnnouncing``) is asked at once, but not more than
-/// once a minute. A failed renewal is tried again after a pause (see ``RenewalBackoff``), also after the identity has expired.
+/// once a minute. A failed renewal or update is tried again after a pause (see ``RenewalBackoff``), also after the identity
+/// has expired.
 /// The user is never asked: a renewal that needs the user fails.
 ///
 /// Metrics, each with the dimension `provider`: the gauges `certprov_certificate_expiration_timestamp_seconds` and
@@ -28,10 +29,6 @@ public final class RenewingIdentity: Service {
         var isBusy = false
         /// The uptime after which the replaced identity is no longer needed.
         var destroyReplacedAfter: Duration?
-        /// Whether the provider has announced an update that was not asked for yet.
-        var isUpdateAnnounced = false
-        /// The uptime before which no announced update is asked for.
-        var nextUpdate = Duration.zero
         /// The pause between two attempts.
         var pause: Task<Void, Never>?
         /// Those of the provider of the current identity.
@@ -49,8 +46,6 @@ public final class RenewingIdentity: Service {
     /// The maximum time between two readings of the wall clock, and so the maximum delay until a clock change or a
     /// suspended machine is noticed.
     static let longestSleep = Duration.seconds(60)
-    /// The minimum time between two updates that a provider announces.
-    static let updateInterval = Duration.seconds(60)
 
     /// The grace period: how long the replaced identity stays usable, for connections that are being made, and for
     /// other processes with the same store, which are due at the same time and read the store after their longest
@@ -151,40 +146,21 @@ public final class RenewingIdentity: Service {
         }
     }
 
-    /// Notes announcements of updates, and ends the pause for them.
+    /// Notes announcements of updates.
     private func noteAnnouncements() async {
         guard let announcements = source.announcements(current) else { return }
         for await _ in announcements {
-            let pause = state.withLock { state in
-                state.isUpdateAnnounced = true
-                return state.pause
-            }
-            pause?.cancel()
+            state.withLock { $0.plan.announceUpdate() }
+            endPauseIfDue()
         }
     }
 
-    /// Asks for an update that the provider has announced.
-    private func askForUpdate(at moment: Moment) async {
-        let isTime = state.withLock { state in
-            guard state.isUpdateAnnounced, !state.isBusy, moment.uptime >= state.nextUpdate else { return false }
-            state.isUpdateAnnounced = false
-            state.nextUpdate = moment.uptime + Self.updateInterval
-            return true
-        }
-        guard isTime else { return }
-        let (source, current) = (source, current)
-        _ = try? await renew { _ throws(CertificateProviderError) in try await source.successor(current) }
-    }
-
-    /// Waits, unless an update is announced meanwhile.
+    /// Waits, unless an attempt becomes due meanwhile.
     private func pause(for duration: Duration) async {
         let sleep = environment.sleep
         let pause = Task { _ = try? await sleep(duration) }
-        let isAnnounced = state.withLock { state in
-            state.pause = pause
-            return state.isUpdateAnnounced && !state.isBusy && environment.uptime() >= state.nextUpdate
-        }
-        if isAnnounced { pause.cancel() }
+        state.withLock { $0.pause = pause }
+        endPauseIfDue()
         await withTaskCancellationHandler {
             await pause.value
         } onCancel: {
@@ -193,20 +169,34 @@ public final class RenewingIdentity: Service {
         state.withLock { $0.pause = nil }
     }
 
+    private func endPauseIfDue() {
+        let moment = environment.moment
+        state.withLock { !$0.isBusy && $0.plan.delay(at: moment) <= .zero ? $0.pause : nil }?.cancel()
+    }
+
     private func keepFresh() async {
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
             let moment = environment.moment
             await partFromReplaced(at: moment)
-            await askForUpdate(at: moment)
             metrics.plans(attemptAt: nextAttempt)
             // One that was asked for from outside is waited for.
             let delay = state.withLock { $0.isBusy ? Self.longestSleep : $0.plan.delay(at: moment) }
             if delay > .zero {
                 await cancelWhenGracefulShutdown { await self.pause(for: min(delay, Self.longestSleep)) }
             } else {
-                // What went wrong was logged and counted, and the plan has the next attempt.
-                _ = try? await renew(using: source.renewIfDue)
+                await attempt(at: moment)
             }
+        }
+    }
+
+    /// Renews the identity if it is due, or asks for the update that the provider has announced. What goes wrong is logged
+    /// and counted, and the plan has the next attempt.
+    private func attempt(at moment: Moment) async {
+        let (source, current) = (source, current)
+        if state.withLock({ $0.plan.schedule.isDue(at: moment.wall) }) {
+            _ = try? await renew(using: source.renewIfDue)
+        } else {
+            _ = try? await renew { _ throws(CertificateProviderError) in try await source.successor(current) }
         }
     }
 
@@ -271,19 +261,17 @@ public final class RenewingIdentity: Service {
     }
 
     private func end() {
-        // An update that was announced meanwhile is asked for now.
-        let pause = state.withLock { state in
-            state.isBusy = false
-            return state.isUpdateAnnounced ? state.pause : nil
-        }
-        pause?.cancel()
+        state.withLock { $0.isBusy = false }
+        endPauseIfDue()
     }
 
     private func renew(using ask: RenewalSource.Ask) async throws(CertificateProviderError) {
         try begin()
         defer { end() }
+        let moment = environment.moment
+        state.withLock { $0.plan.begin(at: moment) }
         do throws(CertificateProviderError) {
-            let identity = try await ask(environment.now())
+            let identity = try await ask(moment.wall)
             try identity.requireSuccession(to: current)
             try checkValidity(of: identity)
             try await identity.verifyPossession()

@@ -93,6 +93,28 @@ import Testing
         #expect(early.count <= 120 && early.intervals.allSatisfy { $0 >= .seconds(60) }, "\(early)")
     }
 
+    @Test(
+        "An announced update that is not there yet is asked for again, after the pause of any failure",
+        arguments: [
+            (CertificateProviderError(.unavailable, "Down."), Duration.seconds(30), Duration.minutes(5)),
+            (CertificateProviderError(.pending, "Later."), .seconds(30), .minutes(5)),
+            (CertificateProviderError(.pending, "Later.", retryAfter: .hours(2)), .hours(2), .hours(2.25)),
+        ], [false, true])
+    func anAnnouncedUpdateIsNotForgotten(
+        failure: (error: CertificateProviderError, least: Duration, most: Duration), isAnnouncedAgain: Bool
+    ) async throws {
+        let provider = provider
+        provider.answer { issued, _ throws(CertificateProviderError) in
+            guard provider.attempts.count <= 2 else { return issued }
+            if isAnnouncedAgain { provider.announce() }
+            throw failure.error
+        }
+        provider.announce()
+        await service().run(on: clock)
+        let waits = provider.attempts.prefix(3).map(\.self).intervals
+        #expect(waits.count == 2 && waits.allSatisfy { (failure.least...failure.most).contains($0) }, "\(waits)")
+    }
+
     @Test("An update that is announced during a renewal is asked for afterwards, and nothing spins until then")
     func anUpdateDuringARenewalWaits() async throws {
         let provider = provider
