@@ -49,6 +49,8 @@ final class PluginInstance: PeerSource {
         /// The streams of the plugin's announcements.
         var followers: [UInt64: AsyncStream<Void>.Continuation] = [:]
         var nextFollower: UInt64 = 0
+        /// Whether a task starts the process again for them.
+        var isKeptRunning = false
     }
     private let state = BlockingMutex(State())
     /// Held by the thread that starts the process.
@@ -113,7 +115,35 @@ final class PluginInstance: PeerSource {
         return stream
     }
 
-    /// The plugin has something new, or may have had before it ended.
+    /// The minimum time between two restarts for followers, so that starts are left for requests.
+    private static let restartInterval = Duration.seconds(60)
+
+    /// Starts the process again, until it runs, as long as there are followers.
+    private func keepRunning() {
+        let isFirst = state.withLock { state in
+            defer { state.isKeptRunning = true }
+            return !state.isKeptRunning
+        }
+        guard isFirst else { return }
+        Task { [weak self] in
+            while await self?.startForFollowers() == true { try? await Task.sleep(for: Self.restartInterval) }
+        }
+    }
+
+    /// Returns whether it was needed.
+    private func startForFollowers() async -> Bool {
+        let isNeeded = state.withLock { state in
+            state.isKeptRunning = state.peer == nil && !state.followers.isEmpty && !state.isShutDown
+            return state.isKeptRunning
+        }
+        guard isNeeded else { return false }
+        do throws(CertificateProviderError) {
+            _ = try await executor.run { [self] () throws(CertificateProviderError) in try peer() }
+        } catch {}
+        return true
+    }
+
+    /// The plugin has something new.
     func announce() {
         let followers = state.withLock { $0.followers.values.map(\.self) }
         for follower in followers { follower.yield() }
@@ -290,8 +320,8 @@ final class PluginInstance: PeerSource {
             plan.limit.note(error)
             return true
         }
-        // Followers ask, and so start it again.
-        if isLost { announce() }
+        // A loss is no announcement: each crash would lead to a new certificate.
+        if isLost { keepRunning() }
     }
 
     /// Ends the process. The next use starts another one.
