@@ -7,8 +7,8 @@ public struct RenewalBackoff: Sendable, Hashable {
     public var floor: Duration
     /// The maximum of the random part after the first failure; it doubles with each further failure.
     public var base: Duration
-    /// The maximum of the random part. Until the certificate has expired, it is also limited to a sixteenth of the time
-    /// from the renewal to expiry, so that several attempts fit into any lifetime.
+    /// The maximum of the random part. It is also limited to a sixteenth of the time from the renewal to expiry, so that
+    /// several attempts fit into any lifetime; after expiry to ``base`` if that is longer.
     public var ceiling: Duration
 
     /// Creates a backoff.
@@ -20,7 +20,7 @@ public struct RenewalBackoff: Sendable, Hashable {
         self.ceiling = ceiling
     }
 
-    /// The maximum `Retry-After` that is respected, unless the certificate expires sooner.
+    /// The maximum `Retry-After` that is respected before the certificate expires.
     static let longestRetryAfter = Duration.seconds(86_400)
 
     /// Failures that need the user. Frequent retries are useless, and may lock an account.
@@ -34,20 +34,20 @@ public struct RenewalBackoff: Sendable, Hashable {
     ///
     /// - Parameters:
     ///   - failures: The number of consecutive failures, at least one.
-    ///   - window: The time from the renewal to expiry; `nil` if the certificate has expired.
+    ///   - window: The time from the renewal to expiry.
     ///   - longestDelay: The maximum by which a server may postpone the next attempt; `nil` if the certificate has
-    ///     expired.
+    ///     expired: then as long as the longest pause after a failure.
     ///   - draw: A random number from 0 to 1.
     func delay(
-        after error: CertificateProviderError, failures: Int, window: Duration?, longestDelay: Duration?, draw: Double
+        after error: CertificateProviderError, failures: Int, window: Duration, longestDelay: Duration?, draw: Double
     ) -> Duration {
+        let limit = min(ceiling, longestDelay == nil ? max(window / 16, base) : window / 16)
         if let retryAfter = error.retryAfter {
-            let longest = max(min(Self.longestRetryAfter, longestDelay ?? Self.longestRetryAfter), floor)
+            let longest = max(min(Self.longestRetryAfter, longestDelay ?? floor + limit), floor)
             let wait = min(max(retryAfter, floor), longest)
             let spread = wait / 10 * draw  // others were told the same
             return wait + spread <= longest ? wait + spread : longest - spread
         }
-        let limit = window.map { min(ceiling, $0 / 16) } ?? ceiling
         // A doubling beyond this one exceeds any ceiling, and would at last exceed what a Duration holds.
         let isSlow = Self.needsAPerson.contains(error.code)
         let grown = isSlow ? limit : base * (1 << min(max(failures, 1) - 1, 20))

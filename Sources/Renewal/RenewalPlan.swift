@@ -52,21 +52,18 @@ package struct RenewalPlan: Sendable {
 
     package mutating func fail(with error: CertificateProviderError, at moment: Moment, draw: Double) {
         failures = min(failures, 1000) + 1
-        let hasExpired = moment.wall >= schedule.expiry
-        let window = hasExpired ? nil : schedule.due.duration(to: schedule.expiry)
         earliest =
             moment.uptime
             + backoff.delay(
-                after: error, failures: failures, window: window,
-                longestDelay: hasExpired ? nil : longestDelay(at: moment),
-                draw: draw)
+                after: error, failures: failures, window: schedule.due.duration(to: schedule.expiry),
+                longestDelay: longestDelay(at: moment), draw: draw)
     }
 
     /// Returns the maximum by which a server may postpone an attempt: until the margin before expiry, and within the
-    /// margin for a quarter of the remaining time.
-    private func longestDelay(at moment: Moment) -> Duration {
-        let margin = moment.wall.duration(to: schedule.latest)
-        return max(margin, moment.wall.duration(to: schedule.expiry) / 4)
+    /// margin for a quarter of the remaining time; `nil` after expiry.
+    private func longestDelay(at moment: Moment) -> Duration? {
+        let remaining = moment.wall.duration(to: schedule.expiry)
+        return remaining > .zero ? max(moment.wall.duration(to: schedule.latest), remaining / 4) : nil
     }
 
     /// Returns the minimum pause after a success. A new certificate is not renewed before half of the time to its

@@ -24,7 +24,7 @@ import Testing
 
     private func delay(_ code: CertificateProviderError.Code, failures: Int) -> Duration {
         RenewalBackoff().delay(
-            after: CertificateProviderError(code, "It failed."), failures: failures, window: nil, longestDelay: nil,
-            draw: 1)
+            after: CertificateProviderError(code, "It failed."), failures: failures, window: .days(1),
+            longestDelay: nil, draw: 1)
     }
 }

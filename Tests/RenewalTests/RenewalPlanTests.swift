@@ -47,12 +47,23 @@ import Testing
         }
     }
 
-    @Test("After expiry, renewals are retried about once an hour")
-    func afterExpiryItGoesOnSlowly() {
-        var plan = RenewalPlan(schedule())
-        for _ in 0..<5000 { plan.fail(with: unavailable, at: moment(30), draw: 0.999) }
-        let wait = plan.delay(at: moment(30))
-        #expect(wait > .minutes(59) && wait < .minutes(61))
+    /// A sixteenth of the time from the renewal to expiry is half an hour for a certificate of a day.
+    @Test(
+        "After expiry, the longest delay depends on the lifetime, whatever the server asks for",
+        arguments: [
+            (Duration.minutes(10), Duration.seconds(90)), (.hours(1), .seconds(105)), (.days(1), .seconds(1830)),
+            (.days(90), .seconds(3630)),
+        ], [nil, Duration.days(1)])
+    func afterExpiryItGoesOn(_ certificate: (lifetime: Duration, longest: Duration), retryAfter: Duration?) {
+        let expiry = Date(timeIntervalSince1970: certificate.lifetime / .seconds(1))
+        let schedule = RenewalSchedule(
+            from: Date(timeIntervalSince1970: 0), to: expiry, policy: RenewalPolicy(), draw: 0)
+        let error = CertificateProviderError(.unavailable, "Down.", retryAfter: retryAfter)
+        let after = Moment(wall: expiry.addingTimeInterval(1), uptime: .zero)
+        var plan = RenewalPlan(schedule)
+        for _ in 0..<5000 { plan.fail(with: error, at: after, draw: 0.999) }
+        let wait = plan.delay(at: after)
+        #expect(wait > certificate.longest * 0.5 && wait <= certificate.longest, "\(wait)")
     }
 
     @Test func aPauseIsNotShortenedByTheWallClock() {
@@ -66,7 +77,7 @@ import Testing
     @Test(arguments: [
         (16.1, 60.0, 60.0, 66.0), (16.1, 1, 30, 33), (16.1, 7200, 7200, 7920), (16.1, 86_400, 24_120, 21_708),
         (16.1, 1e9, 24_120, 21_708), (22.7, 1e9, 1170, 1053), (23, 1e9, 900, 810), (23.999, 1e9, 30, 27),
-        (25, 1e9, 86_400, 77_760),
+        (25, 1e9, 1830, 1647),
     ])
     func aServersRetryAfterIsKeptUpToTheMargin(hours: Double, asked: Double, first: Double, last: Double) {
         let error = CertificateProviderError(.pending, "Later.", retryAfter: .seconds(asked))
