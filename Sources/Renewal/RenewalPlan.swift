@@ -50,6 +50,13 @@ package struct RenewalPlan: Sendable {
         if update == .requested { update = .none }
     }
 
+    /// Begins anew with another configuration. An update that was announced for the same certificate is still to be asked for.
+    mutating func restart(with schedule: RenewalSchedule, isSameCertificate: Bool) {
+        let former = self
+        self = RenewalPlan(schedule, backoff: backoff)
+        if isSameCertificate { update = former.update }
+    }
+
     package mutating func fail(with error: CertificateProviderError, at moment: Moment, draw: Double) {
         failures = min(failures, 1000) + 1
         earliest =

@@ -226,7 +226,7 @@ public final class RenewingIdentity: Service {
     ///   yet; errors of the provider, the checks and `install`. The current identity then stays in use.
     public func renew() async throws(CertificateProviderError) { try await renew(using: source.renew) }
 
-    /// Takes an identity that another configuration has led to. It need not be newer.
+    /// Takes an identity that another configuration has led to. It need not be newer: one that is due is tried at once.
     ///
     /// - Parameters:
     ///   - isOfSameProvider: Whether it comes from the same object as the current one.
@@ -238,13 +238,16 @@ public final class RenewingIdentity: Service {
     ) async throws(CertificateProviderError) {
         try begin()
         defer { end() }
-        if identity.certificate != current.certificate { try checkValidity(of: identity) }
+        let isSameCertificate = identity.certificate == current.certificate
+        if !isSameCertificate { try checkValidity(of: identity) }
         try await install(identity)
         let (old, new) = (current.provenance.provider, identity.provenance.provider)
         if old != new {
             metrics.end()
             state.withLock { $0.metrics = RenewalMetrics(new, factory: environment.metrics) }
         }
+        let schedule = source.schedule(identity)
+        state.withLock { $0.plan.restart(with: schedule, isSameCertificate: isSameCertificate) }
         publish(identity, "identity of the new configuration")
         if !isOfSameProvider { _ = state.withLock(\.changes)?.yield() }
     }
@@ -276,6 +279,9 @@ public final class RenewingIdentity: Service {
             try checkValidity(of: identity)
             try await identity.verifyPossession()
             try await install(identity)
+            let schedule = source.schedule(identity)
+            let taken = environment.moment
+            state.withLock { $0.plan.succeed(with: schedule, at: taken) }
             publish(identity, "identity renewed")
             metrics.count(.renewed)
         } catch {
@@ -300,12 +306,7 @@ public final class RenewingIdentity: Service {
     }
 
     private func publish(_ identity: Identity, _ event: Logger.Message) {
-        let moment = environment.moment
-        let schedule = source.schedule(identity)
-        state.withLock { state in
-            state.plan.succeed(with: schedule, at: moment)
-            state.destroyReplacedAfter = moment.uptime + replacedKeyGracePeriod
-        }
+        state.withLock { $0.destroyReplacedAfter = environment.uptime() + replacedKeyGracePeriod }
         latest.publish(identity)
         metrics.presents(identity.certificate)
         let certificate = identity.certificate

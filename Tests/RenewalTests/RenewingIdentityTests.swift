@@ -266,6 +266,19 @@ import Testing
         #expect(pending.totalValue == Int64(waits.count + 1))
     }
 
+    @Test("After a reload, an identity that is due is tried at once, as after no failure")
+    func aReloadEndsThePauseAfterFailures() async throws {
+        try await clock.environment.sleep(.hours(20))
+        provider.fail(from: .zero, to: .days(3), with: CertificateProviderError(.unavailable, "Down."))
+        let service = service()
+        for _ in 0..<5 { try? await service.renew() }
+        #expect(service.nextAttempt > clock.wall)
+        try await service.adopt(first, isOfSameProvider: false) { _ in }
+        #expect(service.nextAttempt == clock.wall)
+        try? await service.renew()
+        #expect(abs(service.nextAttempt.timeIntervalSince(clock.wall) - 60) < 1)
+    }
+
     @Test func theSameCertificateAgainIsPending() async throws {
         let first = first
         provider.answer { _, _ in first }
