@@ -241,15 +241,9 @@ public final class RenewingIdentity: Service {
         let isSameCertificate = identity.certificate == current.certificate
         if !isSameCertificate { try checkValidity(of: identity) }
         try await install(identity)
-        let (old, new) = (current.provenance.provider, identity.provenance.provider)
-        if old != new {
-            metrics.end()
-            state.withLock { $0.metrics = RenewalMetrics(new, factory: environment.metrics) }
-        }
         let schedule = source.schedule(identity)
         state.withLock { $0.plan.restart(with: schedule, isSameCertificate: isSameCertificate) }
-        publish(identity, "identity of the new configuration")
-        if !isOfSameProvider { _ = state.withLock(\.changes)?.yield() }
+        publish(identity, "identity of the new configuration", isOfSameProvider: isOfSameProvider)
     }
 
     private func begin() throws(CertificateProviderError) {
@@ -282,7 +276,9 @@ public final class RenewingIdentity: Service {
             let schedule = source.schedule(identity)
             let taken = environment.moment
             state.withLock { $0.plan.succeed(with: schedule, at: taken) }
-            publish(identity, "identity renewed")
+            publish(
+                identity, "identity renewed",
+                isOfSameProvider: identity.provenance.provider == current.provenance.provider)
             metrics.count(.renewed)
         } catch {
             failed(with: error)
@@ -305,9 +301,15 @@ public final class RenewingIdentity: Service {
                 + "this clock, and the CA.", provider: identity.provenance.provider)
     }
 
-    private func publish(_ identity: Identity, _ event: Logger.Message) {
+    private func publish(_ identity: Identity, _ event: Logger.Message, isOfSameProvider: Bool) {
+        let (old, new) = (current.provenance.provider, identity.provenance.provider)
+        if old != new {
+            metrics.end()
+            state.withLock { $0.metrics = RenewalMetrics(new, factory: environment.metrics) }
+        }
         state.withLock { $0.destroyReplacedAfter = environment.uptime() + replacedKeyGracePeriod }
         latest.publish(identity)
+        if !isOfSameProvider { _ = state.withLock(\.changes)?.yield() }
         metrics.presents(identity.certificate)
         let certificate = identity.certificate
         environment.logger.notice(

@@ -279,6 +279,34 @@ import Testing
         #expect(abs(service.nextAttempt.timeIntervalSince(clock.wall) - 60) < 1)
     }
 
+    @Test("After a renewal by another provider, its announcements are followed and the metrics name it")
+    func anotherProviderTakesOver() async throws {
+        let provider = provider
+        provider.answer { issued, _ throws(CertificateProviderError) in
+            try Identity(
+                certificateChain: issued.certificateChain, key: issued.key,
+                provenance: .init(provider: ProviderID("other")))
+        }
+        var environment = clock.environment
+        environment.metrics = metrics
+        environment.sleep = { _ in try await Task.sleep(for: .seconds(3600)) }
+        let service = RenewingIdentity(
+            first, of: provider, executor: BlockingExecutor { $0() }, environment: environment)
+        let run = Task { await service.run() }
+        func isFollowed(_ count: Int) async throws -> Bool {
+            for _ in 0..<10_000 where provider.followers < count { try await Task.sleep(for: .milliseconds(1)) }
+            return provider.followers == count
+        }
+        #expect(try await isFollowed(1))
+        try await service.renew()
+        #expect(try await isFollowed(2))
+        let expiration = try? metrics.expectGauge(
+            "certprov_certificate_expiration_timestamp_seconds", [("provider", "other")])
+        #expect(expiration?.lastValue == service.current.certificate.notValidAfter.timeIntervalSince1970)
+        run.cancel()
+        await run.value
+    }
+
     @Test func theSameCertificateAgainIsPending() async throws {
         let first = first
         provider.answer { _, _ in first }

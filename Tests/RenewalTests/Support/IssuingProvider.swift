@@ -9,7 +9,10 @@ final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, Up
     var updates: (any UpdateAnnouncing)? { self }
     private let announced = AsyncStream<Void>.makeStream()
 
-    func announcements() -> AsyncStream<Void> { announced.stream }
+    func announcements() -> AsyncStream<Void> {
+        state.withLock { $0.followers += 1 }
+        return announced.stream
+    }
 
     /// Announces an update.
     func announce() { announced.continuation.yield() }
@@ -23,6 +26,7 @@ final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, Up
         var renewals: [Duration] = []
         var partings: [Duration] = []
         var shutdowns = 0
+        var followers = 0
         var answer: Answer = { issued, _ in issued }
     }
     let id = ProviderID("issuing")
@@ -44,6 +48,9 @@ final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, Up
 
     /// When it was told that nobody needs what was replaced.
     var partings: [Duration] { state.withLock { $0.partings } }
+
+    /// How many streams of its announcements were asked for.
+    var followers: Int { state.withLock { $0.followers } }
 
     var shutdowns: Int { state.withLock { $0.shutdowns } }
 
