@@ -324,7 +324,8 @@ public final class RenewingIdentity: Service {
         let moment = environment.moment
         let draw = environment.random()
         state.withLock { $0.plan.fail(with: error, at: moment, draw: draw) }
-        if error.code == .pending {
+        // Processes with the same store are due at the same time: one renews, and the others use the result.
+        if error.code == .pending || error.code == .operationNotAllowed {
             metrics.count(.pending)
             environment.logger.info("renewal is pending", metadata: ["reason": "\(error)"])
         } else {

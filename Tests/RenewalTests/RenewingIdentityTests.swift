@@ -307,6 +307,18 @@ import Testing
         await run.value
     }
 
+    @Test("While another process renews, the renewal is pending")
+    func anotherProcessIsNoFailure() async throws {
+        let busy = CertificateProviderError(.operationNotAllowed, "Another operation is in progress.")
+        provider.fail(from: .zero, to: .hours(20), with: busy)
+        await service().run(on: clock)
+        let results = ["pending", "failed"].map { result in
+            try? metrics.expectCounter("certprov_renewals_total", [("provider", "issuing"), ("result", result)])
+        }
+        #expect(results[0]?.totalValue == Int64(provider.attempts.count - provider.renewals.count))
+        #expect(results[1] == nil)
+    }
+
     @Test func theSameCertificateAgainIsPending() async throws {
         let first = first
         provider.answer { _, _ in first }
