@@ -89,9 +89,13 @@ import Testing
         await module.waitUntilOpen(0)
     }
 
-    /// Another caller gets a device error between two calls of the signature, which ends the connection of both.
-    @Test func theSessionOfAnInterruptedSignatureIsClosed() async throws {
-        let module = try FaultyModule.withIdentity()
+    /// Another caller gets a device error between two calls of the signature, which ends the connection of both. With a key that
+    /// asks for its PIN each time, the next call is a login, which is not made.
+    @Test(arguments: [false, true]) func theSessionOfAnInterruptedSignatureIsClosed(asksEachTime: Bool) async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: asksEachTime)
+        module.control.insert(0, 0)
         let provider = try module.provider()
         let identity = try await provider.getCertificate(NoUserInteraction())
         module.control.hold("C_SignInit")

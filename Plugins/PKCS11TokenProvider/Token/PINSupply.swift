@@ -125,7 +125,10 @@ final class PINSupply: Sendable {
             do throws(CertificateProviderError) {
                 try self.login(slot, given: nil, now: now, login)
             } catch {
-                let cause = (error.underlying as? CryptokiError)?.code ?? CKR_FUNCTION_REJECTED
+                let failure = error.underlying as? CryptokiError
+                // Another thread has ended the connection meanwhile: no PIN was sent.
+                if let failure, failure.isOvertaken { throw failure }
+                let cause = failure?.code ?? CKR_FUNCTION_REJECTED
                 // OpenSC says so where another part of the process has logged out since C_SignInit, and has not looked at
                 // the PIN.
                 if cause == CKR_OPERATION_NOT_INITIALIZED {
