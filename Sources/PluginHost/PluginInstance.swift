@@ -320,7 +320,7 @@ final class PluginInstance: PeerSource {
             plan.limit.note(error)
             return true
         }
-        // A loss is no announcement: each crash would lead to a new certificate.
+        // Nothing is announced: a service would ask for a new certificate after each crash.
         if isLost { keepRunning() }
     }
 

@@ -45,7 +45,7 @@ import Testing
         #expect(one[37..<53] != other[37..<53] && one.suffix(80).prefix(48) != other.suffix(80).prefix(48))
     }
 
-    /// A digest that fits is no key.
+    /// Also where the digest of the changed file is right: the seal covers each bit.
     @Test func noBitCanBeChanged() throws {
         let whole = try file().dropLast(SHA256.byteCount)
         for place in whole.indices {
