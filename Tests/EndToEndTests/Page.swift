@@ -115,7 +115,7 @@ extension Sandbox {
     func expect(
         _ steps: [Transcript.Step], after setup: String = ":", with variables: [String: String] = [:]
     ) throws {
-        let port = String(Int.random(in: 20000..<30000))
+        let port = try ReservedPort()
         var script = """
             cd "$HOME"; export PATH="${CERTPROV%/*}:$PATH"; server=
             trap '[ -z "$server" ] || kill "$server"' EXIT
@@ -140,8 +140,9 @@ extension Sandbox {
             script += "printf '@@ status %d\\n' $?\n"
         }
         // A busy machine is slow, and each command has time limits of its own.
-        let run = try start(["/bin/sh", "-c", script.replacing("8443", with: port)], with: variables)
-            .wait()
+        let run = try withExtendedLifetime(port) {
+            try start(["/bin/sh", "-c", script.replacing("8443", with: "\(port)")], with: variables).wait()
+        }
         let parts = run.stdout.components(separatedBy: "\n@@@ ").dropFirst()
         try #require(parts.count == steps.count, "\(run)")
         for (step, part) in zip(steps, parts) {

@@ -22,7 +22,7 @@ import Testing
 
     @Test(arguments: Language.all) func thePageIsTrue(_ language: Language) throws {
         let sandbox = try Sandbox()
-        let port = String(Int.random(in: 20000..<30000))
+        let port = try ReservedPort()
         let steps = try Page("Documentation/WritingAPlugin.md").steps
         try #require(steps.count > 9)
         var script = "cd \(sandbox.path)/home; export PATH=\(sandbox.path)/bin:$PATH\n"
@@ -30,7 +30,7 @@ import Testing
         try FileManager.default.createSymbolicLink(
             atPath: sandbox.path + "/bin/certprov", withDestinationPath: BuiltCommand.path)
         for (number, step) in steps.enumerated() {
-            var command = step.command.replacing("python", with: language.name).replacing("8443", with: port)
+            var command = step.command.replacing("python", with: language.name).replacing("8443", with: "\(port)")
             if let mistake = language.mistake {
                 if command.hasPrefix("sed ") { command = mistake.breaks + "; " + language.build }
                 if command.hasPrefix("mv ") { command = mistake.repairs + "; " + language.build }
@@ -52,7 +52,7 @@ import Testing
             script += "printf '\\n@@@ \(number)\\n'\n{ \(command)\n} 2>&1\nprintf '@@ status %d\\n' $?\n"
         }
         script += "kill $server\n"
-        let run = try sandbox.shell(script)
+        let run = try withExtendedLifetime(port) { try sandbox.shell(script) }
         let parts = run.stdout.components(separatedBy: "\n@@@ ").dropFirst()
         try #require(parts.count == steps.count, "\(run)")
         for (step, part) in zip(steps, parts) {
@@ -61,7 +61,9 @@ import Testing
             let status = lines.first { $0.hasPrefix("@@ status") }
             let fails = step.output.contains { $0.hasPrefix("FAILED") }
             #expect(status == "@@ status \(fails ? 76 : 0)", "\(language): \(step.command)\n\(part)")
-            let expected = step.output.map { $0.replacing("python", with: language.name).replacing("8443", with: port) }
+            let expected = step.output.map {
+                $0.replacing("python", with: language.name).replacing("8443", with: "\(port)")
+            }
             // Each language has files of its own, and a build.
             if step.command.contains("plugin new"), language.name == "go" { continue }
             #expect(Transcript.fits(expected[...], output[...]), "\(language): \(step.command)\n\(part)")

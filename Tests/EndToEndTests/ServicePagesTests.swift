@@ -13,7 +13,7 @@ import Testing
 
     // MARK: - nginx
 
-    private func localised(_ block: String, port: Int) -> String {
+    private func localised(_ block: String, port: ReservedPort) -> String {
         block.replacing("/etc/nginx", with: home).replacing("/etc/certprov", with: home).replacing("%i", with: "web")
             .replacing("/usr/bin/certprov", with: BuiltCommand.path).replacing("8443", with: "\(port)")
     }
@@ -39,7 +39,7 @@ import Testing
     @Test("nginx serves the identity with the files of the page, and a renewed one after the path unit's reload")
     func nginx() throws {
         let page = try Page("Documentation/Command.md")
-        let port = Int.random(in: 20000..<30000)
+        let port = try ReservedPort()
         let units = page.blocks("ini").map { localised($0, port: port) }
         let server = localised(try #require(page.blocks("nginx").first), port: port)
         let write = try value("ExecStartPost", of: units)
