@@ -67,9 +67,8 @@ struct Keygen: AsyncParsableCommand {
             try file?.check()
             let interaction = TerminalInteraction()
             let label = label ?? names.commonName ?? subject ?? ""
-            try await context.makeKey(in: store, keyType, label: label, interaction) {
-                key throws(CertificateProviderError) in
-                let request = try await CertificateRequest(names, key: key)
+            try await context.makeKey(in: store, keyType, label: label, names, interaction) {
+                key, request throws(CertificateProviderError) in
                 guard let file else {
                     if !context.options.json { context.remark("the private key is \(key.uri ?? "in the key store")") }
                     try context.show(KeyPairDocument(key, provider, request, file: nil)) { request.pemRepresentation }
@@ -113,42 +112,80 @@ extension CommandContext {
     /// As many processes make a key at a time.
     private static let maximumRequests = 16
 
-    /// Makes a key, and hands it over. A key whose request nobody has got is destroyed: here, or, where this process is
-    /// killed, by the next one that makes a key in the same key store.
+    /// Makes a key, and hands its request over. A key whose request nobody has got is destroyed: here, or, where this process
+    /// is killed, by the next one that makes a key in the same key store. Where it is killed while it hands the request over,
+    /// somebody may have got it: the key stays, and the next one names it.
     ///
-    /// - Parameter deliver: Uses the key, and shows what was made with it.
+    /// - Parameter handOver: Writes and shows the request.
     fileprivate func makeKey(
-        in store: any KeyStore, _ type: KeyType, label: String, _ interaction: any UserInteraction,
-        deliver: (any IdentityKey) async throws(CertificateProviderError) -> Void
+        in store: any KeyStore, _ type: KeyType, label: String, _ names: CertificateRequest.Names,
+        _ interaction: any UserInteraction,
+        handOver: (any IdentityKey, CertificateRequest) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) {
         var environment = environment(
             try IdentityStore.standard(secrets: secrets).storage(for: Self.requestStorage))
         // What is left in another key store is destroyed when that is used again, and no news here.
         environment.logger = Logger(label: "certprov") { _ in SwiftLogNoOpLogHandler() }
         let records = (1...Self.maximumRequests).map { "request-\($0)" }
-        for record in records where try environment.storage.record(named: record) != nil {
-            _ = try await environment.withLease(of: record) { () throws(CertificateProviderError) in
-                try await OwnedKeys(store, environment, record: record).destroyOthers(than: nil, interaction)
-            }
-        }
+        let left = try await keysOfOthers(in: store, environment, records, interaction)
         for record in records {
+            guard let lease = try await environment.lease(of: record) else { continue }
             let keys = OwnedKeys(store, environment, record: record)
-            let done: Void? = try await environment.withLease(of: record) { () throws(CertificateProviderError) in
-                do throws(CertificateProviderError) {
-                    let key = try await keys.make(type, label: label, interaction)
-                    try await deliver(key)
-                    try await keys.handOver(store.reference(to: key))
-                } catch {
-                    // What cannot be destroyed now stays in the record.
-                    try? await keys.destroyOthers(than: nil, interaction)
-                    throw error
-                }
+            lease.isUnsettled = false
+            do throws(CertificateProviderError) {
+                let key = try await keys.make(type, label: label, interaction)
+                let request = try await CertificateRequest(names, key: key)
+                lease.isUnsettled = true
+                try await handOver(key, request)
+                try await keys.handOver(store.reference(to: key))
+            } catch {
+                // What cannot be destroyed now stays in the record.
+                try? await keys.destroyOthers(than: nil, interaction)
+                lease.isUnsettled = false
+                throw error
             }
-            if done != nil { return }
+            lease.isUnsettled = false
+            // They have been named. If one cannot be crossed out, it is named again.
+            for (keys, _, key) in left { try? await keys.handOver(key) }
+            return
         }
         throw CertificateProviderError(
             .unavailable,
             "\(Self.maximumRequests) commands make a key at this moment; try again when one of them has ended.")
+    }
+
+    /// Destroys the keys of processes that were killed.
+    ///
+    /// - Returns: Those whose request somebody may have got, with the leases of their records.
+    private func keysOfOthers(
+        in store: any KeyStore, _ environment: ProviderEnvironment, _ records: [String],
+        _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> [(OwnedKeys, RecordLease, KeyReference)] {
+        var left: [(OwnedKeys, RecordLease, KeyReference)] = []
+        for record in records where try environment.storage.record(named: record) != nil {
+            guard let lease = try await environment.lease(of: record) else { continue }
+            let keys = OwnedKeys(store, environment, record: record)
+            guard lease.isUnsettled else {
+                try await keys.destroyOthers(than: nil, interaction)
+                continue
+            }
+            for key in try OwnedKeys.recorded(in: environment.storage, record: record) {
+                remark(
+                    "a command was killed while it wrote the request for the key \(key.uri.withVisibleControls); the key "
+                        + "stays. Without the request it is of no use: delete it with a tool of its key store.")
+                left.append((keys, lease, key))
+            }
+        }
+        return left
+    }
+}
+
+extension ProviderEnvironment {
+    /// Takes the lease of a record; `nil` while another process has it.
+    fileprivate func lease(of record: String) async throws(CertificateProviderError) -> RecordLease? {
+        try await executor.run { [storage] () throws(CertificateProviderError) in
+            try storage.leaseRecord(named: record)
+        }
     }
 }
 
