@@ -32,7 +32,7 @@ import TestSupport
                 "module-path": .init(arguments[1]), "uri": .init(arguments[2]),
                 "pin-source": .init("file:" + arguments[3]),
             ]))
-        let key = try await provider.getCertificate(NoUserInteraction()).key
+        let key = try await key(of: provider)
         let scheme = key.signatureSchemes[0]
         let tasks = (0..<8).map { number in
             Task.detached { () async -> CertificateProviderError in
@@ -54,6 +54,17 @@ import TestSupport
                 exit(1)
             }
         }
+    }
+
+    /// Tries again as a service does: SoftHSM may fail a login (`CKR_GENERAL_ERROR`) while another process logs in to the token.
+    private static func key(of provider: PKCS11TokenProvider) async throws -> any IdentityKey {
+        do throws(CertificateProviderError) {
+            return try await provider.getCertificate(NoUserInteraction()).key
+        } catch {
+            guard error.code == .unavailable else { throw error }
+        }
+        try await Task.sleep(for: .seconds(1))
+        return try await provider.getCertificate(NoUserInteraction()).key
     }
 }
 
