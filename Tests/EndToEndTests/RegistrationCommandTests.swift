@@ -242,13 +242,17 @@ import Testing
         await server.close()
     }
 
-    /// Killed at any moment, with answers that are lost: there is one connection, and the vault knows it.
-    @Test func aVaultWithADamagedKeyCanBeDestroyed() async throws {
+    @Test("A vault whose key is damaged or missing is not replaced, and can be destroyed", arguments: ["damaged", nil])
+    func aVaultWithoutItsKeyIsNotReplaced(content: String?) async throws {
         let file = try configuration()
         #expect(try run("register", config: file).status == 0)
-        try sandbox.write("damaged", to: "state/certprov/applications/demo/vault/key")
-        let refused = try run("unregister", "--yes", config: file)
-        #expect(refused.status == 74 && refused.stderr.contains("with force"), "\(refused)")
+        let key = "state/certprov/applications/demo/vault/key"
+        if let content { try sandbox.write(content, to: key) } else { unlink("\(sandbox.path)/\(key)") }
+        for command in [["register"], ["unregister", "--yes"]] {
+            let refused = try sandbox.certprov(command + ["--config", file])
+            #expect(refused.status == 74 && refused.stderr.contains("with force"), "\(refused)")
+        }
+        #expect(server.connections.count == 1)
         let forced = try run("unregister", "--force", "--yes", config: file)
         #expect(forced.status == 0, "\(forced)")
         #expect(try run("register", config: file).status == 0)
@@ -256,6 +260,7 @@ import Testing
         await server.close()
     }
 
+    /// Killed at any moment, with answers that are lost: there is one connection, and the vault knows it.
     @Test func killedAtAnyMomentItRegistersOnce() async throws {
         let file = try configuration()
         let start = ContinuousClock.now

@@ -101,6 +101,34 @@ import Testing
         #expect(position > 1)
     }
 
+    /// A backup may have been restored without it.
+    @Test func aVaultWhoseKeyIsMissingIsNotReplaced() throws {
+        let identity = try Samples.stored("app")
+        try vault().create(passcode: passcode, values: ["id": passcode])
+        let unlocked = try vault()
+        try unlocked.unlock(passcode)
+        try unlocked.storage(for: test).setEntry(identity, named: "entry")
+        let (file, aside) = (directory["state/applications/app/vault/key"], directory["aside"])
+        try #require(rename(file, aside) == 0)
+        for body in [
+            { _ = try self.vault().state() }, { try self.vault().unlock(self.passcode) },
+            { try self.vault().create(passcode: self.passcode) },
+            { try self.vault().storage(for: self.test).setEntry(identity, named: "entry") },
+            { _ = try unlocked.storage(for: self.test).entry(named: "entry") },
+        ] {
+            let error = try error(body)
+            #expect(error.code == .storeReadFailed && error.message.contains("\(file), is missing; rest"), "\(error)")
+        }
+        try #require(rename(aside, file) == 0)
+        let later = try vault()
+        try later.unlock(passcode)
+        #expect(try later.storage(for: test).entry(named: "entry") == identity)
+
+        try #require(unlink(file) == 0)
+        try vault().destroy()
+        try vault().create(passcode: wrong)
+    }
+
     /// A damaged key opens nothing any more, and does not stand in the way.
     @Test func aVaultWithADamagedKeyIsDestroyed() throws {
         try vault().create(passcode: passcode)
@@ -155,7 +183,7 @@ import Testing
         #expect(try vault.attemptsLeft() == 10)
     }
 
-    @Test(arguments: [FaultyDisk.Call.unlink, .removeDirectory, .synchronize])
+    @Test(arguments: [FaultyDisk.Call.create, .unlink, .removeDirectory, .synchronize])
     func aDestructionThatFailsIsDoneAgain(call: FaultyDisk.Call) throws {
         for position in 1..<12 {
             let vault = try vault("app\(position)")
@@ -168,7 +196,7 @@ import Testing
             disk.repair()
             // Whatever is left needs a key that is gone, unless nothing was removed.
             let isThere = try self.vault("app\(position)").state() != .none
-            #expect(!isThere || position == 1 || call == .unlink, "at \(position)")
+            #expect(!isThere || position == 1 || call == .unlink || call == .create, "at \(position)")
             try self.vault("app\(position)").destroy()
             let left = directory.contents().filter { $0.hasPrefix("state/applications/app\(position)/") }
             #expect(left == ["state/applications/app\(position)/.lock"], "at \(position): \(left)")
@@ -194,13 +222,16 @@ import Testing
         try vault().unlock(passcode, isAutomatic: true)
     }
 
-    /// A destruction may end behind the key.
+    /// A destruction may be killed behind the key.
     @Test func aNewVaultDoesNotHaveTheRejectedPasscodesOfAnother() throws {
         let vault = try vault()
         try vault.create(passcode: passcode, values: [:])
         vault.lock()
         #expect(try code { try vault.unlock(wrong, isAutomatic: true) } == .wrongPassword)
-        try #require(unlink(directory["state/applications/app/vault/key"]) == 0)
+        disk.fail(.removeDirectory, at: 1, with: EIO)
+        #expect(try code { try vault.destroy() } == .deleteFailed)
+        disk.repair()
+        #expect(directory.contents().contains("state/applications/app/rejected"))
         try vault.create(passcode: wrong, values: [:])
         vault.lock()
         try vault.unlock(wrong, isAutomatic: true)

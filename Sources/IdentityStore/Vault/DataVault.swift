@@ -269,7 +269,8 @@ public final class DataVault: Sendable {
                     .operationNotAllowed, "There is a vault of '\(applicationID)'; unregister first.")
             }
             // What an interrupted creation or destruction has left.
-            try files.remove("vault", from: directory)
+            try files.removeRest(from: directory)
+            try files.begin(in: directory)
             var random = SystemRandomNumberGenerator.bytes(VaultKeyFile.keySize)
             let (new, identifier) = (SecretBytes(copying: random), SystemRandomNumberGenerator.bytes(16))
             random.wipe()
@@ -291,6 +292,7 @@ public final class DataVault: Sendable {
             }
             key.set(new, identifier: identifier, terms)
             // The vault exists. What is not removed now goes at the next unlock.
+            try? files.complete(in: directory)
             try? before.remove(from: directory)
         }
     }
@@ -352,6 +354,7 @@ public final class DataVault: Sendable {
         defer { withExtendedLifetime(lock) {} }
         try before.copy(into: sealed)
         try before.remove(from: directory)
+        try files.complete(in: directory)
     }
 
     /// Locks the vault for this process, and forgets its key.

@@ -1,4 +1,5 @@
 import CertificateProviding
+import Glibc
 
 /// The files of an application, and the lock of those who change them. Knows no secret.
 struct VaultFiles: Sendable {
@@ -8,6 +9,9 @@ struct VaultFiles: Sendable {
     let files: FileSystem
 
     static let keyFile = "key"
+    /// In a vault that is being created or destroyed: what is there without a key is of no use. Without this file, the key is
+    /// lost, and may be restored.
+    private static let incomplete = ".incomplete"
     /// How long to wait for other processes that derive a key: each takes less than a second.
     static let lockTimeout = Duration.seconds(60)
 
@@ -34,13 +38,21 @@ struct VaultFiles: Sendable {
     /// Returns the key; `nil` without a vault.
     func storedKey() throws(CertificateProviderError) -> VaultKeyFile? {
         do {
-            guard
-                let bytes = try SafeDirectory.open(path + "/vault")?.read(
-                    Self.keyFile, atMost: VaultKeyFile.maximumSize)
-            else {
-                return nil
+            guard let vault = try SafeDirectory.open(path + "/vault") else { return nil }
+            while true {
+                if let bytes = try vault.read(Self.keyFile, atMost: VaultKeyFile.maximumSize) {
+                    return try VaultKeyFile(bytes)
+                }
+                let names = try vault.entries()
+                // Another process has just created the vault.
+                if names.contains(Self.keyFile) { continue }
+                guard !names.contains(Self.incomplete),
+                    names.contains(ProviderStorage.parent) || names.contains(ProviderStorage.records)
+                else { return nil }
+                throw lost
             }
-            return try VaultKeyFile(bytes)
+        } catch let error as CertificateProviderError {
+            throw error
         } catch VaultKeyFile.Failure.newerVersion(let version) {
             throw CertificateProviderError(
                 .storeReadFailed,
@@ -56,6 +68,36 @@ struct VaultFiles: Sendable {
             .storeReadFailed,
             "The key of the vault, \(path)/vault/\(Self.keyFile), is damaged; restore the file, or unregister with force and register "
                 + "again.")
+    }
+
+    private var lost: CertificateProviderError {
+        CertificateProviderError(
+            .storeReadFailed,
+            "The key of the vault, \(path)/vault/\(Self.keyFile), is missing; restore the file, or unregister with force and "
+                + "register again.")
+    }
+
+    /// Begins a vault: until it has its key, what is in it is of no use.
+    func begin(in directory: SafeDirectory) throws(CertificateProviderError) {
+        do throws(SafeDirectory.Refusal) {
+            let vault = try directory.create("vault", files)
+            guard mark(vault) else { throw vault.failure("\(vault.path) cannot be written to") }
+        } catch { throw unwritable(error) }
+    }
+
+    /// After it has its key. If it fails, the vault is whole all the same.
+    func complete(in directory: SafeDirectory) throws(CertificateProviderError) {
+        do throws(SafeDirectory.Refusal) { try directory.directory("vault")?.remove(Self.incomplete, files) } catch {
+            throw unwritable(error)
+        }
+    }
+
+    /// On disk with the next flush of the directory.
+    private func mark(_ vault: SafeDirectory) -> Bool {
+        let file = files.create(vault.descriptor, Self.incomplete, 0)
+        guard file >= 0 else { return false }
+        close(file)
+        return true
     }
 
     func write(_ key: [UInt8], in directory: SafeDirectory) throws(CertificateProviderError) {
@@ -86,8 +128,19 @@ struct VaultFiles: Sendable {
         }
     }
 
-    func remove(_ name: String, from directory: SafeDirectory) throws(CertificateProviderError) {
-        do throws(SafeDirectory.Refusal) { try directory.removeTree(name, files) } catch { throw unwritable(error) }
+    /// Removes what an interrupted creation or destruction has left. There is no key.
+    func removeRest(from directory: SafeDirectory) throws(CertificateProviderError) {
+        do throws(SafeDirectory.Refusal) {
+            if let vault = try directory.directory("vault") { try remove(vault, "vault", from: directory) }
+        } catch { throw unwritable(error) }
+    }
+
+    /// What shows a vault as incomplete goes last.
+    private func remove(
+        _ inner: SafeDirectory, _ name: String, from directory: SafeDirectory
+    ) throws(SafeDirectory.Refusal) {
+        for entry in try inner.entries() where entry != Self.incomplete { try inner.removeTree(entry, files) }
+        try directory.removeTree(name, files)
     }
 
     /// Removes the vault, its key first, and what its creation has left.
@@ -106,9 +159,11 @@ struct VaultFiles: Sendable {
                 defer { withExtendedLifetime(lock) {} }
                 // A killed writer may have left a copy of the key.
                 inner.removeAbandonedFiles(files)
+                // On a full disk it may not be possible. Killed before the rest is removed, the vault then has lost its key.
+                if store == "vault" { _ = mark(inner) }
                 try inner.remove(key, files)
                 try inner.flush(files)
-                try directory.removeTree(store, files)
+                try remove(inner, store, from: directory)
             }
             try directory.remove(VaultAttempts.file, files)
             try directory.remove(RejectedPasscodes.file, files)

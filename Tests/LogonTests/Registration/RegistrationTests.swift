@@ -231,6 +231,8 @@ import Testing
         let host = try await RegistrationHost()
         _ = try await host.register()
         let files = "applications/com.example.app"
+        // Once the key is gone, this file shows that the rest is to go, too.
+        try Data().write(to: URL(filePath: host.directory["\(files)/vault/.incomplete"]))
         #expect(unlink(host.directory["\(files)/vault/key"]) == 0)
         let manager = try host.restarted()
         #expect(try await manager.registrationState() == .notRegistered)
