@@ -118,7 +118,7 @@ public final class RemoteMDMProvider: CertificateProvider {
                     metadata: ["key": "\(key.uri)", "reason": "\(error)"])
             }
         }
-        try environment.storage.updateRecord(named: settings.recordName) { _ in SecretBytes(copying: []) }
+        try environment.storage.removeRecord(named: settings.recordName)
         try AuthorityTrust.forget(settings, in: environment.storage)
         try environment.storage.removeEntry(named: settings.entryName)
     }
@@ -164,7 +164,8 @@ extension EnrolmentSettings {
     /// The error while another process has the lease of the record.
     var busy: CertificateProviderError {
         CertificateProviderError(
-            .operationNotAllowed, "Another process is enrolling with \(server.authority); wait until it has finished.")
+            .operationNotAllowed, "Another process is enrolling with \(server.authority); wait until it has finished.",
+            underlying: OperationInProgress())
     }
 }
 

@@ -15,12 +15,29 @@ extension ProviderStorage {
             // What a killed writer left may be of a record that is to be gone.
             (try? openDirectory(Self.records))??.removeAbandonedFiles(store.files)
             guard let new = try change(try record(named: name)) else { return }
-            if new.isEmpty { try removeRecord(named: name) } else { try write(new, name, in: Self.records, root) }
+            if new.isEmpty { try unlinkRecord(named: name) } else { try write(new, name, in: Self.records, root) }
+        }
+    }
+
+    func removeRecord(named name: String) throws(CertificateProviderError) {
+        try changing(name) { _ throws(CertificateProviderError) in
+            let subject = subject(name, in: Self.records)
+            let file = try reading(subject) { () throws(SafeDirectory.Refusal) in
+                let directory = try openDirectory(Self.records)
+                // What a killed writer left may be of this record.
+                directory?.removeAbandonedFiles(store.files)
+                return try directory?.read(name, atMost: IdentityStore.maximumEntrySize)
+            }
+            guard let file else { return }
+            if let version = SealedEnvelope.version(of: file), version > SealedEnvelope.version {
+                throw describe(SealedEnvelope.Failure.newerVersion(version), name, in: Self.records)
+            }
+            try unlinkRecord(named: name)
         }
     }
 
     /// Leaves no copy, unlike a write, which restores the old content if it cannot be flushed. Call it with the lock held.
-    private func removeRecord(named name: String) throws(CertificateProviderError) {
+    private func unlinkRecord(named name: String) throws(CertificateProviderError) {
         var isGone = false
         do throws(SafeDirectory.Refusal) {
             guard let directory = try openDirectory(Self.records) else { return }

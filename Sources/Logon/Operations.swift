@@ -16,7 +16,8 @@ final class Operations: Sendable {
         }
         guard isFree else {
             throw CertificateProviderError(
-                .operationNotAllowed, "Another operation is in progress; wait until it has finished.")
+                .operationNotAllowed, "Another operation is in progress; wait until it has finished.",
+                underlying: OperationInProgress())
         }
     }
 

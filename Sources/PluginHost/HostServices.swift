@@ -166,6 +166,10 @@ final class HostServices: Sendable {
             guard let value = fields.value?.bytes else {
                 throw CertificateProviderError(.protocolError, "The field 'value' is missing.")
             }
+            if value.isEmpty, fields.version == nil {
+                try services.environment.storage.removeRecord(named: fields.name)
+                return .written(true)
+            }
             var isWritten = false
             try services.environment.storage.updateRecord(named: fields.name) { record in
                 guard fields.version == nil || fields.version == version(of: record) else { return nil }

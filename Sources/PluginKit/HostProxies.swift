@@ -139,6 +139,10 @@ struct RemoteStorage: IdentityStorage {
             "The record was changed by other processes each time that it was to be written; try again.")
     }
 
+    func removeRecord(named name: String) throws(CertificateProviderError) {
+        let _: WriteAnswer = try call("record.write", name) { $0.value = Secret(SecretBytes(copying: [])) }
+    }
+
     func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
         let answer: LeaseAnswer = try call("lease.take", name)
         guard answer.taken else { return nil }

@@ -14,12 +14,27 @@ extension CertificateProviderError {
             self.init(
                 code, message.isEmpty ? "\(peer) reports an error without a message." : message,
                 nativeCode: error.nativeCode,
-                retryAfter: error.retryAfter.flatMap { $0 >= 0 && $0 < 1e9 ? .seconds($0) : nil })
+                retryAfter: error.retryAfter.flatMap { $0 >= 0 && $0 < 1e9 ? .seconds($0) : nil },
+                underlying: error.reason.flatMap { Self.reasons[$0] })
         } else {
             self.init(
                 .protocolError,
                 "\(peer) reports an error with the unknown code '\(error.code.withVisibleControls.prefix(64))': \(message)"
             )
+        }
+    }
+}
+
+extension CertificateProviderError {
+    /// The underlying errors that have a meaning of their own.
+    private static let reasons: [String: any Error] = ["damaged": DamagedContent(), "busy": OperationInProgress()]
+
+    /// The name of the underlying error on the wire; `nil` for all others.
+    package var wireReason: String? {
+        switch underlying {
+        case is DamagedContent: "damaged"
+        case is OperationInProgress: "busy"
+        default: nil
         }
     }
 }

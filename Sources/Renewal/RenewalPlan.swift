@@ -13,7 +13,7 @@ package struct RenewalPlan: Sendable {
     /// The uptime before which no attempt is made.
     private var earliest = Duration.zero
     private enum Update { case none, announced, requested }
-    /// The provider's last announcement, until an attempt that began after it succeeds.
+    /// The provider's last announcement, until an attempt that began after it had an answer.
     private var update = Update.none
     /// The uptime before which no announced update is asked for.
     private var nextUpdate = Duration.zero
@@ -47,8 +47,11 @@ package struct RenewalPlan: Sendable {
         self.schedule = schedule
         failures = 0
         earliest = moment.uptime + max(pause(at: moment), backoff.floor)
-        if update == .requested { update = .none }
+        endUpdate()
     }
+
+    /// Notes that the provider has the same certificate still, or that there is a new one.
+    mutating func endUpdate() { if update == .requested { update = .none } }
 
     /// Begins anew with another configuration. An update that was announced for the same certificate is still to be asked for.
     mutating func restart(with schedule: RenewalSchedule, isSameCertificate: Bool) {

@@ -196,7 +196,9 @@ public final class RenewingIdentity: Service {
         if state.withLock({ $0.plan.schedule.isDue(at: moment.wall) }) {
             _ = try? await renew(using: source.renewIfDue)
         } else {
-            _ = try? await renew { _ throws(CertificateProviderError) in try await source.successor(current) }
+            _ = try? await renew(isUpdate: true) { _ throws(CertificateProviderError) in
+                try await source.successor(current)
+            }
         }
     }
 
@@ -262,13 +264,19 @@ public final class RenewingIdentity: Service {
         endPauseIfDue()
     }
 
-    private func renew(using ask: RenewalSource.Ask) async throws(CertificateProviderError) {
+    /// - Parameter isUpdate: Whether the provider has announced an identity, and need not have one.
+    private func renew(
+        isUpdate: Bool = false, using ask: RenewalSource.Ask
+    ) async throws(CertificateProviderError) {
         try begin()
         defer { end() }
         let moment = environment.moment
         state.withLock { $0.plan.begin(at: moment) }
         do throws(CertificateProviderError) {
             let identity = try await ask(moment.wall)
+            if isUpdate, identity.certificate == current.certificate {
+                return state.withLock { $0.plan.endUpdate() }
+            }
             try identity.requireSuccession(to: current)
             try checkValidity(of: identity)
             try await identity.verifyPossession()
@@ -325,7 +333,7 @@ public final class RenewingIdentity: Service {
         let draw = environment.random()
         state.withLock { $0.plan.fail(with: error, at: moment, draw: draw) }
         // Processes with the same store are due at the same time: one renews, and the others use the result.
-        if error.code == .pending || error.code == .operationNotAllowed {
+        if error.code == .pending || error.underlying is OperationInProgress {
             metrics.count(.pending)
             environment.logger.info("renewal is pending", metadata: ["reason": "\(error)"])
         } else {

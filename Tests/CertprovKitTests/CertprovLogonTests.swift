@@ -72,7 +72,11 @@ import Testing
             "certprov-plugin-tank",
             """
             #!/usr/bin/python3
-            import json, os, sys
+            import json, os, signal, sys
+            def end(*_):
+                print("end", file=open("\(log)", "a"))
+                os._exit(0)
+            signal.signal(signal.SIGTERM, end)
             makes = {"scheme": "tank", "displayName": "Tank", "summary": "A tank.", "parameters": [], "makes": {"p256": ["sign"]}}
             answers = {"hello": {"version": 1, "id": "tank", "pluginVersion": "1", "shutdown": True, "keyStores": [makes]},
                        "key.list": {"keys": []}}
@@ -82,7 +86,7 @@ import Testing
                     print(message["request"], file=open("\(log)", "a"))
                     answer = {"id": message["id"], "result": answers.get(message["request"], {})}
                     os.write(1, json.dumps(answer).encode() + b"\\n")
-            print("end", file=open("\(log)", "a"))
+            end()
             """.utf8)
         let logon = try logon(try configure("PluginDirectory = \(directory.path)"))
         _ = try await logon.credentials()
@@ -91,7 +95,8 @@ import Testing
         service.cancel()
         try await service.value
         let requests = try String(contentsOfFile: log, encoding: .utf8).split(separator: "\n")
-        #expect(requests.suffix(3) == ["key.list", "shutdown", "end"], "\(requests)")
+        // A slow one gets a signal instead.
+        #expect(requests.filter { $0 != "shutdown" }.suffix(2) == ["key.list", "end"], "\(requests)")
     }
 
     /// The stored identity of each file is found again.

@@ -112,6 +112,32 @@ import Testing
         #expect(try fixture.storage().entry(named: "entry") == nil)
     }
 
+    @Test("A damaged record, and one whose key is lost, can be removed; one of a newer version stays")
+    func aRecordIsRemovedUnread() throws {
+        let fixture = try StoreFixture()
+        let file = "state/records/test/record"
+        for damage in ["content", "key", "version"] {
+            try fixture.storage().updateRecord(named: "record") { _ in SecretBytes(utf8: "content") }
+            var bytes = try fixture.directory.read(file)
+            switch damage {
+            case "content": bytes[40] ^= 1
+            case "key": unlink(fixture.directory["state/store.key"])
+            default: bytes[8] += 1
+            }
+            try fixture.directory.write(bytes, to: file)
+            let reading = try error { _ = try fixture.storage().record(named: "record") }
+            #expect(reading.underlying is DamagedContent == (damage != "version"), "\(damage): \(reading)")
+            do throws(CertificateProviderError) {
+                try fixture.storage().removeRecord(named: "record")
+                #expect(damage != "version")
+                #expect(try fixture.storage().record(named: "record") == nil)
+            } catch {
+                #expect(damage == "version" && error.code == .storeReadFailed && error.message.contains("newer"))
+                #expect(try fixture.directory.read(file) == bytes)
+            }
+        }
+    }
+
     @Test(arguments: ["identities/test/other", "identities/elsewhere/entry"])
     func anEntryDoesNotPassForAnother(place: String) throws {
         let fixture = try StoreFixture()

@@ -127,6 +127,11 @@ import Testing
         try #require(unlink(file) == 0)
         try vault().destroy()
         try vault().create(passcode: wrong)
+
+        let values = try vault("values")
+        try values.create(passcode: passcode, values: ["id": passcode])
+        try #require(unlink(directory["state/applications/values/vault/key"]) == 0)
+        #expect(try code { _ = try vault("values").state() } == .storeReadFailed)
     }
 
     /// A damaged key opens nothing any more, and does not stand in the way.

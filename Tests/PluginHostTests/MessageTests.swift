@@ -1,4 +1,5 @@
 import CertificateProviding
+import Foundation
 import Testing
 
 @testable import PluginProtocol
@@ -20,6 +21,20 @@ struct MessageTests {
     {
         let error = #expect(throws: CertificateProviderError.self) { try Message(line: Array(line.utf8)) }
         #expect(error?.code == .protocolError && error?.message == message)
+    }
+
+    @Test("The other side learns that content is damaged, and that another process is at work")
+    func theReasonOfAnErrorCrosses() throws {
+        for reason in [DamagedContent() as any Error, OperationInProgress()] {
+            let error = CertificateProviderError(.storeReadFailed, "It is not read.", underlying: reason)
+            let line = try JSONEncoder().encode(WireError(error))
+            let read = CertificateProviderError(try JSONDecoder().decode(WireError.self, from: line), of: "The plugin")
+            #expect(read.code == .storeReadFailed)
+            #expect(read.underlying.map { "\(type(of: $0))" } == "\(type(of: reason))")
+        }
+        let unknown = try JSONDecoder().decode(
+            WireError.self, from: Data(#"{"code":"pending","message":"Wait.","reason":"else"}"#.utf8))
+        #expect(CertificateProviderError(unknown, of: "The plugin").underlying == nil)
     }
 
     @Test func aKeyThatIsNotOneSaysWhy() throws {

@@ -129,6 +129,7 @@ struct TranscriptTests {
     /// Its errors have the same fields as those of plugins.
     private static let unused: Set = [
         "> KeyRequest.for", "> WireKey.pkcs8", "> WireError.nativeCode", "> WireError.retryAfter",
+        "> WireError.reason",
     ]
 
     /// Puts values in place of ellipses, and leaves out nulls.
@@ -258,6 +259,8 @@ struct TranscriptTests {
             let rejected = await error { _ = try await provider.getCertificate(none) }
             #expect(rejected?.code == .rejected && rejected?.nativeCode == 403)
             #expect(await error { _ = try await provider.getCertificate(none) }?.retryAfter == .seconds(60))
+            let busy = await error { _ = try await provider.getCertificate(none) }
+            #expect(busy?.code == .operationNotAllowed && busy?.underlying is OperationInProgress)
         case "unknown-to-plugin", "unknown-to-host":
             #expect(try stage.provider(sendingUnknown: session == "unknown-to-plugin").getStoredCertificate() == nil)
         case "questions":

@@ -1,6 +1,7 @@
 import CertificateProviding
 import Foundation
 import Glibc
+import IdentityStore
 import TestSupport
 import Testing
 
@@ -94,6 +95,33 @@ import Testing
         #expect(log.warnings.count == 1 && log.warnings[0].contains("its key may be left in a key store"))
         #expect(try provider.getStoredCertificate() == nil)
         _ = try await provider.getCertificate(NoUserInteraction())
+    }
+
+    @Test(
+        "What is damaged in the store can be deleted",
+        arguments: ["records/mdm/enrolment-", "records/mdm/authorities-", "identities/mdm/", "store.key"])
+    func whatIsDamagedIsDeleted(file: String) async throws {
+        let server = try ESTResponder(.basic)
+        let directory = try TemporaryDirectory()
+        let storage = IdentityStore(path: directory["store"]).storage(for: RemoteMDMProvider.id)
+        _ = try await server.provider(storage: storage).getCertificate(NoUserInteraction())
+        let settings = try server.provider(storage: storage).settings
+        for name in [settings.recordName, settings.authoritiesRecordName] {
+            try storage.updateRecord(named: name) { _ in SecretBytes(copying: [2, 1, 2]) }
+        }
+        if file == "store.key" {
+            try #require(unlink(directory["store/store.key"]) == 0)
+        } else {
+            let name = try #require(directory.contents().first { $0.hasPrefix("store/\(file)") && !$0.hasSuffix("/") })
+            try directory.write(Array("garbage".utf8), to: name)
+        }
+        let later = IdentityStore(path: directory["store"]).storage(for: RemoteMDMProvider.id)
+        let provider = try server.provider(storage: later)
+        try provider.deleteStoredCertificate()
+        #expect(try provider.getStoredCertificate() == nil)
+        let left = directory.contents().filter { $0.contains("/mdm/") && !$0.contains("/.") && !$0.contains("/keys-") }
+        #expect(left.isEmpty, "\(left)")
+        try server.verify(try await provider.getCertificate(NoUserInteraction()))
     }
 
     @Test("An identity is not deleted if its entry cannot be read, unless that is damaged", arguments: [false, true])

@@ -115,6 +115,22 @@ import Testing
         #expect(waits.count == 2 && waits.allSatisfy { (failure.least...failure.most).contains($0) }, "\(waits)")
     }
 
+    @Test("An announcement without a new certificate is over, and no failure")
+    func anAnnouncementWithoutNewsIsOver() async throws {
+        let (first, provider) = (first, provider)
+        provider.answer { issued, _ in provider.attempts.count == 1 ? first : issued }
+        provider.announce()
+        await service().run(on: clock)
+        let attempts = provider.attempts.prefix(2).map(\.self)
+        #expect(attempts.first.map { $0 < .minutes(2) } == true)
+        #expect(attempts.count == 2 && attempts.intervals[0] > .hours(4), "\(attempts)")
+        for result in ["pending", "failed"] {
+            #expect(throws: (any Error).self) {
+                try metrics.expectCounter("certprov_renewals_total", [("provider", "issuing"), ("result", result)])
+            }
+        }
+    }
+
     @Test("An update that is announced during a renewal is asked for afterwards, and nothing spins until then")
     func anUpdateDuringARenewalWaits() async throws {
         let provider = provider
@@ -307,16 +323,18 @@ import Testing
         await run.value
     }
 
-    @Test("While another process renews, the renewal is pending")
-    func anotherProcessIsNoFailure() async throws {
-        let busy = CertificateProviderError(.operationNotAllowed, "Another operation is in progress.")
+    @Test(
+        "While another process renews, the renewal is pending; another refusal is a failure", arguments: [true, false])
+    func anotherProcessIsNoFailure(isBusy: Bool) async throws {
+        let busy = CertificateProviderError(
+            .operationNotAllowed, "Another operation is in progress.", underlying: isBusy ? OperationInProgress() : nil)
         provider.fail(from: .zero, to: .hours(20), with: busy)
         await service().run(on: clock)
         let results = ["pending", "failed"].map { result in
             try? metrics.expectCounter("certprov_renewals_total", [("provider", "issuing"), ("result", result)])
         }
-        #expect(results[0]?.totalValue == Int64(provider.attempts.count - provider.renewals.count))
-        #expect(results[1] == nil)
+        let count = Int64(provider.attempts.count - provider.renewals.count)
+        #expect(count > 0 && results.map { $0?.totalValue } == (isBusy ? [count, nil] : [nil, count]))
     }
 
     @Test func theSameCertificateAgainIsPending() async throws {

@@ -77,7 +77,11 @@ final class TranscriptProvider: CertificateProvider {
         case "errors" where number == 1:
             throw CertificateProviderError(
                 .rejected, "The vault refuses the role 'web'; ask its operator.", nativeCode: 403)
-        case "errors": throw Self.pending(.seconds(60))
+        case "errors" where number == 2: throw Self.pending(.seconds(60))
+        case "errors":
+            throw CertificateProviderError(
+                .operationNotAllowed, "Another process requests it; wait for its end.",
+                underlying: OperationInProgress())
         case "questions": try await ask(interaction)
         case "secret":
             _ = try environment.secrets.read(.environment("VAULT_TOKEN"))

@@ -49,7 +49,8 @@ struct PINPolicy: Sendable {
             return attempt
         case .busy:
             throw CertificateProviderError(
-                .operationNotAllowed, "Another login to the token '\(token)' is in progress; try again.")
+                .operationNotAllowed, "Another login to the token '\(token)' is in progress; try again.",
+                underlying: OperationInProgress())
         case .refused(let verdict): throw refusal(verdict, token)
         }
     }

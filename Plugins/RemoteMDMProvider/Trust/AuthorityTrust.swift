@@ -131,7 +131,7 @@ struct AuthorityTrust: Sendable {
     static func forget(
         _ settings: EnrolmentSettings, in storage: any IdentityStorage
     ) throws(CertificateProviderError) {
-        try storage.updateRecord(named: settings.authoritiesRecordName) { _ in SecretBytes(copying: []) }
+        try storage.removeRecord(named: settings.authoritiesRecordName)
     }
 
     private func trust(in authorities: [X509Certificate]) async throws(CertificateProviderError) -> ServerTrust {

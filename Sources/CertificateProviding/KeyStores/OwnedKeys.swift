@@ -118,7 +118,7 @@ public struct OwnedKeys: Sendable {
                 try tolerate(error, about: key)
             }
         }
-        try environment.storage.updateRecord(named: recordName) { _ in SecretBytes(copying: []) }
+        try environment.storage.removeRecord(named: recordName)
     }
 
     /// Returns a sentence for each object that ``destroyAllStored(and:)`` would destroy outside this host's own store, for

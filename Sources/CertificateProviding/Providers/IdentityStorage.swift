@@ -7,8 +7,8 @@ import Crypto
 /// `/` or NUL, and does not begin with a dot.
 public protocol IdentityStorage: Sendable {
     /// Returns the entry, or `nil` if there is none.
-    /// - Throws: `storeReadFailed` for an entry that cannot be read; errors of the source of the sealing key, such as
-    ///   `vaultLocked`.
+    /// - Throws: `storeReadFailed` for an entry that cannot be read, with ``DamagedContent`` as the underlying error if it is
+    ///   damaged; errors of the source of the sealing key, such as `vaultLocked`.
     func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity?
 
     /// Replaces the entry. The chain must not be empty, and an attribute's name must not contain a NUL.
@@ -22,7 +22,7 @@ public protocol IdentityStorage: Sendable {
 
     /// Returns a record: data that a provider stores beside its identities, such as the PINs that a token has rejected.
     /// `nil` if there is none. Records and entries have separate names.
-    /// - Throws: `storeReadFailed` for a record that cannot be read.
+    /// - Throws: `storeReadFailed` for a record that cannot be read, as for ``entry(named:)``.
     func record(named name: String) throws(CertificateProviderError) -> SecretBytes?
 
     /// Replaces a record by the result of `change`. No other process or thread can change it in between.
@@ -35,10 +35,22 @@ public protocol IdentityStorage: Sendable {
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
     ) throws(CertificateProviderError)
 
+    /// Removes a record without reading it, so also one that is damaged. Succeeds if there is none.
+    /// - Throws: `storeReadFailed` for a record that a newer version has written; `storeWriteFailed`: the record is then
+    ///   unchanged, or gone, and may be restored by a power failure.
+    func removeRecord(named name: String) throws(CertificateProviderError)
+
     /// Takes the lease of a record, for work that takes longer than one change. Returns `nil` while another process or
     /// thread holds it. The lease is advisory: other users can still read and change the record.
     /// - Throws: `storeWriteFailed` if the lease cannot be taken.
     func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease?
+}
+
+extension IdentityStorage {
+    /// Updates the record with an empty one.
+    public func removeRecord(named name: String) throws(CertificateProviderError) {
+        try updateRecord(named: name) { _ in SecretBytes(copying: []) }
+    }
 }
 
 /// An identity in the store.

@@ -75,6 +75,8 @@ struct VaultStorage: IdentityStorage {
         try current().record(named: name)
     }
 
+    func removeRecord(named name: String) throws(CertificateProviderError) { try current().removeRecord(named: name) }
+
     func updateRecord(
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
     ) throws(CertificateProviderError) { try current().updateRecord(named: name, change) }

@@ -46,9 +46,9 @@ struct VaultFiles: Sendable {
                 let names = try vault.entries()
                 // Another process has just created the vault.
                 if names.contains(Self.keyFile) { continue }
-                guard !names.contains(Self.incomplete),
-                    names.contains(ProviderStorage.parent) || names.contains(ProviderStorage.records)
-                else { return nil }
+                guard !names.contains(Self.incomplete), names.contains(where: { !$0.hasPrefix(".") }) else {
+                    return nil
+                }
                 throw lost
             }
         } catch let error as CertificateProviderError {

@@ -5,8 +5,9 @@ extension RegistrationMachine.Refusal {
         switch self {
         case .busy:
             CertificateProviderError(
-                .operationNotAllowed, "Another operation of the application is in progress; wait until it has finished."
-            )
+                .operationNotAllowed,
+                "Another operation of the application is in progress; wait until it has finished.",
+                underlying: OperationInProgress())
         case .notRegistered:
             CertificateProviderError(.operationNotAllowed, "The application is not registered; run: certprov register")
         case .vaultLocked:

@@ -67,7 +67,7 @@ public final class VaultProvider: CertificateProvider {
     public func deleteStoredCertificate() throws(CertificateProviderError) {
         let deleted: Void? = try environment.storage.withLease(of: settings.storageName) {
             () throws(CertificateProviderError) in
-            try keys.destroyAllStored(and: readableKey)
+            try keys.destroyAllStored(and: readableKey(warns: true))
             try environment.storage.removeEntry(named: settings.storageName)
         }
         if deleted == nil { throw busy }
@@ -76,13 +76,20 @@ public final class VaultProvider: CertificateProvider {
     /// Logs out of the tokens that hold the keys.
     public func shutdown() async { await keys.shutdown() }
 
-    /// The key of the stored identity. An entry that cannot be read names none, and is deleted all the same.
-    private var readableKey: KeyReference? { (try? environment.storage.entry(named: settings.storageName))?.key }
+    /// Returns the key of the stored identity. An entry that is damaged names none, and is deleted all the same.
+    private func readableKey(warns: Bool) throws(CertificateProviderError) -> KeyReference? {
+        var key: KeyReference?
+        try environment.toleratingDamage(warns: warns) { () throws(CertificateProviderError) in
+            key = try environment.storage.entry(named: settings.storageName)?.key
+        }
+        return key
+    }
 
     private var busy: CertificateProviderError {
         CertificateProviderError(
             .operationNotAllowed,
-            "Another process is enrolling with \(settings.server.authority); wait until it has finished.")
+            "Another process is enrolling with \(settings.server.authority); wait until it has finished.",
+            underlying: OperationInProgress())
     }
 
     func identity(
@@ -97,6 +104,6 @@ extension VaultProvider: DeletionAnnouncing {
 
     /// Returns a sentence for each object that ``deleteStoredCertificate()`` destroys outside this host's store.
     public func announcedDeletions() async throws(CertificateProviderError) -> [String] {
-        try await keys.announceDestruction(and: readableKey)
+        try await keys.announceDestruction(and: readableKey(warns: false))
     }
 }
