@@ -124,6 +124,33 @@ import Testing
         #expect(try output.status == 73 && count() == 0, "\(output)")
     }
 
+    @Test("A key whose request is in its file stays, whatever fails then")
+    func aRequestThatIsOutKeepsItsKey() throws {
+        let request = sandbox.path + "/out.csr"
+        let output = try sandbox.shell(
+            #""$CERTPROV" keygen "$@" >/dev/full"#, options[0], options[1], options[2], options[3], options[4],
+            options[5], "--label", "x", "--out", request, with: variables)
+        #expect(try output.status == 73 && count() == 2 && !contents(request).isEmpty, "\(output)")
+        let next = try certprov("keygen", "--label", "y")
+        #expect(try next.status == 0 && !next.stderr.contains("killed") && count() == 4, "\(next)")
+    }
+
+    @Test("As many killed commands as there are records do not stop the next one")
+    func killedCommandsLeaveRoom() throws {
+        let script = #"""
+            cd "$HOME"; mkfifo full; exec 3<>full; head -c 65536 /dev/zero >&3
+            for round in $(seq 16); do
+                "$CERTPROV" keygen --key store: --label x >&3 2>errors.$round 3>&- & keygen=$!
+                until grep -qs 'private key is' errors.$round; do kill -0 $keygen || exit 1; sleep 0.01; done
+                kill -9 $keygen; wait $keygen
+            done
+            "$CERTPROV" keygen --key store: --label x 2>&1 >/dev/null | grep -c 'the key stays'
+            "$CERTPROV" keygen --key store: --label x 2>&1 >/dev/null | grep -c 'the key stays'
+            """#
+        let output = try sandbox.run(["/bin/sh", "-c", script])
+        #expect(output.stdout == "16\n0\n", "\(output)")
+    }
+
     /// At any moment: no key is left that nobody knows of, and none is destroyed whose request somebody may have. One that was
     /// killed while it wrote its request leaves its key, and the next one names it.
     ///

@@ -67,16 +67,13 @@ struct Keygen: AsyncParsableCommand {
             try file?.check()
             let interaction = TerminalInteraction()
             let label = label ?? names.commonName ?? subject ?? ""
-            try await context.makeKey(in: store, keyType, label: label, names, interaction) {
+            try await context.makeKey(in: store, keyType, label: label, names, into: file, interaction) {
                 key, request throws(CertificateProviderError) in
-                guard let file else {
-                    if !context.options.json { context.remark("the private key is \(key.uri ?? "in the key store")") }
-                    try context.show(KeyPairDocument(key, provider, request, file: nil)) { request.pemRepresentation }
-                    return
+                if file == nil, !context.options.json {
+                    context.remark("the private key is \(key.uri ?? "in the key store")")
                 }
-                try file.write(request.pemRepresentation)
                 try context.show(KeyPairDocument(key, provider, request, file: out)) {
-                    (key.uri ?? "the key has no URI") + "\n"
+                    file == nil ? request.pemRepresentation : (key.uri ?? "the key has no URI") + "\n"
                 }
             }
             return .done
@@ -110,71 +107,93 @@ extension CommandContext {
     /// The part of the identity store with the keys whose requests are not out yet. No provider has a name that ends so.
     private static let requestStorage = ProviderID("requests_")
     /// As many processes make a key at a time.
-    private static let maximumRequests = 16
+    private static let requestRecords = (1...16).map { "request-\($0)" }
 
     /// Makes a key, and hands its request over. A key whose request nobody has got is destroyed: here, or, where this process
     /// is killed, by the next one that makes a key in the same key store. Where it is killed while it hands the request over,
     /// somebody may have got it: the key stays, and the next one names it.
     ///
-    /// - Parameter handOver: Writes and shows the request.
+    /// - Parameters:
+    ///   - file: Gets the request; `nil` if `show` hands it over.
+    ///   - show: Shows the key and the request.
     fileprivate func makeKey(
         in store: any KeyStore, _ type: KeyType, label: String, _ names: CertificateRequest.Names,
-        _ interaction: any UserInteraction,
-        handOver: (any IdentityKey, CertificateRequest) async throws(CertificateProviderError) -> Void
+        into file: OutputFile?, _ interaction: any UserInteraction,
+        show: (any IdentityKey, CertificateRequest) throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) {
         var environment = environment(
             try IdentityStore.standard(secrets: secrets).storage(for: Self.requestStorage))
         // What is left in another key store is destroyed when that is used again, and no news here.
         environment.logger = Logger(label: "certprov") { _ in SwiftLogNoOpLogHandler() }
-        let records = (1...Self.maximumRequests).map { "request-\($0)" }
-        let left = try await keysOfOthers(in: store, environment, records, interaction)
-        for record in records {
-            guard let lease = try await environment.lease(of: record) else { continue }
-            let keys = OwnedKeys(store, environment, record: record)
-            lease.isUnsettled = false
-            do throws(CertificateProviderError) {
-                let key = try await keys.make(type, label: label, interaction)
-                let request = try await CertificateRequest(names, key: key)
-                lease.isUnsettled = true
-                try await handOver(key, request)
-                try await keys.handOver(store.reference(to: key))
-            } catch {
-                // What cannot be destroyed now stays in the record.
-                try? await keys.destroyOthers(than: nil, interaction)
-                lease.isUnsettled = false
-                throw error
-            }
-            lease.isUnsettled = false
-            // They have been named. If one cannot be crossed out, it is named again.
-            for (keys, _, key) in left { try? await keys.handOver(key) }
-            return
+        let left = try await recordsOfOthers(in: store, environment, interaction)
+        let place = try await freeRecord(left, environment)
+        let keys = OwnedKeys(store, environment, record: place.name)
+        place.lease.isUnsettled = false
+        let (key, request): (any IdentityKey, CertificateRequest)
+        do throws(CertificateProviderError) {
+            key = try await keys.make(type, label: label, interaction)
+            request = try await CertificateRequest(names, key: key)
+            place.lease.isUnsettled = true
+            if let file { try file.write(request.pemRepresentation) } else { try show(key, request) }
+        } catch {
+            // What cannot be destroyed now stays in the record.
+            try? await keys.destroyOthers(than: nil, interaction)
+            place.lease.isUnsettled = false
+            throw error
+        }
+        // The request is out. A key that cannot be crossed out is named by the next command.
+        if (try? await keys.handOver(store.reference(to: key))) != nil { place.lease.isUnsettled = false }
+        if file != nil { try show(key, request) }
+        for record in left { await record.crossOut() }
+    }
+
+    /// A record whose process was killed while it wrote the request for a key.
+    private struct UnsettledRecord {
+        let name: String
+        let lease: RecordLease
+        let keys: OwnedKeys
+        let references: [KeyReference]
+
+        /// The keys have been named. One that cannot be crossed out is named again.
+        func crossOut() async { for key in references { try? await keys.handOver(key) } }
+    }
+
+    private func freeRecord(
+        _ left: [UnsettledRecord], _ environment: ProviderEnvironment
+    ) async throws(CertificateProviderError) -> (name: String, lease: RecordLease) {
+        for record in Self.requestRecords {
+            if let lease = try await environment.lease(of: record) { return (record, lease) }
+        }
+        if let first = left.first {
+            await first.crossOut()
+            return (first.name, first.lease)
         }
         throw CertificateProviderError(
             .unavailable,
-            "\(Self.maximumRequests) commands make a key at this moment; try again when one of them has ended.")
+            "\(Self.requestRecords.count) commands make a key at this moment; try again when one of them has ended.")
     }
 
     /// Destroys the keys of processes that were killed.
     ///
-    /// - Returns: Those whose request somebody may have got, with the leases of their records.
-    private func keysOfOthers(
-        in store: any KeyStore, _ environment: ProviderEnvironment, _ records: [String],
-        _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> [(OwnedKeys, RecordLease, KeyReference)] {
-        var left: [(OwnedKeys, RecordLease, KeyReference)] = []
-        for record in records where try environment.storage.record(named: record) != nil {
+    /// - Returns: The records of those whose request somebody may have got. Their keys are named.
+    private func recordsOfOthers(
+        in store: any KeyStore, _ environment: ProviderEnvironment, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> [UnsettledRecord] {
+        var left: [UnsettledRecord] = []
+        for record in Self.requestRecords where try environment.storage.record(named: record) != nil {
             guard let lease = try await environment.lease(of: record) else { continue }
             let keys = OwnedKeys(store, environment, record: record)
             guard lease.isUnsettled else {
                 try await keys.destroyOthers(than: nil, interaction)
                 continue
             }
-            for key in try OwnedKeys.recorded(in: environment.storage, record: record) {
+            let references = try OwnedKeys.recorded(in: environment.storage, record: record)
+            for key in references {
                 remark(
                     "a command was killed while it wrote the request for the key \(key.uri.withVisibleControls); the key "
                         + "stays. Without the request it is of no use: delete it with a tool of its key store.")
-                left.append((keys, lease, key))
             }
+            left.append(UnsettledRecord(name: record, lease: lease, keys: keys, references: references))
         }
         return left
     }
