@@ -31,6 +31,8 @@ public actor AccessTokenSource {
     private var lastReplacement: ContinuousClock.Instant?
     /// The server's refusal of the password, which is then not sent again.
     private var passwordRefusal: CertificateProviderError?
+    /// As ``passwordRefusal``, of the client's secret.
+    private var clientRefusal: CertificateProviderError?
 
     /// The minimum time between two replacements of refused tokens.
     private static let replacementPause = Duration.seconds(60)
@@ -50,7 +52,7 @@ public actor AccessTokenSource {
             throw CertificateProviderError(
                 .configurationInvalid,
                 "The OAuth client '\(client.id.withVisibleControls)' has no secret, which the client-credentials "
-                    + "grant needs.")
+                    + "grant needs; give it one.")
         }
         for scope in scopes where !Self.isScope(scope) {
             throw CertificateProviderError(
@@ -188,6 +190,7 @@ public actor AccessTokenSource {
         // While the current token is valid, it must be returned before it expires.
         if let kept, now() < kept.expiry { timeout = min(timeout, (kept.expiry - now()) / 2) }
         let deadline = NIODeadline.now() + TimeAmount(timeout)
+        if let clientRefusal { throw clientRefusal }
         if let refreshToken {
             var request = TokenRequest(endpoint: endpoint, client: client, secrets: [refreshToken])
             request.form.append("grant_type", "refresh_token")
@@ -195,9 +198,9 @@ public actor AccessTokenSource {
             do throws(CertificateProviderError) { return try await request.send(before: deadline) } catch {
                 // Any of these codes: servers have many names for an expired refresh token. A refusal of the client
                 // itself would only be repeated.
-                guard [.rejected, .configurationInvalid].contains(error.code),
-                    (error.underlying as? OAuthRefusal)?.error != "invalid_client"
-                else { throw error }
+                guard [.rejected, .configurationInvalid].contains(error.code), !mayRefuseClient(error) else {
+                    throw remembered(error)
+                }
                 self.refreshToken = nil
             }
         }
@@ -207,9 +210,27 @@ public actor AccessTokenSource {
         grant.write(to: &request.form)
         if !scope.isEmpty { request.form.append("scope", scope) }
         do throws(CertificateProviderError) { return try await request.send(before: deadline) } catch {
-            // Servers lock accounts.
             if grant.password != nil, error.mayRefusePassword { passwordRefusal = error }
-            throw error
+            throw remembered(error)
+        }
+    }
+
+    /// Notes a refusal of the client, so that its secret is not sent again.
+    private func remembered(_ error: CertificateProviderError) -> CertificateProviderError {
+        if client.secret != nil, mayRefuseClient(error) { clientRefusal = error }
+        return error
+    }
+
+    /// Whether the token endpoint refuses the client, or says 401 to a client with a secret, and not that it means the refresh
+    /// token.
+    private func mayRefuseClient(_ error: CertificateProviderError) -> Bool {
+        switch error.underlying {
+        case let refusal as OAuthRefusal:
+            refusal.error == "invalid_client"
+                || client.secret != nil && refusal.status == 401
+                    && !["invalid_grant", "invalid_token"].contains(refusal.error)
+        case is RejectedPassword: client.secret != nil
+        default: false
         }
     }
 }

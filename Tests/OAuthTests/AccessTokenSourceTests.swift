@@ -186,6 +186,20 @@ import Testing
             ])
     }
 
+    @Test(
+        "A client's secret that the server refuses with a refresh token is not sent again",
+        arguments: ["unauthorized_client-401", "unknown_word-401", "invalid_client"])
+    func aRefusedClientIsNotSentAgain(fault: String) async throws {
+        let server = try await ESTServer.start("--auth", "oauth", "--refresh-tokens", "keep")
+        let clock = Clock()
+        let tokens = try server.tokens(fault: "refresh-error-" + fault, clock: clock)
+        _ = try await tokens.token()
+        clock.advance(.seconds(3700))
+        for _ in 0..<3 { #expect(await failure { _ = try await tokens.token() }?.code == .rejected) }
+        let word = try #require(fault.split(separator: "-").first)
+        #expect(try server.grants() == ["client_credentials granted", "refresh_token \(word)"])
+    }
+
     /// That the server cannot now is no reason to send it the secret.
     @Test func aServerInTroubleIsNotAskedWithEachCall() async throws {
         let server = try await ESTServer.start(

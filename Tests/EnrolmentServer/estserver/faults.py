@@ -58,7 +58,7 @@ BODY = {
 }
 TOKEN = {
     "error": r"-(?P<error>[a-z_]+)(-(?P<status>4\d\d))?",
-    "refresh-error": r"-(?P<error>[a-z_]+)",
+    "refresh-error": r"-(?P<error>[a-z_]+)(-(?P<status>4\d\d))?",
     "loud-error": "",
     "echo": r"-(?P<part>header|body)",
     "type": r"-(?P<type>[A-Za-z0-9-]+|absent)",

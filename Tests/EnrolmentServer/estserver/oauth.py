@@ -69,7 +69,7 @@ class TokenEndpoint:
             subject = form["username"]
         elif kind == "refresh_token":
             if (fault := faults.get("refresh-error")) is not None:
-                raise TokenError(fault["error"], "It is told to.")
+                raise TokenError(fault["error"], "It is told to.", int(fault["status"] or 400))
             subject = self.refreshed(client, form)
         elif kind is None:
             raise TokenError("invalid_request", "grant_type is missing.")
