@@ -44,6 +44,16 @@ import X509
         #expect(path == chain)
     }
 
+    /// Not by the clock of this host.
+    @Test("A chain is validated at the time that is given", arguments: [(0.0, true), (7200, false), (-172_800, false)])
+    func theTimeIsTheCallers(offset: Double, isValid: Bool) async throws {
+        let authority = try root.get().certify()
+        let leaf = try root.get().certify(client.get(), isAuthority: false, lifetime: 3600)
+        let path = try await CertificateChain.validated(
+            from: leaf, among: [], trusting: [authority], at: Date().addingTimeInterval(offset))
+        #expect((path != nil) == isValid)
+    }
+
     @Test func theIssuerIsTheOneThatHasSigned() async throws {
         let authority = try root.get().certify()
         let right = try root.get().certify(issuing.get(), lifetime: 3600)
