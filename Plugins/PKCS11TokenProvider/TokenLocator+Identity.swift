@@ -143,7 +143,8 @@ extension TokenLocator {
             }
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
-                "The token '\(token.displayName)' has no mechanism that signs with the \(publicKey.displayName) key.")
+                "The token '\(token.displayName)' has no mechanism that signs with the \(publicKey.displayName) key; use another key or token."
+            )
         }
         return TokenKey(
             publicKey: publicKey, uri: candidate.uri, mechanisms: mechanisms, id: candidate.id, token: token)

@@ -49,7 +49,7 @@ enum EnrolmentParameter {
         "client-key-source", needs: [.given("client-certificate")],
         summary: "Secret source of the private key of client-certificate: PEM, not encrypted.")
     static let tokenURL = Parameter<ServerURL?>(
-        "token-url", .serverURL, absent: .some(nil),
+        "token-url", .serverURL, absent: .some(nil), needs: [.given("client-id")],
         summary: "OAuth 2 (RFC 6749): URL of the token endpoint, https: only."
     ) { text, _ throws(ParameterProblem) in
         guard let endpoint = ServerURL(text), endpoint.isSecure else {

@@ -177,14 +177,23 @@ extension CertificateProviderError {
                 )
             case CKR_MECHANISM_INVALID, CKR_MECHANISM_PARAM_INVALID, CKR_KEY_TYPE_INCONSISTENT, CKR_KEY_SIZE_RANGE,
                 CKR_KEY_FUNCTION_NOT_PERMITTED:
-                (.unsupportedAlgorithm, "The token '\(token)' does not support this operation with the key")
+                (
+                    .unsupportedAlgorithm,
+                    "The token '\(token)' does not support this operation with the key; use another key or token"
+                )
             case CKR_FUNCTION_NOT_SUPPORTED where error.usesKey,
                 CKR_ARGUMENTS_BAD where error.function == "C_DecryptInit":
-                (.unsupportedAlgorithm, "The token '\(token)' does not support this operation with the key")
+                (
+                    .unsupportedAlgorithm,
+                    "The token '\(token)' does not support this operation with the key; use another key or token"
+                )
             case CKR_FUNCTION_NOT_SUPPORTED:
-                (.unavailable, "The PKCS#11 module of the token '\(token)' lacks a required function")
+                (
+                    .unavailable,
+                    "The PKCS#11 module of the token '\(token)' lacks a required function; update the module"
+                )
             case CKR_FUNCTION_CANCELED, CKR_CANCEL:
-                (.userCancelled, "The operation was cancelled at the token '\(token)'")
+                (.userCancelled, "The operation was cancelled at the token '\(token)'; try again")
             default: (.unavailable, "The token '\(token)' failed; check the log of its driver or service")
             }
         self.init(code, "\(sentence) (\(error)).", nativeCode: Int(clamping: error.code), underlying: error)

@@ -7,7 +7,10 @@ extension CertificateProviderError {
         let (code, sentence): (Code, String)
         switch error.code {
         case CKR_TOKEN_WRITE_PROTECTED, CKR_SESSION_READ_ONLY, CKR_ACTION_PROHIBITED, CKR_ATTRIBUTE_READ_ONLY:
-            (code, sentence) = (.storeWriteFailed, "The token '\(token)' is write-protected, or does not permit this")
+            (code, sentence) = (
+                .storeWriteFailed,
+                "The token '\(token)' is write-protected, or does not permit this; check its settings"
+            )
         case CKR_DEVICE_MEMORY:
             (code, sentence) = (
                 .storeWriteFailed, "The token '\(token)' is full; delete objects that are no longer needed"
@@ -15,9 +18,14 @@ extension CertificateProviderError {
         case CKR_TEMPLATE_INCONSISTENT, CKR_TEMPLATE_INCOMPLETE, CKR_ATTRIBUTE_TYPE_INVALID,
             CKR_ATTRIBUTE_VALUE_INVALID, CKR_CURVE_NOT_SUPPORTED, CKR_DOMAIN_PARAMS_INVALID, CKR_MECHANISM_INVALID,
             CKR_MECHANISM_PARAM_INVALID, CKR_KEY_SIZE_RANGE, CKR_FUNCTION_NOT_SUPPORTED:
-            (code, sentence) = (.unsupportedAlgorithm, "The token '\(token)' does not support this kind of object")
+            (code, sentence) = (
+                .unsupportedAlgorithm,
+                "The token '\(token)' does not support this kind of object; use another type of key, or another token"
+            )
         case CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_DEVICE_ERROR:
-            (code, sentence) = (.storeWriteFailed, "The token '\(token)' cannot be written to")
+            (code, sentence) = (
+                .storeWriteFailed, "The token '\(token)' cannot be written to; check the log of its driver or service"
+            )
         default:
             self.init(error, token: token)
             return

@@ -24,7 +24,10 @@ struct OAuthSettings: Sendable {
     /// - Returns: `nil` if none of the parameters is set.
     /// - Throws: `configurationInvalid`.
     init?(_ parameters: Parameters, for server: ServerURL) throws(CertificateProviderError) {
-        guard let endpoint = parameters[EnrolmentParameter.tokenURL] else { return nil }
+        // They need each other.
+        guard let endpoint = parameters[EnrolmentParameter.tokenURL],
+            let clientID = parameters[EnrolmentParameter.clientID]
+        else { return nil }
         guard server.isSecure else {
             throw parameters.invalid(
                 EnrolmentParameter.tokenURL,
@@ -41,10 +44,6 @@ struct OAuthSettings: Sendable {
             throw parameters.invalid(
                 EnrolmentParameter.scope,
                 "must be words of printable ASCII without quotation marks and backslashes, separated by spaces")
-        }
-        guard let clientID = parameters[EnrolmentParameter.clientID] else {
-            throw parameters.invalid(
-                EnrolmentParameter.tokenURL, "needs a '\(EnrolmentParameter.clientID.name)'")
         }
         self.clientID = clientID
         secretSource =

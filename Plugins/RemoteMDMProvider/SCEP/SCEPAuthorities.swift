@@ -109,7 +109,8 @@ struct SCEPAuthorities: Sendable {
                 .serverNotTrusted,
                 """
                 The CA is not the configured one: the fingerprint \(DisplayText.hexadecimal(fingerprint)) is not among those of the \
-                server's certificates, \(seen.joined(separator: ", ")). No request was sent.
+                server's certificates, \(seen.joined(separator: ", ")). No request was sent; check 'url' and \
+                'ca-fingerprint'.
                 """)
         }
         let anchors = configuration.trustAnchors

@@ -108,7 +108,8 @@ extension AuthorityTrust {
             .serverNotTrusted,
             """
             \(settings.server.authority) does not have the configured CA: the fingerprint \(DisplayText.hexadecimal(fingerprint)) is \
-            not among those of its certificates, \(seen.joined(separator: ", ")). Nothing secret was sent.
+            not among those of its certificates, \(seen.joined(separator: ", ")). Nothing secret was sent; \
+            check 'url' and 'ca-fingerprint'.
             """)
     }
 }

@@ -42,7 +42,9 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
             throw error
         } catch {
             // The underlying error may quote what it could not parse: it is left out.
-            throw CertificateProviderError(.malformedData, "The private key is not a usable PKCS#8 structure.")
+            throw CertificateProviderError(
+                .malformedData,
+                "The private key is not a usable PKCS#8 structure; convert it with: openssl pkcs8 -topk8 -nocrypt")
         }
         (self.signer, self.publicKey) = key
         self.pkcs8 = pkcs8

@@ -34,7 +34,7 @@ package struct PropertiesParser {
         guard skipToLogicalLine() else { return nil }
         let start = position
         let key = try element(of: nil) { $0 == UInt8(ascii: "=") || $0 == UInt8(ascii: ":") || $0.isBlank }
-        guard !key.isEmpty else { throw start.invalid("The key before the separator is missing.") }
+        guard !key.isEmpty else { throw start.invalid("The key before the separator is missing; write KEY = VALUE.") }
         let isName = skipSeparator() && key.first?.isLetter == true && key.allSatisfy(\.isOfNames)
         let value = try element(of: isName ? key : nil) { _ in false }
         // A line of Base64 can end in one or two signs of equality.

@@ -51,9 +51,9 @@ struct PropertyListScanner {
         }
         if !top.isEmpty { try scanner.scanDictionary(path: [], depth: 1) }
         try scanner.markup.skipMiscellaneous()
-        guard try scanner.markup.takeEndTag() == "plist" else { throw scanner.invalid("</plist> is missing.") }
+        guard try scanner.markup.takeEndTag() == "plist" else { throw scanner.invalid("</plist> is missing; add it.") }
         try scanner.markup.skipMiscellaneous()
-        guard scanner.markup.isAtEnd else { throw scanner.invalid("There is text after </plist>.") }
+        guard scanner.markup.isAtEnd else { throw scanner.invalid("There is text after </plist>; remove it.") }
         var cleaned = text.bytes
         for range in scanner.foreign.reversed() { cleaned.replaceSubrange(range, with: Array("<string/>".utf8)) }
         return Contents(entries: scanner.entries, text: cleaned)
@@ -74,14 +74,14 @@ extension PropertyListScanner {
         while true {
             try markup.skipMiscellaneous()
             if let end = try markup.takeEndTag() {
-                guard end == "dict" else { throw invalid("</dict> is missing.") }
+                guard end == "dict" else { throw invalid("</dict> is missing; add it.") }
                 return
             }
             let tag = try markup.startTag()
             let start = markup.position
             guard tag.name == "key" else { throw invalid("In a dictionary, each value must follow a <key>.") }
             let name = tag.isEmpty ? "" : try markup.content(of: "key")
-            guard !name.isEmpty else { throw start.invalid("The key is empty.") }
+            guard !name.isEmpty else { throw start.invalid("The key is empty; name it, or remove its value.") }
             let key = (path + [name]).joined(separator: ".")
             try register(key, at: start)
             try scanValue(of: key, path: path + [name], at: start, depth: depth)
@@ -90,7 +90,8 @@ extension PropertyListScanner {
 
     private func checkDepth(_ depth: Int) throws(CertificateProviderError) {
         guard depth <= Self.maximumDepth else {
-            throw invalid("Values are nested deeper than \(Self.maximumDepth) levels.")
+            throw invalid(
+                "Values are nested deeper than \(Self.maximumDepth) levels; join their keys with dots instead.")
         }
     }
 
@@ -101,7 +102,7 @@ extension PropertyListScanner {
         // Bounded here and not only by Settings: what is done next grows with the product of both.
         guard key.utf8.count <= Settings.maximumKeyLength else { throw start.keyTooLong }
         guard lines.count <= Settings.maximumCount else {
-            throw start.invalid("The file has more than \(Settings.maximumCount) keys.")
+            throw start.invalid("The file has more than \(Settings.maximumCount) keys; remove some.")
         }
     }
 

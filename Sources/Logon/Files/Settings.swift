@@ -62,10 +62,10 @@ package struct Settings: Sendable {
     ///
     /// - Throws: `configurationInvalid` for a key that is empty, too long or a duplicate, and for too many keys.
     package mutating func append(_ setting: Setting) throws(CertificateProviderError) {
-        guard !setting.key.isEmpty else { throw setting.position.invalid("The key is missing.") }
+        guard !setting.key.isEmpty else { throw setting.position.invalid("The key is missing; write KEY = VALUE.") }
         guard setting.key.utf8.count <= Self.maximumKeyLength else { throw setting.position.keyTooLong }
         guard all.count < Self.maximumCount else {
-            throw setting.position.invalid("The file has more than \(Self.maximumCount) keys.")
+            throw setting.position.invalid("The file has more than \(Self.maximumCount) keys; remove some.")
         }
         if let first = self[setting.key] {
             throw setting.position.invalid(

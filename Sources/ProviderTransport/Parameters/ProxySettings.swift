@@ -16,7 +16,8 @@ public struct ProxySettings: Sendable {
         user = parameters[ServerParameter.proxyUsername]
         passwordSource = parameters[ServerParameter.proxyPasswordSource]
         if case .direct = proxy?.kind, user != nil {
-            throw parameters.invalid(ServerParameter.proxyUsername, "needs a 'proxy'")
+            throw parameters.invalid(
+                ServerParameter.proxyUsername, "cannot be used with proxy=none; remove one of the two")
         }
     }
 
