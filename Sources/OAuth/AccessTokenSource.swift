@@ -76,7 +76,8 @@ public actor AccessTokenSource {
     /// can be obtained, the current one is returned until it expires.
     ///
     /// Suspends for at most the endpoint's timeout. If the calling task is cancelled, it throws at once; the request
-    /// goes on, since other callers may wait for it.
+    /// goes on, since other callers may wait for it. A password or client secret that the server has refused is not sent
+    /// again by this source.
     ///
     /// - Throws: `rejected` if the server refuses the client, the password or the grant, `configurationInvalid` for a
     ///   scope that it refuses, both with an ``OAuthRefusal`` as the underlying error; `unavailable`, `timedOut` and
