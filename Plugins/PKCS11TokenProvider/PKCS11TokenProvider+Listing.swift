@@ -87,7 +87,7 @@ extension TokenLocator {
     }
 
     /// - Returns: Also `nil` where nothing says which of several tokens the PIN is for: no fault of a listing.
-    private func loginForListing(_ present: [(Token, Slot)]) throws(CertificateProviderError) -> Login? {
+    private func loginForListing(_ present: [(Token, Slot)]) throws(CertificateProviderError) -> TokenLogin? {
         do throws(CertificateProviderError) {
             guard let login = try loginToUse(present, lettingSign: false), login.isUnattended else { return nil }
             try check(login, nil)

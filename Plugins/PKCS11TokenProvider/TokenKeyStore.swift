@@ -281,7 +281,7 @@ extension TokenLocator {
     /// - Parameter keyURI: Of a key whose token it must be.
     /// - Throws: `tokenNotPresent`, and `configurationInvalid` where more than one token matches, or no login is
     ///   wanted.
-    fileprivate func single(_ keyURI: PKCS11URI?) throws(CertificateProviderError) -> (Token, Login?) {
+    fileprivate func single(_ keyURI: PKCS11URI?) throws(CertificateProviderError) -> (Token, TokenLogin?) {
         var failures: [CertificateProviderError] = []
         var present = try present(&failures)
         if let keyURI { present = present.filter { keyURI.matches($0.1) } }
@@ -300,7 +300,7 @@ extension TokenLocator {
         // The key's own URI names the token as well as the configured one does.
         return (
             token,
-            login.map { Login(token: $0.token, slot: $0.slot, isMeant: $0.isMeant || keyURI?.namesToken == true) }
+            login.map { TokenLogin(token: $0.token, slot: $0.slot, isMeant: $0.isMeant || keyURI?.namesToken == true) }
         )
     }
 

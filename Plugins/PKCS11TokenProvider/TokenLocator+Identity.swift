@@ -44,7 +44,7 @@ extension TokenLocator {
 
     /// - Parameter logIn: Logs in; false gives up.
     private func find(
-        _ logIn: (_ login: Login, _ isFirst: Bool) throws(CertificateProviderError) -> Bool
+        _ logIn: (_ login: TokenLogin, _ isFirst: Bool) throws(CertificateProviderError) -> Bool
     ) throws(CertificateProviderError) -> Found? {
         var failures: [CertificateProviderError] = []
         let present = try present(&failures)
@@ -114,17 +114,17 @@ extension TokenLocator {
     }
 
     /// What is remembered of the identity that was chosen last.
-    struct Remembered {
+    struct RememberedIdentity {
         let leaf: X509Certificate
         /// `nil` where it cannot be read.
         let uri: PKCS11URI?
     }
 
-    func remembered() throws(CertificateProviderError) -> Remembered? {
+    func remembered() throws(CertificateProviderError) -> RememberedIdentity? {
         guard let entry = try environment.storage.entry(named: settings.entryName),
             let leaf = entry.certificateChain.first
         else { return nil }
-        return Remembered(leaf: leaf, uri: entry.attributes["uri"].flatMap { try? PKCS11URI($0) })
+        return RememberedIdentity(leaf: leaf, uri: entry.attributes["uri"].flatMap { try? PKCS11URI($0) })
     }
 
     func key(of found: Found) throws(CertificateProviderError) -> TokenKey {
@@ -174,14 +174,14 @@ extension TokenLocator {
     /// - Throws: `configurationInvalid` where several tokens may hold the identity.
     func loginToUse(
         _ present: [(Token, Slot)], lettingSign: Bool = true
-    ) throws(CertificateProviderError) -> Login? {
+    ) throws(CertificateProviderError) -> TokenLogin? {
         guard let login = try tokenToOpen(of: present), !needsNoLogin(login, lettingSign) else { return nil }
         return login
     }
 
     /// Whether every identity that the URI may mean on a token has a public private key that signs without a login, as in
     /// slot 9e of a PIV card.
-    private func needsNoLogin(_ login: Login, _ lettingSign: Bool) -> Bool {
+    private func needsNoLogin(_ login: TokenLogin, _ lettingSign: Bool) -> Bool {
         guard settings.login == .auto, settings.uri.namesObject, !login.token.isLoggedIn else { return false }
         var failures: [CertificateProviderError] = []
         let keys = read(login.token, login.slot, &failures) { reader, contents throws(CryptokiError) in
@@ -205,7 +205,7 @@ extension TokenLocator {
     /// The token to log in to; `nil` when none has to be.
     ///
     /// - Throws: `configurationInvalid` where several tokens may hold the identity.
-    func tokenToOpen(of present: [(Token, Slot)]) throws(CertificateProviderError) -> Login? {
+    func tokenToOpen(of present: [(Token, Slot)]) throws(CertificateProviderError) -> TokenLogin? {
         guard settings.login != .never else { return nil }
         let tokens = present.filter { $0.1.has(UInt(CKF_LOGIN_REQUIRED)) }
         var failures: [CertificateProviderError] = []
@@ -223,7 +223,7 @@ extension TokenLocator {
         switch verdict {
         case .none: return nil
         case .token(let index, let isMeant):
-            return Login(token: tokens[index].0, slot: tokens[index].1, isMeant: isMeant)
+            return TokenLogin(token: tokens[index].0, slot: tokens[index].1, isMeant: isMeant)
         case .several(let indices): throw severalTokens(indices.map { tokens[$0] })
         case .unreadable: throw failures[0]
         }
@@ -234,13 +234,13 @@ extension TokenLocator {
     /// - Parameter pin: One that a person has just given; otherwise the configured one is used.
     /// - Throws: `interactionRequired` for a PIN that was given for another token, and `configurationInvalid` where a
     ///   configured one would go to a token that nothing says it is for.
-    func logIn(_ login: Login, _ pin: GivenPIN?) throws(CertificateProviderError) {
+    func logIn(_ login: TokenLogin, _ pin: GivenPIN?) throws(CertificateProviderError) {
         try check(login, pin)
         try login.token.logIn(pin: pin?.secret)
     }
 
     /// Throws what ``logIn(_:_:)`` does before anything is sent.
-    func check(_ login: Login, _ pin: GivenPIN?) throws(CertificateProviderError) {
+    func check(_ login: TokenLogin, _ pin: GivenPIN?) throws(CertificateProviderError) {
         if let pin, pin.token != login.token.identity {
             throw CertificateProviderError(
                 .interactionRequired,
@@ -259,7 +259,7 @@ extension TokenLocator {
 
     /// Logs in without a person.
     /// - Throws: Also `interactionRequired`.
-    func openUnattended(_ login: Login) throws(CertificateProviderError) {
+    func openUnattended(_ login: TokenLogin) throws(CertificateProviderError) {
         guard !login.hasPad else {
             throw CertificateProviderError(
                 .interactionRequired,
@@ -270,7 +270,7 @@ extension TokenLocator {
     }
 
     /// The login that has to be made; `nil` where none has to be.
-    func loginToMake() throws(CertificateProviderError) -> Login? {
+    func loginToMake() throws(CertificateProviderError) -> TokenLogin? {
         var failures: [CertificateProviderError] = []
         return try loginToUse(try present(&failures))
     }

@@ -3,7 +3,7 @@ import Crypto
 
 /// The provider's parameters, checked.
 struct TokenSettings: Sendable {
-    enum Login: String, Sendable, CaseIterable { case auto, always, never }
+    enum LoginPolicy: String, Sendable, CaseIterable { case auto, always, never }
 
     /// What the parameters are called in messages.
     private(set) var names: Names
@@ -12,7 +12,7 @@ struct TokenSettings: Sendable {
     private(set) var pinSource: SecretSource?
     /// A PIN in the URI itself.
     let pinValue: SecretBytes?
-    let login: Login
+    let login: LoginPolicy
     let deletesObjects: Bool
     let timeout: Duration
     /// The entry in the store: another URI is another choice.
@@ -137,7 +137,7 @@ extension TokenSettings {
             summary: "The PKCS#11 library to load, or its directory if 'uri' has 'module-name'.")
         static let pinSource = CertificateProviding.Parameter.secretSource(
             "pin-source", defaultValue: "the URI's pin-source, else a prompt", summary: "The secret source of the PIN.")
-        static let login = CertificateProviding.Parameter<Login>.choice(
+        static let login = CertificateProviding.Parameter<LoginPolicy>.choice(
             "login", default: .auto,
             summary: "'auto' logs in if needed, 'always' before anything is read; 'never' uses public objects only.")
         static let deleteObjects = CertificateProviding.Parameter.flag(

@@ -84,13 +84,13 @@ import Testing
         let other = try #require(others.first { try !records[alpha].isAccepted($0, by: alpha) })
         if login == .same { try accept(other, by: alpha) }
         var hasWaited = false
-        guard case .mine(let claim) = try records.turn(at: alpha, &hasWaited, unless: { _ in false }) else {
-            Issue.record("nothing has the claim")
+        guard case .mine(let lease) = try records.turn(at: alpha, &hasWaited, unless: { _ in false }) else {
+            Issue.record("nothing has the lease")
             return
         }
-        #expect(!hasWaited && !claim.isAwaited)
+        #expect(!hasWaited && !lease.isAwaited)
         let after = Thread {
-            while !claim.isAwaited { usleep(1000) }
+            while !lease.isAwaited { usleep(1000) }
             // The look at what there was before comes right after that.
             usleep(200_000)
             try? accept(login == .other ? other : Self.pin, by: login == .onAnotherToken ? beta : alpha)
@@ -101,9 +101,9 @@ import Testing
         switch turn {
         case .known: #expect(isKnown)
         case .busy: #expect(!isKnown)
-        case .mine: Issue.record("two have the claim")
+        case .mine: Issue.record("two have the lease")
         }
-        withExtendedLifetime(claim) {}
+        withExtendedLifetime(lease) {}
     }
 
     @Test("The record has nothing of a PIN that a user has typed")

@@ -9,7 +9,7 @@ struct GivenPIN: Sendable {
 
 extension TokenLocator {
     /// A token to log in to.
-    struct Login {
+    struct TokenLogin {
         let token: Token
         let slot: Slot
         /// Whether the URI, a certificate in sight or the choice that is remembered says that it is this one. Otherwise
@@ -26,7 +26,7 @@ extension TokenLocator {
     }
 }
 
-extension TokenLocator.Login {
+extension TokenLocator.TokenLogin {
     /// Asks the person here for the PIN, where it is not known and not for the reader's own pad. Says before how many
     /// tries there may be.
     ///

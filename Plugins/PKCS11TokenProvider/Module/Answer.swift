@@ -28,7 +28,7 @@ final class Answer<Value: Sendable>: Sendable {
 }
 
 /// What only the first of several threads does.
-final class Once: Sendable {
+final class Latch: Sendable {
     private let isDone = Atomic(false)
 
     var hasHappened: Bool { isDone.load(ordering: .acquiring) }

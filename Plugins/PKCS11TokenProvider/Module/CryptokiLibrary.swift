@@ -130,7 +130,7 @@ struct OpenSessions: Sendable {
 final class LibraryLock: Sendable {
     private let mutex = BlockingMutex(())
     /// Whether the library has said so.
-    let cannotLock = Once()
+    let cannotLock = Latch()
 
     func within<T>(always: Bool = false, _ body: () -> T) -> T {
         always || cannotLock.hasHappened ? mutex.withLock { _ in body() } : body()

@@ -11,12 +11,12 @@ final class LoadedModules: Sendable {
     }
 
     private let loaded: Loaded
-    let releases = DeferredCleanup()
+    let cleanup = DeferredCleanup()
 
     init(_ loaded: Loaded) { self.loaded = loaded }
 
     deinit {
-        releases.run { [loaded] in
+        cleanup.run { [loaded] in
             switch loaded {
             case .list(let list): p11_kit_modules_release(list)
             case .single(let module): p11_kit_module_release(module)

@@ -25,7 +25,7 @@ final class Module: Sendable {
     private let starts = Atomic(0)
     private let state = BlockingMutex(State())
     /// Set on the control thread: no call is made any more.
-    private let hasEnded = Once()
+    private let hasEnded = Latch()
     /// Set on the control thread. No call is made while it is false: p11-kit crashes where a session opens before its own
     /// start of the module, which another part of the process may have started.
     private let isInitialized = Atomic(true)
@@ -70,7 +70,7 @@ final class Module: Sendable {
     var info: CK_INFO { library.info }
 
     /// Where what nobody uses any more is given back.
-    var releases: DeferredCleanup { owner.releases }
+    var cleanup: DeferredCleanup { owner.cleanup }
 
     /// Whether this is no child of the process that has the module.
     var isOfThisProcess: Bool { getpid() == process }
@@ -207,14 +207,14 @@ final class Module: Sendable {
     /// module.
     final class Use: Sendable {
         let module: Module
-        private let end = Once()
+        private let end = Latch()
 
         /// Only for ``ModuleRegistry``, which counts the uses.
         init(_ module: Module) { self.module = module }
 
         deinit {
             guard !end.hasHappened else { return }
-            module.releases.run { [module] in module.place.leave(module, by: .now + ModuleEnd.limit) }
+            module.cleanup.run { [module] in module.place.leave(module, by: .now + ModuleEnd.limit) }
         }
 
         /// Ends the use before this object goes. Blocks, as ``ModuleRegistry/leave(_:by:)``.
@@ -293,7 +293,7 @@ final class Module: Sendable {
     }
 
     /// Somebody is logged in to a token of the module for as long as this is kept.
-    final class Login: Sendable {
+    final class KeptLogin: Sendable {
         private let module: Module
         private let token: Slot.Identity
 

@@ -42,7 +42,7 @@ final class ModuleCalls: Sendable {
         let deadline: ContinuousClock.Instant
         let giveUp: @Sendable () -> Void
         /// The first who ends it tells the caller how it went.
-        let end = Once()
+        let end = Latch()
 
         init(deadline: ContinuousClock.Instant, giveUp: @escaping @Sendable () -> Void) {
             self.deadline = deadline

@@ -11,7 +11,7 @@ struct PINPolicy: Sendable {
     var pinSource = TokenSettings.Names().pinSource
 
     /// A PIN from the configuration or from an earlier login.
-    struct Remembered {
+    struct RememberedPIN {
         let pin: SecretBytes
         /// Whether this process has seen the token accept it.
         let isKnown: Bool
@@ -37,7 +37,7 @@ struct PINPolicy: Sendable {
     ///   none of its PINs; `operationNotAllowed` while another one is being tried, and before the time at which one may
     ///   be tried again whose result is not known.
     func admit(
-        _ remembered: Remembered, to slot: Slot, now: () -> Slot?
+        _ remembered: RememberedPIN, to slot: Slot, now: () -> Slot?
     ) throws(CertificateProviderError) -> TriedPINs.Attempt {
         if !remembered.isKnown { try checkLength(of: remembered.pin, for: slot) }
         let token = slot.displayName

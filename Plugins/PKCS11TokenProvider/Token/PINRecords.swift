@@ -5,7 +5,7 @@ import Glibc
 /// The records of logins in the identity store, one for each serial number.
 struct PINRecords: Sendable {
     let storage: any IdentityStorage
-    /// How long to wait for a claim, where nothing else limits it.
+    /// How long to wait for a lease, where nothing else limits it.
     let timeout: Duration
 
     /// How long every process waits for its turn: SoftHSM fails now and then when several processes log in at once.
@@ -56,7 +56,7 @@ struct PINRecords: Sendable {
         let end = (ModuleCalls.deadline ?? start + timeout) - Self.reserve
         var loginsBefore: UInt8?
         while true {
-            if let claim = try storage.leaseRecord(named: Self.name(of: token)) { return .mine(claim) }
+            if let lease = try storage.leaseRecord(named: Self.name(of: token)) { return .mine(lease) }
             let now = ContinuousClock.now
             if loginsBefore == nil || now >= start + Self.turns, let record = try? self[token] {
                 let logins = record.logins(of: token)

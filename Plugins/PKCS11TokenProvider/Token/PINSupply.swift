@@ -15,7 +15,7 @@ final class PINSupply: Sendable {
     private struct State {
         /// Kept once a login has come of it, for the login after the token was away: a person is not asked twice. Known
         /// where the token has looked at it: where somebody else in this process was logged in, it has not.
-        var kept: PINPolicy.Remembered?
+        var kept: PINPolicy.RememberedPIN?
         /// What a pipe has said, which says it once: kept until the token has answered.
         var read: SecretBytes?
     }
@@ -69,7 +69,7 @@ final class PINSupply: Sendable {
     }
 
     private func send(
-        _ remembered: PINPolicy.Remembered, _ slot: Slot, now: () -> Slot?,
+        _ remembered: PINPolicy.RememberedPIN, _ slot: Slot, now: () -> Slot?,
         _ login: (SecretBytes?) throws(CryptokiError) -> Bool
     ) throws(CertificateProviderError) {
         let attempt: TriedPINs.Attempt
@@ -157,7 +157,7 @@ final class PINSupply: Sendable {
         }
     }
 
-    private func remembered(_ slot: Slot) throws(CertificateProviderError) -> PINPolicy.Remembered {
+    private func remembered(_ slot: Slot) throws(CertificateProviderError) -> PINPolicy.RememberedPIN {
         if let kept = state.withLock({ $0.kept }) { return kept }
         return .init(pin: try configured(slot), isKnown: false, isPersons: false)
     }

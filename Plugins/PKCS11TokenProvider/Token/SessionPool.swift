@@ -32,7 +32,7 @@ final class SessionPool: Sendable {
     deinit {
         let sessions = state.withLock { state in state.isEnded ? nil : state.sessions }
         guard let sessions else { return }
-        slot.module.releases.run { [keeper] in
+        slot.module.cleanup.run { [keeper] in
             sessions.forEach { $0.close() }
             keeper.closeLoggingOut()
         }

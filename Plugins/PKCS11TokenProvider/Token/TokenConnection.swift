@@ -11,7 +11,7 @@ final class TokenConnection: Sendable {
     private let state = BlockingMutex(State())
 
     private struct State {
-        var login: Module.Login?
+        var login: Module.KeptLogin?
         /// Whether it is this connection's: otherwise another part of the process has logged in, and logs out.
         var isLoginOwn = false
         /// By the public key, and after login: the same handle may later mean another key.
@@ -64,7 +64,7 @@ final class TokenConnection: Sendable {
         }
         if isProven { slot.module.notesLogin(at: slot.id, isLoggedIn: true) }
         state.withLock { state in
-            state.login = state.login ?? Module.Login(slot)
+            state.login = state.login ?? Module.KeptLogin(slot)
             state.isLoginOwn = state.isLoginOwn || isProven
         }
         return isProven

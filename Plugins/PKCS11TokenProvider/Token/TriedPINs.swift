@@ -7,12 +7,12 @@ import Synchronization
 /// The results of logins with configured PINs, across processes and crashes. ``PINRule`` decides from them whether a PIN
 /// may be sent.
 ///
-/// - One process at a time logs in to a token. It holds the claim of the token's record until the result is written
+/// - One process at a time logs in to a token. It holds the lease of the token's record until the result is written
 ///   down. The others wait for it; after a second they take a success with the same PIN for their own.
 /// - A PIN that this token has not accepted is written down as a login without an answer before it is sent. If it cannot
 ///   be written down, it is not sent.
 /// - A PIN that this token has accepted is sent without a write to the disk, so that a service starts on a full disk.
-///   Meanwhile the claim is marked as interrupted. After a kill the mark counts as one login without an answer.
+///   Meanwhile the lease is marked as interrupted. After a kill the mark counts as one login without an answer.
 final class TriedPINs: Sendable {
     private let records: PINRecords
     private let now: @Sendable () -> Date
@@ -46,7 +46,7 @@ final class TriedPINs: Sendable {
         let pin: SecretBytes
         fileprivate let isPersons: Bool
         /// `nil` if another login has just shown that the PIN is right.
-        fileprivate let claim: RecordLease?
+        fileprivate let lease: RecordLease?
         fileprivate let known: PINRule.PIN
         /// As the token showed it before.
         fileprivate let count: PINRule.Count
@@ -74,7 +74,7 @@ final class TriedPINs: Sendable {
     ///
     /// - Parameter look: Looks at the token again.
     func begin(
-        _ remembered: PINPolicy.Remembered, for slot: Slot, look: () -> Slot?
+        _ remembered: PINPolicy.RememberedPIN, for slot: Slot, look: () -> Slot?
     ) throws(CertificateProviderError) -> Outcome {
         let start = ContinuousClock.now
         let limit = start + (ModuleCalls.deadline.map { min(longestDelay, ($0 - start) / 2) } ?? longestDelay)
@@ -82,7 +82,7 @@ final class TriedPINs: Sendable {
         while true {
             let outcome = try take(remembered, &slot, at: max(now(), earliest), look)
             guard case .refused(.wait(let time)) = outcome else { return outcome }
-            // The claim is free meanwhile, so that a kill does not count as a login.
+            // The lease is free meanwhile, so that a kill does not count as a login.
             guard pause(until: time, before: limit) else { return outcome }
             slot = look() ?? slot
             earliest = time
@@ -90,17 +90,17 @@ final class TriedPINs: Sendable {
     }
 
     private func take(
-        _ remembered: PINPolicy.Remembered, _ slot: inout Slot, at time: Date, _ look: () -> Slot?
+        _ remembered: PINPolicy.RememberedPIN, _ slot: inout Slot, at time: Date, _ look: () -> Slot?
     ) throws(CertificateProviderError) -> Outcome {
         let (pin, token) = (remembered.pin, slot.identity)
         if isEnding { return .busy }
         if unwritten.withLock({ $0[token]?.contains(pin) ?? false }) { return .refused(.rejected) }
-        var claim: RecordLease?
+        var lease: RecordLease?
         var obstacle: CertificateProviderError?
         var hasWaited = false
         do throws(CertificateProviderError) {
             switch try records.turn(at: token, &hasWaited, unless: { $0.knowledge(of: pin, on: token).isRight }) {
-            case .mine(let own): claim = own
+            case .mine(let own): lease = own
             case .known: break
             case .busy: return .busy
             }
@@ -108,14 +108,14 @@ final class TriedPINs: Sendable {
             obstacle = error
         }
         if hasWaited { slot = look() ?? slot }
-        var attempt = try attempt(remembered, slot, claim, at: time)
+        var attempt = try attempt(remembered, slot, lease, at: time)
         switch PINRule.verdict(on: attempt.known, attempt.count, now: time) {
         case .send: break
         case let verdict: return .refused(verdict)
         }
-        let isJustSeen = claim == nil && obstacle == nil
+        let isJustSeen = lease == nil && obstacle == nil
         if attempt.known.isRight, isJustSeen || !attempt.count.isLow {
-            claim?.isUnsettled = true
+            lease?.isUnsettled = true
             return .permitted(attempt)
         }
         // The record has changed again since.
@@ -126,16 +126,16 @@ final class TriedPINs: Sendable {
         return .permitted(attempt)
     }
 
-    /// Reads the record, and brings it up to date with the claim, the clock and the token's flags.
+    /// Reads the record, and brings it up to date with the lease, the clock and the token's flags.
     private func attempt(
-        _ remembered: PINPolicy.Remembered, _ slot: Slot, _ claim: RecordLease?, at time: Date
+        _ remembered: PINPolicy.RememberedPIN, _ slot: Slot, _ lease: RecordLease?, at time: Date
     ) throws(CertificateProviderError) -> Attempt {
         let (pin, token) = (remembered.pin, slot.identity)
         let record = try records[token]
         var known = record.knowledge(of: pin, on: token, isAccepted: remembered.isKnown)
         let stored = known.unanswered
         // Sent unwritten, by a process that was killed: only where the token showed no wrong PIN.
-        if claim?.isUnsettled == true, known.isAccepted, !known.isRejected {
+        if lease?.isUnsettled == true, known.isAccepted, !known.isRejected {
             let count = stored?.count ?? 0
             known.unanswered = .init(
                 count: count == .max ? .max : count + 1, last: time, wasCountLow: stored?.wasCountLow ?? false)
@@ -147,10 +147,10 @@ final class TriedPINs: Sendable {
         if count.isShown && !wasShown { remember(token) { $0.setCountShown(by: token) } }
         if known.unanswered != stored {
             try write(known.unanswered, pin, token)
-            claim?.isUnsettled = false
+            lease?.isUnsettled = false
         }
         return Attempt(
-            slot: slot, pin: pin, isPersons: remembered.isPersons, claim: claim, known: known, count: count,
+            slot: slot, pin: pin, isPersons: remembered.isPersons, lease: lease, known: known, count: count,
             isNoted: record.isAccepted(pin, by: token))
     }
 
@@ -191,8 +191,8 @@ final class TriedPINs: Sendable {
 
     /// The token has found the PIN right. The login does not depend on what can be remembered of it.
     func accept(_ attempt: Attempt) {
-        attempt.claim?.isUnsettled = false
-        let isNews = !attempt.isPersons && (!attempt.isNoted || attempt.claim?.isAwaited == true)
+        attempt.lease?.isUnsettled = false
+        let isNews = !attempt.isPersons && (!attempt.isNoted || attempt.lease?.isAwaited == true)
         guard attempt.isMarked || attempt.known.unanswered != nil || isNews else { return }
         remember(attempt.token) { record in
             // A PIN of a person is nowhere on this host, and nothing of it is to be.
@@ -203,13 +203,13 @@ final class TriedPINs: Sendable {
     /// The token has rejected the PIN.
     func reject(_ attempt: Attempt) {
         let isWritten = reject(attempt.pin, for: attempt.token)
-        attempt.claim?.isUnsettled = !isWritten
+        attempt.lease?.isUnsettled = !isWritten
     }
 
     /// The token has certainly not looked at the PIN, or has found nothing wrong with it.
     func takeBack(_ attempt: Attempt) {
         guard attempt.isMarked else {
-            attempt.claim?.isUnsettled = false
+            attempt.lease?.isUnsettled = false
             return
         }
         remember(attempt.token) { $0.set(attempt.known.unanswered, for: attempt.pin, on: attempt.token) }
@@ -221,7 +221,7 @@ final class TriedPINs: Sendable {
         guard !attempt.isMarked else { return }
         let unanswered = next(attempt, at: now())
         let isWritten = remember(attempt.token) { $0.set(unanswered, for: attempt.pin, on: attempt.token) }
-        attempt.claim?.isUnsettled = !isWritten
+        attempt.lease?.isUnsettled = !isWritten
     }
 
     /// The token is locked, which is no word on this PIN, unless it is what has locked the token: one that it has not

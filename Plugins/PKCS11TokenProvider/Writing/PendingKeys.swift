@@ -6,14 +6,14 @@ import Logging
 /// process leaves that is killed in the middle.
 ///
 /// Each is written down by its `CKA_ID` before the token is told to make it, and crossed out when it is handed over or
-/// destroyed. For that a token has a few records, and whoever makes a key has the claim of one until then. So what
-/// stands in a record that nobody has the claim of is of a process that has ended.
+/// destroyed. For that a token has a few records, and whoever makes a key has the lease of one until then. So what
+/// stands in a record that nobody has the lease of is of a process that has ended.
 ///
 /// A token that is elsewhere goes on with what its client has asked for when that was killed. So a pair that was not
 /// found whole is looked for again, for a while.
 ///
-/// A record is the format's version and behind it the id; former versions left the version where there is none. Version 2 has the time of the
-/// first look in between: 8 bytes, big-endian, seconds since 1970.
+/// A record is the format's version and behind it the id; former versions left the version where there is none. Version 2
+/// has the time of the first look in between: 8 bytes, big-endian, seconds since 1970.
 struct PendingKeys: Sendable {
     let storage: any IdentityStorage
     let logger: Logger
@@ -26,18 +26,18 @@ struct PendingKeys: Sendable {
     /// As many are made at a time on one token, by all processes.
     private static let maximum = 16
 
-    /// A key pair that is written down. Has the claim of its record.
+    /// A key pair that is written down. Has the lease of its record.
     struct Entry: Sendable {
         let id: [UInt8]
         fileprivate let name: String
-        fileprivate let claim: RecordLease
+        fileprivate let lease: RecordLease
         fileprivate let storage: any IdentityStorage
         fileprivate var firstLook: Date?
 
         /// Crosses it out.
         func end() throws(CertificateProviderError) {
             try write([])
-            claim.isUnsettled = false
+            lease.isUnsettled = false
         }
 
         /// Crosses it out where nothing of it can come any more.
@@ -64,19 +64,19 @@ struct PendingKeys: Sendable {
     /// - Throws: What the store says, and `unavailable` where too many are being made.
     func begin(_ id: [UInt8], on token: Slot.Identity) throws(CertificateProviderError) -> Entry {
         do throws(CertificateProviderError) {
-            var place: (name: String, claim: RecordLease, firstLook: Date)?
+            var place: (name: String, lease: RecordLease, firstLook: Date)?
             for name in names(for: token) {
-                guard let claim = try storage.leaseRecord(named: name) else { continue }
+                guard let lease = try storage.leaseRecord(named: name) else { continue }
                 let known = try content(of: name)
                 // Where there is no other, that of a pair that was looked for longest.
                 guard let firstLook = known == nil ? .distantPast : known?.firstLook,
                     firstLook < place?.firstLook ?? .distantFuture
                 else { continue }
-                place = (name, claim, firstLook)
+                place = (name, lease, firstLook)
                 if known == nil { break }
             }
             if let place {
-                let entry = Entry(id: id, name: place.name, claim: place.claim, storage: storage)
+                let entry = Entry(id: id, name: place.name, lease: place.lease, storage: storage)
                 try entry.write([Self.format] + id)
                 return entry
             }
@@ -96,13 +96,13 @@ struct PendingKeys: Sendable {
         var orphans: [Entry] = []
         for name in names(for: token) {
             do throws(CertificateProviderError) {
-                // Read again under the claim: whoever had it may just have come to the end.
-                guard try content(of: name) != nil, let claim = try storage.leaseRecord(named: name),
+                // Read again under the lease: whoever had it may just have come to the end.
+                guard try content(of: name) != nil, let lease = try storage.leaseRecord(named: name),
                     let content = try content(of: name)
                 else { continue }
                 orphans.append(
                     Entry(
-                        id: content.id, name: name, claim: claim, storage: storage, firstLook: content.firstLook))
+                        id: content.id, name: name, lease: lease, storage: storage, firstLook: content.firstLook))
             } catch {
                 logger.warning(
                     "cannot read the record of a pending key pair, which may be left on the token",

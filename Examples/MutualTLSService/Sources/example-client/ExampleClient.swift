@@ -46,7 +46,7 @@ struct ExampleClient: AsyncParsableCommand {
             presenting: identity.credentials, trusting: options.trustAnchors)
         // A pooled connection keeps the identity of its handshake, so none may last for ever.
         configuration.maximumUsesPerConnection = requestsPerConnection
-        // Shorter than the server's patience: a connection that the server is about to close is not used any more.
+        // Shorter than the server's timeout: a connection that the server is about to close is not used any more.
         configuration.connectionPool.idleTimeout = .seconds(30)
         configuration.logServerCertificates(to: logger)
 

@@ -26,7 +26,7 @@ struct HTTPSServer: Service {
     let logger: Logger
 
     /// How long a peer may be silent, in the handshake as well as between two requests.
-    private static let patience = TimeAmount.seconds(60)
+    private static let timeout = TimeAmount.seconds(60)
 
     func run() async throws {
         let listener = try await ServerBootstrap(group: .singletonMultiThreadedEventLoopGroup)
@@ -58,7 +58,7 @@ struct HTTPSServer: Service {
 
     private static func makeConnection(on channel: any Channel, tls: NIOSSLContext) throws -> Connection {
         let pipeline = channel.pipeline.syncOperations
-        try pipeline.addHandler(IdleStateHandler(allTimeout: patience))
+        try pipeline.addHandler(IdleStateHandler(allTimeout: timeout))
         try pipeline.addHandler(NIOSSLServerHandler(context: tls))
         try pipeline.addHandler(IdleConnectionCloser())
         try pipeline.configureHTTPServerPipeline()
