@@ -151,8 +151,8 @@ import Testing
         #expect(output.stdout == "16\n0\n", "\(output)")
     }
 
-    /// At any moment: no key is left that nobody knows of, and none is destroyed whose request somebody may have. One that was
-    /// killed while it wrote its request leaves its key, and the next one names it.
+    /// At any moment: no key is left that no command names, and none is destroyed whose request may be out. One that was killed
+    /// while it wrote its request leaves its key, and the next one names it.
     ///
     /// The token is elsewhere, as a network's would be: behind p11-kit's server. SoftHSM itself does not bear to be
     /// killed while it writes.

@@ -4,7 +4,7 @@ import Testing
 /// A TCP port of this host that no other test has, for as long as this object lives: for a server that is given its port
 /// before it starts.
 ///
-/// The port is bound, but nobody listens; a server that sets `SO_REUSEADDR`, as most do, may. Other tests and programs
+/// The port is bound, but without a listener; a server that sets `SO_REUSEADDR`, as most do, can listen. Other tests and programs
 /// choose theirs below 30000, and the kernel from 32768.
 final class ReservedPort: CustomStringConvertible {
     let number: Int

@@ -54,7 +54,7 @@ import Testing
         #expect(zoo.processes.isEmpty && deaf.processes.isEmpty)
     }
 
-    /// The process runs as long as someone follows what it announces. After a crash it is started again, and nobody is asked for a new identity.
+    /// The process runs as long as someone follows what it announces. After a crash it is started again, and announces nothing.
     @Test func announcementsAreFollowed() async throws {
         let zoo = try Zoo("announces updates")
         let provider = try zoo.provider()

@@ -6,8 +6,8 @@ import Logging
 /// process leaves that is killed in the middle.
 ///
 /// Each is written down by its `CKA_ID` before the token is told to make it, and crossed out when it is handed over or
-/// destroyed. For that a token has a few records, and whoever makes a key has the lease of one until then. So what
-/// stands in a record that nobody has the lease of is of a process that has ended.
+/// destroyed. For that a token has a few records, and the process that makes a key has the lease of one until then. So a
+/// record whose lease is free names the key of a process that has ended.
 ///
 /// A token that is elsewhere goes on with what its client has asked for when that was killed. So a pair that was not
 /// found whole is looked for again, for a while.
@@ -96,7 +96,7 @@ struct PendingKeys: Sendable {
         var orphans: [Entry] = []
         for name in names(for: token) {
             do throws(CertificateProviderError) {
-                // Read again under the lease: whoever had it may just have come to the end.
+                // Read again under the lease: its former holder may just have ended.
                 guard try content(of: name) != nil, let lease = try storage.leaseRecord(named: name),
                     let content = try content(of: name)
                 else { continue }

@@ -109,9 +109,9 @@ extension CommandContext {
     /// As many processes make a key at a time.
     private static let requestRecords = (1...16).map { "request-\($0)" }
 
-    /// Makes a key, and hands its request over. A key whose request nobody has got is destroyed: here, or, where this process
-    /// is killed, by the next one that makes a key in the same key store. Where it is killed while it hands the request over,
-    /// somebody may have got it: the key stays, and the next one names it.
+    /// Makes a key, and hands its request over. A key whose request is not out is destroyed: here, or, if this process is
+    /// killed, by the next one that makes a key in the same key store. If it is killed while it writes the request, a CA may
+    /// get that: the key stays, and the next command names it.
     ///
     /// - Parameters:
     ///   - file: Gets the request; `nil` if `show` hands it over.
@@ -144,7 +144,7 @@ extension CommandContext {
         // The request is out. A key that cannot be crossed out is named by the next command.
         if (try? await keys.handOver(store.reference(to: key))) != nil { place.lease.isUnsettled = false }
         if file != nil { try show(key, request) }
-        for record in left { await record.crossOut() }
+        for record in left { try? await record.crossOut() }
     }
 
     /// A record whose process was killed while it wrote the request for a key.
@@ -155,17 +155,22 @@ extension CommandContext {
         let references: [KeyReference]
 
         /// The keys have been named. One that cannot be crossed out is named again.
-        func crossOut() async { for key in references { try? await keys.handOver(key) } }
+        func crossOut() async throws(CertificateProviderError) {
+            for key in references { try await keys.handOver(key) }
+        }
     }
 
     private func freeRecord(
         _ left: [UnsettledRecord], _ environment: ProviderEnvironment
     ) async throws(CertificateProviderError) -> (name: String, lease: RecordLease) {
         for record in Self.requestRecords {
-            if let lease = try await environment.lease(of: record) { return (record, lease) }
+            guard let lease = try await environment.lease(of: record) else { continue }
+            // Its process was killed since the look at the records: the next command names that key.
+            if lease.isUnsettled, try environment.storage.record(named: record) != nil { continue }
+            return (record, lease)
         }
         if let first = left.first {
-            await first.crossOut()
+            try await first.crossOut()
             return (first.name, first.lease)
         }
         throw CertificateProviderError(
@@ -175,7 +180,7 @@ extension CommandContext {
 
     /// Destroys the keys of processes that were killed.
     ///
-    /// - Returns: The records of those whose request somebody may have got. Their keys are named.
+    /// - Returns: The records of those that were killed while they wrote a request. Their keys are named.
     private func recordsOfOthers(
         in store: any KeyStore, _ environment: ProviderEnvironment, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> [UnsettledRecord] {
