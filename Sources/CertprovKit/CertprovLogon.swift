@@ -151,7 +151,8 @@ public final class CertprovLogon: Sendable {
         #endif
     }
 
-    /// The trust anchors of `TrustAnchors` in the property file; without it, the system trust store.
+    /// The trust anchors of `TrustAnchors` in the property file; without it, the system trust store, which a server that
+    /// demands client certificates refuses.
     public var trustAnchors: TrustAnchors { manager.configuration.trustAnchors.map(TrustAnchors.pemFile) ?? .system }
 
     /// Returns the credentials of the identity: the stored one, or a new one if none is stored, or the stored one has

@@ -36,6 +36,23 @@ import Testing
         }
     }
 
+    @Test("A server demands client certificates from the system trust store only where that is asked for by name")
+    func aServerNeedsTrustAnchors() throws {
+        let credentials = try TLSCredentials(try authority.get().issue("server"))
+        #expect {
+            _ = try TLSConfiguration.makeServerConfiguration(
+                presenting: credentials, demandingClientCertificatesFrom: .system)
+        } throws: {
+            let error = $0 as? CertificateProviderError
+            return error?.code == .configurationInvalid && error?.message.contains("set TrustAnchors") == true
+        }
+        let any = try TLSConfiguration.makeServerConfiguration(
+            presenting: credentials, demandingClientCertificatesFrom: .systemAdmittingAnyClient)
+        #expect(any.trustRoots == .default)
+        #expect(any.certificateVerification == .noHostnameVerification)
+        _ = try TLSConfiguration.makeClientConfiguration(presenting: credentials, trusting: .system)
+    }
+
     @Test("Trust anchors that are empty, missing or damaged are refused")
     func refusesWhatWouldTrustNobody() throws {
         try expect(.configurationInvalid, "is empty", from: .certificates([]))
