@@ -27,17 +27,21 @@ extension CertificateProviderError {
             } else if alert.refusesCertificate && alert != .handshakeFailure {
                 self = Self(
                     .rejected,
-                    "\(peer) refused the certificate with the alert \(alert); ask its administrator whether its issuer is trusted "
-                        + "there.", underlying: error)
+                    "\(peer) refused the certificate with the alert \(alert); \(alert.advice(for: nil)).",
+                    underlying: error)
             } else if alert == .protocolVersion {
                 self = problem(
                     "supports none of the TLS versions that this host offers (alert \(alert)). \(Self.versionAdvice)")
             } else {
-                self = problem("ended the TLS handshake with the alert \(alert); see its log")
+                self = problem("ended the TLS handshake with the alert \(alert); \(alert.advice)")
             }
             nativeCode = Int(alert.rawValue)
         } else if error as? NIOSSLExtraError == .failedToValidateHostname {
-            self = problem("presented a certificate that is not valid for the requested name", .serverNotTrusted)
+            self = problem(
+                """
+                presented a certificate that is not valid for the requested name; connect by a name of the certificate \
+                (SwiftNIO SSL accepts letters, digits, hyphens and periods in it, and no underscore)
+                """, .serverNotTrusted)
         } else if BoringSSLReason.reasons(in: error).contains(.certificateVerifyFailed) {
             self = problem(
                 """
@@ -45,6 +49,14 @@ extension CertificateProviderError {
                 its validity period, or it is not permitted for this use; check the trust anchors, and this host's \
                 clock
                 """, .serverNotTrusted)
+        } else if BoringSSLReason.reasons(in: error).contains(.noRenegotiation) {
+            self = problem(
+                """
+                asks for another handshake in the connection (renegotiation), as servers do that demand a client \
+                certificate for some paths only. This works once, with TLS 1.2 and a key that is not in a token, in an \
+                enrolment. Have the server ask in the first handshake (Apache: SSLVerifyClient for the whole host, not \
+                in a <Location>)
+                """)
         } else if BoringSSLReason.reasons(in: error).contains(.peerDidNotReturnACertificate) {
             self = problem("presented no certificate, and one is required; configure one there")
         } else if BoringSSLReason.reasons(in: error).contains(.noCommonSignatureAlgorithms) {

@@ -50,13 +50,21 @@ extension ConnectionProbe {
                 provider: credentials?.identity.provenance.provider)
         case let error as NotConnected:
             return connectionFailure(error.reason, to: peer)
-        case let error as NIOSSLExtraError where error == .failedToValidateHostname:
-            let advice =
-                Self.isAddress(serverName ?? host)
-                ? "is not valid for this address; connect by its DNS name"
-                : "is not valid for '\(serverName ?? host)'; check the name, or set the server name"
+        case is ClosedWithoutAnswer:
             return CertificateProviderError(
-                .serverNotTrusted, "The certificate of \(peer) \(advice).", underlying: error)
+                .unavailable,
+                "\(peer) completed the TLS handshake, and closed the connection without an answer to GET /; see its log."
+            )
+        case is AnswerOutstanding:
+            return CertificateProviderError(
+                .timedOut,
+                """
+                \(peer) completed the TLS handshake, but did not answer GET / within \(deadline); allow more time.
+                """)
+        case is NotHTTP:
+            return CertificateProviderError(
+                .protocolError,
+                "\(peer) completed the TLS handshake, but its answer to GET / is not HTTP/1.1; check the port.")
         case ChannelError.eof, is IOError:
             return CertificateProviderError(
                 .protocolError, "\(peer) closed the connection during the TLS handshake; check the port.",
@@ -84,7 +92,7 @@ extension ConnectionProbe {
         }
         guard certificateRequested && alert.refusesCertificate else {
             return CertificateProviderError(
-                .protocolError, "\(peer) ended the TLS handshake with the alert \(alert); see its log.",
+                .protocolError, "\(peer) ended the TLS handshake with the alert \(alert); \(alert.advice).",
                 nativeCode: Int(alert.rawValue), underlying: underlying)
         }
         let message =
@@ -97,8 +105,8 @@ extension ConnectionProbe {
                 """
             } else if let identity = credentials?.identity {
                 """
-                \(peer) refused the client certificate '\(identity.certificate.subject)' with the alert \(alert); ask \
-                its administrator whether the issuer '\(identity.certificate.issuer)' is trusted there.
+                \(peer) refused the client certificate '\(identity.certificate.subject)' with the alert \(alert); \
+                \(alert.advice(for: identity.certificate)).
                 """
             } else {
                 "\(peer) requires a client certificate (alert \(alert)), and none was presented; configure one."

@@ -1,9 +1,11 @@
 public import CertificateProviding
+public import FoundationEssentials
 public import NIOCore
 public import NIOPosix
 import NIOSSL
+import Synchronization
 
-/// Makes one TLS handshake with a server and reports the result.
+/// Makes one TLS handshake with a server, sends one HTTP request if wanted, and reports the result.
 ///
 /// In TLS 1.3 a client's handshake is complete before the server has received the client's certificate (RFC 8446,
 /// section 2). A refusal comes afterwards, as an alert, so the probe listens for some time.
@@ -21,6 +23,13 @@ public struct ConnectionProbe: Sendable {
     public var trustAnchors: TrustAnchors
     /// The protocols offered through ALPN, most preferred first.
     public var applicationProtocols: [String] = []
+    /// Whether to send `GET /` over HTTP/1.1 after the handshake and to report the status of the answer: many servers refuse
+    /// a client certificate only then.
+    public var sendsHTTPRequest = false
+    /// The setting with the trust anchors, which messages name; `nil` if there is none.
+    public var trustSettingName: String?
+    /// The wall clock, for the validity of the server's certificate.
+    public var now: @Sendable () -> Date = { Date() }
     /// The timeout of the whole probe, from name resolution to the end of listening. The time in which the client's key
     /// signs is not counted, if the key has a limit of its own (``/CertificateProviding/IdentityKey/signatureTimeout``).
     public var deadline: Duration = .seconds(10)
@@ -49,30 +58,39 @@ public struct ConnectionProbe: Sendable {
     ///
     /// Suspends until there is a result, for at most ``deadline`` after the trust anchors were read, plus the time that
     /// the key takes to sign. Cancelling the task does not end it sooner. When it returns, the connection is being
-    /// closed.
+    /// closed. ``ServerTrust/verify(_:for:at:)`` verifies the server.
     ///
-    /// - Throws: `unavailable` if the host has no address or refuses the connection; `timedOut`; `protocolError` for a
-    ///   peer that does not speak TLS or violates it; `serverNotTrusted` for a server certificate that is not trusted or
-    ///   is for another name; `rejected` for a refused client certificate, with the alert's number as `nativeCode`, and
-    ///   without one if the server asked for a certificate and then closed the connection without close_notify;
-    ///   `configurationInvalid` for an invalid port, name or protocol; errors of the trust anchors or the key.
+    /// - Throws: `unavailable` if the host has no address, refuses the connection, or closes it without an answer to the
+    ///   request; `timedOut`; `protocolError` for a peer that does not speak TLS or violates it, and for an answer that is
+    ///   not HTTP; `serverNotTrusted` for a server certificate that is not trusted or is for another name; `rejected` for
+    ///   a refused client certificate, with the alert's number as `nativeCode`, and without one if the server asked for a
+    ///   certificate and then closed the connection without tickets and without close_notify; `configurationInvalid` for an invalid port, name or protocol; errors of the trust anchors or the key.
     public func run(
         on group: any EventLoopGroup = MultiThreadedEventLoopGroup.singleton
     ) async throws(CertificateProviderError) -> ConnectionReport {
         let request = RequestTime()
+        let verdict = Verdict()
         do {
             let sni = try validatedServerName()
             let context = try await executor.run {
                 Result { try NIOSSLContext(configuration: configuration(noting: request)) }
             }.get()
-            return try await outcome(context: context, sni: sni, request: request, on: group.any()).get()
+            return try await outcome(
+                context: context, sni: sni, request: request, verdict: verdict, on: group.any()
+            ).get()
         } catch {
+            if var refusal = verdict.refusal {
+                if refusal.code == .serverNotTrusted {
+                    refusal.message = "\(hostAndPort(host, port)): \(refusal.message)"
+                }
+                throw refusal
+            }
             throw failure(error, certificateRequested: request.time != nil)
         }
     }
 
     private func outcome(
-        context: NIOSSLContext, sni: String?, request: RequestTime, on eventLoop: any EventLoop
+        context: NIOSSLContext, sni: String?, request: RequestTime, verdict: Verdict, on eventLoop: any EventLoop
     ) -> EventLoopFuture<ConnectionReport> {
         let limit = NIODeadline.now() + TimeAmount(deadline)
         let observed = eventLoop.makePromise(of: ConnectionReport.self)
@@ -81,15 +99,23 @@ public struct ConnectionProbe: Sendable {
         ) { observed.fail($0) }
         let connected = ClientBootstrap(group: eventLoop)
             .connectTimeout(limit - .now())
-            .channelInitializer { [settlingTime] channel in
+            .channelInitializer { [settlingTime, trust, now, httpRequest, name = serverName ?? host] channel in
                 channel.eventLoop.makeCompletedFuture {
                     let sync = channel.pipeline.syncOperations
-                    try sync.addHandler(NIOSSLClientHandler(context: context, serverHostname: sni))
+                    let observer = HandshakeObserver(
+                        observed, request: request,
+                        expecting: .init(
+                            settlingTime: TimeAmount(settlingTime), deadline: deadline, httpRequest: httpRequest))
+                    try sync.addHandler(observer.makeRecordObserver())
+                    // BoringSSL's verification takes the first issuer with the right name, expired or not, and reads the
+                    // whole system trust store first.
                     try sync.addHandler(
-                        HandshakeObserver(
-                            observed, request: request,
-                            expecting: .init(
-                                serverName: sni, settlingTime: TimeAmount(settlingTime), deadline: deadline)))
+                        NIOSSLClientHandler(
+                            context: context, serverHostname: sni,
+                            customVerificationCallbackWithMetadata: { shown, promise in
+                                promise.completeWithTask { await verdict.of(trust, on: shown, for: name, at: now()) }
+                            }))
+                    try sync.addHandler(observer)
                 }
             }
             .connect(host: host, port: port)
@@ -107,6 +133,9 @@ public struct ConnectionProbe: Sendable {
         let nothing = NIOSSLContextConfigurationOverride.noChanges
         let override = credentials?.override ?? nothing
         var configuration = try TLSConfiguration.makeClientConfiguration(trusting: trustAnchors)
+        // The chain and the name are verified by the callback of the handler. NIOSSL knows no underscore.
+        configuration.trustRoots = .certificates([])
+        configuration.certificateVerification = .noHostnameVerification
         configuration.signingSignatureAlgorithms = credentials?.signatureAlgorithms
         if credentials?.signsInTLS13 == false { configuration.excludeTLS13() }
         // BoringSSL calls back when, and only when, the server asks for a certificate.
@@ -119,7 +148,20 @@ public struct ConnectionProbe: Sendable {
         return configuration
     }
 
-    /// Returns the name for SNI; `nil` for an IP address, which NIOSSL verifies as such.
+    private var trust: ServerTrust {
+        var trust = ServerTrust(trustAnchors: trustAnchors)
+        trust.settingName = trustSettingName
+        return trust
+    }
+
+    private var httpRequest: String? {
+        guard sendsHTTPRequest else { return nil }
+        let name = serverName ?? host
+        let authority = port == 443 ? (name.contains(":") ? "[\(name)]" : name) : hostAndPort(name, port)
+        return "GET / HTTP/1.1\r\nHost: \(authority)\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+    }
+
+    /// Returns the name for SNI; `nil` for an IP address, which is verified as such.
     private func validatedServerName() throws(CertificateProviderError) -> String? {
         func invalid(_ reason: String) -> CertificateProviderError {
             CertificateProviderError(.configurationInvalid, reason)
@@ -141,8 +183,8 @@ public struct ConnectionProbe: Sendable {
         guard name.utf8.allSatisfy(Self.isPermittedInNames) else {
             throw invalid(
                 """
-                The server name '\(name.withVisibleControls)' may contain letters, digits, hyphens and periods only; \
-                write international names in their ASCII form (xn--…).
+                The server name '\(name.withVisibleControls)' may contain letters, digits, hyphens, underscores and periods \
+                only; write international names in their ASCII form (xn--…).
                 """)
         }
         return name
@@ -151,12 +193,37 @@ public struct ConnectionProbe: Sendable {
     private static func isPermittedInNames(_ byte: UInt8) -> Bool {
         switch byte {
         case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"): true
-        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."): true
+        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."): true
         default: false
         }
     }
 
     static func isAddress(_ name: String) -> Bool { (try? SocketAddress(ipAddress: name, port: 0)) != nil }
+}
+
+/// The verification of the server's certificates.
+private final class Verdict: Sendable {
+    private let stored = Mutex<CertificateProviderError?>(nil)
+
+    /// Why the server is not trusted; `nil` if it is trusted or not verified yet.
+    var refusal: CertificateProviderError? { stored.withLock(\.self) }
+
+    func of(
+        _ trust: ServerTrust, on shown: [NIOSSLCertificate], for host: String, at date: Date
+    ) async -> NIOSSLVerificationResultWithMetadata {
+        do throws(CertificateProviderError) {
+            var chain: [X509Certificate] = []
+            for certificate in shown {
+                guard let bytes = try? certificate.toDERBytes() else { continue }
+                chain.append(try X509Certificate(derRepresentation: bytes))
+            }
+            try await trust.verify(chain, for: host, at: date)
+            return .certificateVerified(VerificationMetadata(nil))
+        } catch {
+            stored.withLock { $0 = error }
+            return .failed
+        }
+    }
 }
 
 /// The TCP connection failed. NIO throws a bare `IOError` if there was no name to resolve.

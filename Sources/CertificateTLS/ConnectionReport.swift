@@ -15,16 +15,21 @@ public struct ConnectionReport: Sendable {
     /// The server's reaction to the client certificate.
     public let clientAuthentication: ClientAuthentication
 
+    /// The status of the server's answer to `GET /` (RFC 9110, section 15); `nil` if the probe sends no request.
+    public let httpStatus: Int?
+
     /// The server's reaction to the client certificate. A refusal is a thrown error instead, and so is a connection
-    /// that ends right after the handshake without the alert close_notify.
+    /// that ends right after the handshake, without session tickets and without the alert close_notify.
     public struct ClientAuthentication: RawRepresentable, Hashable, Sendable {
         public let rawValue: String
         public init(rawValue: String) { self.rawValue = rawValue }
 
         /// The server did not ask for a certificate.
         public static let notRequested = Self(rawValue: "notRequested")
-        /// The server asked for a certificate, and continued after it got the answer.
-        public static let accepted = Self(rawValue: "accepted")
+        /// The server asked for a certificate, and completed its handshake after it got the answer: the end of the handshake
+        /// in TLS 1.2, session tickets or data in TLS 1.3. It may refuse the client all the same when it gets a request:
+        /// nginx answers 400 to an expired certificate.
+        public static let completed = Self(rawValue: "completed")
         /// The server asked for a certificate, and did not refuse it while the probe listened (at least the round trip
         /// of a refusal), or until the server closed the connection with close_notify. Typical for a TLS 1.3 server
         /// that waits for the client's first message.

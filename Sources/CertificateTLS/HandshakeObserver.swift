@@ -7,20 +7,24 @@ import Synchronization
 /// Creates the report from the events of the TLS handler before it in the pipeline.
 final class HandshakeObserver: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
 
     private let result: EventLoopPromise<ConnectionReport>
     private let request: RequestTime
     private let expectation: Expectation
     private var connectedAt: NIODeadline?
     private var session: Session?
+    /// Whether the server has sent session tickets, which it does after it has taken the client's part of the handshake (RFC
+    /// 8446, section 4.6.1).
+    private var hasSentTickets = false
+    private var answer = HTTPStatusLine()
 
     struct Expectation {
-        /// The name that the server's certificate must contain; `nil` for an IP address, which NIOSSL has compared
-        /// itself.
-        var serverName: String?
         var settlingTime: TimeAmount
         /// Fails the result when it passes. Cancelled at the end of the handshake.
         var deadline: HandshakeDeadline
+        /// The HTTP request to send after the handshake; `nil` for none.
+        var httpRequest: String?
     }
 
     private struct Session {
@@ -36,6 +40,25 @@ final class HandshakeObserver: ChannelInboundHandler {
         self.result = result
         self.request = request
         self.expectation = expectation
+    }
+
+    /// Returns a handler for the place before the TLS handler, where tickets can be seen.
+    func makeRecordObserver() -> some ChannelHandler { RecordObserver(self) }
+
+    private final class RecordObserver: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+        private let observer: HandshakeObserver
+        private var records = TLSRecords()
+
+        init(_ observer: HandshakeObserver) { self.observer = observer }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            records.read(unwrapInboundIn(data)) { kind, length in
+                // An encrypted alert has 19 bytes: two of its own, one for the type, 16 for the tag.
+                if observer.session != nil, kind == .applicationData, length > 19 { observer.hasSentTickets = true }
+            }
+            context.fireChannelRead(data)
+        }
     }
 
     func channelActive(context: ChannelHandlerContext) {
@@ -65,14 +88,17 @@ final class HandshakeObserver: ChannelInboundHandler {
         guard let version = try sync.nioSSL_tlsVersion(), let leaf = try sync.tlsPeerCertificate() else {
             throw NIOSSLError.noCertificateToValidate
         }
-        if let serverName = expectation.serverName, !leaf.isValid(forServerName: serverName) {
-            throw NIOSSLExtraError.failedToValidateHostname
-        }
         session = Session(version: version, applicationProtocol: applicationProtocol, certificate: leaf)
-
+        if let httpRequest = expectation.httpRequest {
+            context.eventLoop.assumeIsolated().scheduleTask(deadline: expectation.deadline.limit) { [self] in
+                result.fail(AnswerOutstanding())
+            }
+            context.writeAndFlush(wrapOutboundOut(ByteBuffer(string: httpRequest)), promise: nil)
+            return
+        }
         guard let requestedAt = request.time, let connectedAt else { return succeed(.notRequested) }
         // Up to TLS 1.2 the server's Finished comes after its verdict.
-        guard version == .tlsv13 else { return succeed(.accepted) }
+        guard version == .tlsv13 else { return succeed(.completed) }
         settle(context: context, roundTrip: requestedAt - connectedAt)
     }
 
@@ -83,17 +109,24 @@ final class HandshakeObserver: ChannelInboundHandler {
         let end = min(begin + max(expectation.settlingTime, roundTrip * 3), expectation.deadline.limit)
         context.eventLoop.assumeIsolated().scheduleTask(deadline: end) { [self] in
             // A refusal may still be on its way, and must not be taken for consent.
-            if end - begin < roundTrip { result.fail(VerdictOutstanding()) }
-            succeed(.unopposed)
+            if !hasSentTickets, end - begin < roundTrip { result.fail(VerdictOutstanding()) }
+            succeed(hasSentTickets ? .completed : .unopposed)
         }
     }
 
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) { succeed(.accepted) }
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        guard expectation.httpRequest != nil else { return succeed(.completed) }
+        switch answer.read(unwrapInboundIn(data)) {
+        case .status(let status): succeed(request.time == nil ? .notRequested : .completed, httpStatus: status)
+        case .incomplete: break
+        case .notHTTP: result.fail(NotHTTP())
+        }
+    }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         guard connectedAt != nil else { return }  // the attempt to connect reports it
-        if session != nil && TLSAlert(receivedIn: error) == nil {
-            result.fail(ClosedWithoutReason())  // reset, or the end without close_notify
+        if session != nil, error is IOError || error as? NIOSSLError == .uncleanShutdown {
+            ended(error: ClosedWithoutReason())  // reset, or the end without close_notify
         } else if let closed = closedWhileSigning, error is IOError || error.isEndOfConnection {
             result.fail(closed)
         } else {
@@ -104,11 +137,25 @@ final class HandshakeObserver: ChannelInboundHandler {
     func channelInactive(context: ChannelHandlerContext) {
         if session != nil {
             // An end without close_notify has come to errorCaught before.
-            succeed(.unopposed)
+            ended(error: nil)
         } else if connectedAt != nil {
             result.fail(closedWhileSigning ?? ChannelError.eof)
         }
         context.fireChannelInactive()
+    }
+
+    /// The connection has ended after the handshake.
+    ///
+    /// - Parameter error: What that means if the server has not shown that it has completed the handshake.
+    private func ended(error: (any Error)?) {
+        if expectation.httpRequest == nil {
+            if hasSentTickets { return succeed(.completed) }
+            if let error { return result.fail(error) }
+            return succeed(.unopposed)
+        }
+        // A certificate that the server does not want may be the reason, as long as nothing else came.
+        let isVerdict = request.time != nil && session?.version == .tlsv13 && !hasSentTickets
+        result.fail(isVerdict ? error ?? ClosedWithoutAnswer() : ClosedWithoutAnswer())
     }
 
     /// The error for a server that may not have waited for the key; `nil` if the key was fast.
@@ -117,12 +164,15 @@ final class HandshakeObserver: ChannelInboundHandler {
         return expectation.deadline.isSigning || time >= .seconds(1) ? ClosedWhileSigning(time: time) : nil
     }
 
-    private func succeed(_ clientAuthentication: ConnectionReport.ClientAuthentication) {
+    private func succeed(
+        _ clientAuthentication: ConnectionReport.ClientAuthentication, httpStatus: Int? = nil
+    ) {
         guard let session else { return }
         result.succeed(
             ConnectionReport(
                 tlsVersion: session.version, applicationProtocol: session.applicationProtocol,
-                serverCertificate: session.certificate, clientAuthentication: clientAuthentication))
+                serverCertificate: session.certificate, clientAuthentication: clientAuthentication,
+                httpStatus: httpStatus))
     }
 }
 
@@ -140,6 +190,37 @@ struct VerdictOutstanding: Error {}
 /// The server asked for a certificate, and closed the connection after the handshake without data and without an alert,
 /// not even close_notify.
 struct ClosedWithoutReason: Error {}
+
+/// The server closed the connection without an answer to the HTTP request.
+struct ClosedWithoutAnswer: Error {}
+
+/// The server had not answered the HTTP request at the deadline.
+struct AnswerOutstanding: Error {}
+
+/// The server's answer to the HTTP request is something else.
+struct NotHTTP: Error {}
+
+/// The first line of an HTTP/1.1 response (RFC 9112, section 4).
+struct HTTPStatusLine {
+    enum Outcome { case incomplete, notHTTP, status(Int) }
+    private var bytes: [UInt8] = []
+
+    /// In bytes. A line that is longer is none.
+    private static let maximumLength = 8192
+
+    mutating func read(_ part: ByteBuffer) -> Outcome {
+        bytes += part.readableBytesView.prefix(Self.maximumLength + 1)
+        guard let end = bytes.firstIndex(of: UInt8(ascii: "\n")) else {
+            let isPossible = bytes.count <= Self.maximumLength && "HTTP/1.".utf8.starts(with: bytes.prefix(7))
+            return isPossible ? .incomplete : .notHTTP
+        }
+        let words = String(decoding: bytes[..<end], as: UTF8.self).split(whereSeparator: \.isWhitespace)
+        guard words.count >= 2, words[0].hasPrefix("HTTP/1."), words[1].utf8.count == 3,
+            let status = Int(words[1]), (100...599).contains(status)
+        else { return .notHTTP }
+        return .status(status)
+    }
+}
 
 extension Error {
     /// Whether the peer closed the connection during the handshake without a TLS alert.

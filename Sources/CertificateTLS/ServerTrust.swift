@@ -10,6 +10,8 @@ public struct ServerTrust: Sendable {
     /// Whether a matching pin is sufficient, without checks of chain, name and validity: for appliances with
     /// self-signed certificates. Without pins, no server is trusted then.
     public var isPinOnly: Bool
+    /// The setting with the trust anchors, such as `'trust-anchors'`: messages say to change it. `nil` if there is none.
+    public var settingName: String?
 
     /// Creates the criteria.
     public init(trustAnchors: TrustAnchors, pins: [CertificatePin] = [], isPinOnly: Bool = false) {
@@ -53,19 +55,28 @@ public struct ServerTrust: Sendable {
         guard status == .valid else {
             throw refusal(
                 status == .expired
-                    ? "it expired on \(leaf.notValidAfter.formatted(.iso8601))"
+                    ? "it expired on \(leaf.notValidAfter.formatted(.iso8601)); have it renewed, or check this host's clock"
                     : "it is not valid before \(leaf.notValidBefore.formatted(.iso8601)); check this host's clock")
         }
-        guard leaf.permitsServerAuthentication else { throw refusal("'\(leaf.subject)' is not valid for TLS servers") }
+        guard leaf.permitsServerAuthentication else {
+            throw refusal(
+                "'\(leaf.subject)' is not valid for TLS servers; its extended key usage must permit serverAuth")
+        }
         guard leaf.isValid(forHost: host) else {
             let names = leaf.subjectAlternativeNames.joined(separator: ", ")
-            throw refusal("it is not valid for '\(host)', but for \(names.isEmpty ? "no name at all" : names)")
+            throw refusal(
+                names.isEmpty
+                    ? "it is not valid for '\(host)', but for no name at all; have one issued with that name"
+                    : "it is not valid for '\(host)', but for \(names); connect by a name that it is valid for")
         }
         let validation = try await CertificateChain.validation(
             of: leaf, among: Array(chain.dropFirst()), trusting: trustAnchors.certificates(), at: date)
         guard let trusted = validation.path else {
+            let reason =
+                validation.obstacle ?? "'\(leaf.subject)', issued by '\(leaf.issuer)', does not lead to a trust anchor"
             throw refusal(
-                validation.obstacle ?? "'\(leaf.subject)', issued by '\(leaf.issuer)', does not lead to a trust anchor")
+                "\(reason) (trust anchors: \(trustAnchors.name)); "
+                    + (settingName.map { "check \($0)" } ?? "check the trust anchors"))
         }
         return trusted
     }

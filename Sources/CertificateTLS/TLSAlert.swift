@@ -1,3 +1,4 @@
+import CertificateProviding
 import NIOSSL
 
 /// A TLS alert (RFC 8446, section 6), by its number.
@@ -25,6 +26,14 @@ public struct TLSAlert: RawRepresentable, Hashable, Sendable {
     static let decryptError = Self(rawValue: 51)
     /// Client and server have no TLS version in common.
     static let protocolVersion = Self(rawValue: 70)
+    /// The peer demands stronger parameters.
+    static let insufficientSecurity = Self(rawValue: 71)
+    /// The peer has a problem of its own.
+    static let internalError = Self(rawValue: 80)
+    /// The server does not know the name that was asked for.
+    static let unrecognizedName = Self(rawValue: 112)
+    /// Client and server have no application protocol in common.
+    static let noApplicationProtocol = Self(rawValue: 120)
     /// The client presented no certificate (TLS 1.3).
     static let certificateRequired = Self(rawValue: 116)
 
@@ -58,6 +67,39 @@ extension TLSAlert: CustomStringConvertible {
 }
 
 extension TLSAlert {
+    /// The next step after the peer has refused `certificate` with this alert: the end of a sentence.
+    func advice(for certificate: X509Certificate?) -> String {
+        let issuer = certificate.map { "the issuer '\($0.issuer)'" } ?? "its issuer"
+        return switch self {
+        case .certificateExpired:
+            "renew the certificate; if it and its chain are valid by this host's clock, check the peer's clock"
+        case .certificateRevoked: "its issuer has revoked it: obtain a new one"
+        case .unsupportedCertificate:
+            "check that its key usage and extended key usage permit what it is used for, and its type of key"
+        case .unknownCA:
+            "ask its administrator whether \(issuer) is trusted there, and send the intermediate certificates as well"
+        case .accessDenied: "the certificate is valid, and its subject has no access: ask the peer's administrator"
+        case .badCertificate: "the peer finds it, or its chain, damaged or not acceptable: see the peer's log"
+        case .decryptError: "a signature does not verify there: see the peer's log"
+        case .handshakeFailure: "the peer accepts no certificate or algorithm of those offered: see the peer's log"
+        default: "see the peer's log for the reason"
+        }
+    }
+
+    /// The next step after the peer has ended a handshake with this alert, if it does not concern a certificate: the end
+    /// of a sentence.
+    var advice: String {
+        switch self {
+        case .handshakeFailure: "it has no cipher suite or curve in common with this host; see its log"
+        case .insufficientSecurity: "it demands stronger algorithms than this host offers; see its log"
+        case .internalError: "it has a problem of its own; see its log"
+        case .unrecognizedName: "it does not know this name; connect by a name that it serves"
+        case .noApplicationProtocol:
+            "it speaks none of the application protocols offered (ALPN); offer one that it speaks"
+        default: "see its log"
+        }
+    }
+
     /// Returns the alert of the peer that caused `error`; `nil` for another cause.
     package init?(receivedIn error: any Error) {
         // SSL_AD_REASON_OFFSET: BoringSSL reports a received alert as an error of its own with this reason.
@@ -73,6 +115,8 @@ struct BoringSSLReason: Hashable {
 
     /// SSL_R_CERTIFICATE_VERIFY_FAILED
     static let certificateVerifyFailed = Self(rawValue: 125)
+    /// SSL_R_NO_RENEGOTIATION
+    static let noRenegotiation = Self(rawValue: 182)
     /// SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE
     static let peerDidNotReturnACertificate = Self(rawValue: 192)
     /// SSL_R_NO_COMMON_SIGNATURE_ALGORITHMS

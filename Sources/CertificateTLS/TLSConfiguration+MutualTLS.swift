@@ -12,6 +12,9 @@ extension TLSConfiguration {
     /// ``CertificateProviding/X509Certificate/isValid(forServerName:)`` after the handshake, as ``ConnectionProbe``
     /// does.
     ///
+    /// SwiftNIO SSL refuses a server that sends an expired CA certificate before a valid one with the same name and key, which
+    /// OpenSSL and ``ServerTrust`` trust: have the server send the valid one only.
+    ///
     /// SwiftNIO SSL clients never resume a session, so every connection presents the identity that is current when the
     /// server asks.
     ///

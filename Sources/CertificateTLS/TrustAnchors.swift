@@ -3,12 +3,29 @@ import NIOSSL
 
 /// The trust anchors of a connection.
 public struct TrustAnchors: Sendable, Hashable {
+    /// The name of the anchors in messages, such as `the file '/etc/app/ca.pem'`.
+    public var name: String {
+        switch source {
+        case .system: "the system trust store"
+        case .pemFile(let path): "the file \(path.shellQuoted)"
+        case .certificates: origin ?? "the given certificates"
+        }
+    }
+
+    /// Returns the same anchors with another ``name``: the file or record that certificates were read from.
+    public func named(_ origin: String) -> Self {
+        var copy = self
+        copy.origin = origin
+        return copy
+    }
+
     private enum Source: Hashable {
         case system(admitsAnyClient: Bool)
         case pemFile(String)
         case certificates([X509Certificate])
     }
     private let source: Source
+    private var origin: String?
 
     /// The system trust store, for a client. A server that demands client certificates refuses it: it would admit
     /// every client with a certificate from any public CA.

@@ -22,7 +22,7 @@ import Testing
                 #expect(report.tlsVersion == version.nio)
                 #expect(report.applicationProtocol == "http/1.1")
                 #expect(report.serverCertificate.subject == "CN=server,O=certprov tests")
-                #expect(report.clientAuthentication == .accepted)
+                #expect(report.clientAuthentication == .completed)
             }
         }
     }
@@ -42,7 +42,7 @@ import Testing
                         try await probe.run(on: group)
                     }
                 } else {
-                    #expect(try await probe.run(on: group).clientAuthentication == .accepted)
+                    #expect(try await probe.run(on: group).clientAuthentication == .completed)
                 }
             }
         }
@@ -96,7 +96,7 @@ import Testing
             try await OpenSSL.server(options, version: version) { port in
                 let expired = try authority.issue(
                     "client", notBefore: Date(timeIntervalSinceNow: -7200), notAfter: Date(timeIntervalSinceNow: -3600))
-                await expect(.rejected, "certificate_expired", nativeCode: 45) {
+                await expect(.rejected, "with the alert certificate_expired; renew the certificate", nativeCode: 45) {
                     try await makeProbe(port: port, presenting: expired).run()
                 }
             }
@@ -107,9 +107,51 @@ import Testing
         let configuration = try authority.get().serverConfiguration()
         try await withEventLoops { group in
             try await withServer(configuration, on: group) { port in
-                await expect(.serverNotTrusted, "is not trusted") {
-                    try await makeProbe(port: port, trusting: TestAuthority().anchors).run(on: group)
+                await expect(.serverNotTrusted, "(trust anchors: the given certificates); check the trust anchors") {
+                    try await makeProbe(port: port, trusting: TestAuthority("Stranger").anchors).run(on: group)
                 }
+            }
+        }
+    }
+
+    @Test("The probe sends a request and reports the status", arguments: Version.allCases)
+    func reportsTheStatusOfARequest(version: Version) async throws {
+        let answers: [(String, Int?)] = [
+            ("HTTP/1.1 400 Bad Request\r\n\r\n", 400), ("HTTP/1.0 200\r\n", 200), ("SSH-2.0-x\r\n", nil),
+            ("HTTP/1.1 2000 x\r\n", nil),
+        ]
+        for (answer, status) in answers {
+            let context = try NIOSSLContext(configuration: authority.get().serverConfiguration().only(version))
+            try await withEventLoops { group in
+                try await withServer(on: group) { channel in
+                    try channel.pipeline.syncOperations.addHandlers([
+                        NIOSSLServerHandler(context: context), Answerer(answer),
+                    ])
+                } body: { port in
+                    var probe = try makeProbe(port: port, presenting: authority.get().issue("client"))
+                    probe.sendsHTTPRequest = true
+                    if let status {
+                        let report = try await probe.run(on: group)
+                        #expect(report.httpStatus == status && report.clientAuthentication == .completed)
+                    } else {
+                        await expect(.protocolError, "is not HTTP/1.1") { [probe] in try await probe.run(on: group) }
+                    }
+                }
+            }
+        }
+    }
+
+    @Test func aServerWithoutAnAnswerIsUnavailable() async throws {
+        let context = try NIOSSLContext(configuration: authority.get().serverConfiguration().only(.tls12))
+        try await withEventLoops { group in
+            try await withServer(on: group) { channel in
+                try channel.pipeline.syncOperations.addHandlers([
+                    NIOSSLServerHandler(context: context), Answerer(nil),
+                ])
+            } body: { port in
+                var probe = try makeProbe(port: port, presenting: authority.get().issue("client"))
+                probe.sendsHTTPRequest = true
+                await expect(.unavailable, "without an answer to GET /") { [probe] in try await probe.run(on: group) }
             }
         }
     }
@@ -186,4 +228,23 @@ import Testing
             try await makeProbe(port: 1, trusting: .certificates([])).run()
         }
     }
+}
+
+/// Answers the first request with a text, or with the end of the connection.
+private final class Answerer: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+    private let answer: String?
+
+    init(_ answer: String?) { self.answer = answer }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        let request = String(buffer: unwrapInboundIn(data))
+        guard let answer, request.hasPrefix("GET / HTTP/1.1\r\nHost: localhost:") else {
+            return context.close(promise: nil)
+        }
+        context.writeAndFlush(wrapOutboundOut(ByteBuffer(string: answer)), promise: nil)
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
 }

@@ -54,6 +54,19 @@ import Testing
         #expect(reported.message.hasPrefix("192.0.2.1 " + test.fragment), "\(reported)")
     }
 
+    @Test("Each alert about a certificate has an advice of its own")
+    func alertsHaveAdvice() throws {
+        let certificate = try authority.get().issue("client").certificate
+        let alerts: [TLSAlert] = [
+            .badCertificate, .unsupportedCertificate, .certificateRevoked, .certificateExpired, .certificateUnknown,
+            .unknownCA, .accessDenied, .decryptError, .handshakeFailure,
+        ]
+        let advices = alerts.map { $0.advice(for: certificate) }
+        #expect(Set(advices).count == alerts.count)
+        #expect(advices.filter { $0.contains(certificate.issuer) }.count == 1)
+        #expect(TLSAlert.unrecognizedName.advice != TLSAlert.noApplicationProtocol.advice)
+    }
+
     @Test("Only TLS errors are translated, and a key's own error is kept")
     func otherErrorsAreNotOfTLS() {
         #expect(CertificateProviderError(tlsError: ChannelError.ioOnClosedChannel, from: "peer") == nil)

@@ -56,13 +56,13 @@ import Testing
 
     /// Python's `ssl` is OpenSSL, which can be told when to close.
     @Test(
-        "Only close_notify counts as an accepted certificate",
+        "Only tickets and close_notify show that the server has not refused the certificate",
         arguments: [
             Ending(end: "close_notify", acceptance: "unopposed"),
-            Ending(end: "close_notify", tickets: 2, acceptance: "unopposed"),
-            Ending(end: "close_notify", version: "TLSv1_2", acceptance: "accepted"),
-            Ending(end: "close", version: "TLSv1_2", acceptance: "accepted"), Ending(end: "close"),
-            Ending(end: "close", tickets: 2),
+            Ending(end: "close_notify", tickets: 2, acceptance: "completed"),
+            Ending(end: "close_notify", version: "TLSv1_2", acceptance: "completed"),
+            Ending(end: "close", version: "TLSv1_2", acceptance: "completed"), Ending(end: "close"),
+            Ending(end: "close", tickets: 2, acceptance: "completed"),
         ])
     func onlyAnOrderlyEndIsNoRefusal(ending: Ending) throws {
         let script = """
@@ -105,7 +105,7 @@ import Testing
         #expect(output.status == 0, "\(output)")
         let document = try output.document("Connection")
         #expect(document["tlsVersion"].string == (version == "-tls1_2" ? "TLS 1.2" : "TLS 1.3"))
-        #expect(["accepted", "unopposed"].contains(document["clientAuthentication"].string))
+        #expect(["completed", "unopposed"].contains(document["clientAuthentication"].string))
         #expect(document["serverCertificate"]["subject"].string == "CN=localhost")
     }
 
@@ -115,14 +115,14 @@ import Testing
             let document = try connect(port, "--json", "--alpn", "h2", "--alpn", "http/1.1").document("Connection")
             #expect(document["applicationProtocol"].string == "http/1.1")
             #expect(document["certificateRequested"].bool == true)
-            #expect(document["clientAuthentication"].string == "accepted")
+            #expect(document["clientAuthentication"].string == "completed")
             let certificate = document["serverCertificate"]
             #expect(certificate["subjectAlternativeNames"].array.map(\.string) == ["dns:localhost"])
             #expect(certificate["key"]["algorithm"].string == "EC" && certificate["key"]["bits"].int == 256)
             let text = try connect(port, "--alpn", "http/1.1").stdout
             for words in [
                 "protocol     TLS 1.2\n", "application  http/1.1\n", "server names dns:localhost\n",
-                "result       asked for, and accepted\n",
+                "result       asked for, and the handshake was completed\n",
             ] {
                 #expect(text.contains(words), "\(text)")
             }
@@ -166,7 +166,97 @@ import Testing
             #expect(output.status == 0, "\(output)")
             let other = ["--trust-anchors", Fixtures.path("ca.pem")]
             let refused = try sandbox.certprov(["connect", "localhost:\(port)", "--config", file] + other)
-            #expect(refused.status == 76 && refused.stderr.contains("; check the trust anchors"), "\(refused)")
+            #expect(refused.status == 76, "\(refused)")
+            let advice =
+                "(trust anchors: the file \(Fixtures.path("ca.pem"))); check --trust-anchors, or TrustAnchors of the property file"
+            #expect(refused.stderr.contains(advice), "\(refused)")
+        }
+    }
+
+    @Test func showsTheStatusOfARequest() throws {
+        try withServer { port in
+            let text = try connect(port, "--http")
+            #expect(text.status == 0 && text.stdout.contains("http         GET / is answered with the status 200\n"))
+            #expect(try connect(port, "--http", "--json").document("Connection")["httpStatus"].int == 200)
+            #expect(try connect(port, "--json").document("Connection")["httpStatus"].isNull)
+            #expect(try connect(port, "--http", "--alpn", "h2").status == 64)
+        }
+    }
+
+    /// nginx completes the handshake with any client certificate, and then answers 400.
+    @Test("connect --http shows that nginx refuses a client certificate", arguments: ["TLSv1.2", "TLSv1.3"])
+    func nginxRefusesByHTTP(version: String) throws {
+        let port = try ReservedPort()
+        let made = try sandbox.shell(
+            """
+            cd "$1" && printf 'daemon off;\\npid nginx.pid;\\nerror_log stderr;\\nevents {}\\nhttp {\\naccess_log off;\\n' >nginx.conf
+            for name in client_body proxy fastcgi uwsgi scgi; do echo "${name}_temp_path $1/$name;"; done >>nginx.conf
+            cat >>nginx.conf <<END
+            server { listen 127.0.0.1:$2 ssl; ssl_protocols $3; ssl_certificate $1/server.pem;
+            ssl_certificate_key $1/server.key; ssl_verify_client on; ssl_verify_depth 3;
+            ssl_client_certificate $4; location / { return 204; } } }
+            END
+            """, sandbox.path, port.description, version, Fixtures.path("ca.pem"))
+        try #require(made.status == 0, "\(made)")
+        let nginx = try sandbox.start(["/usr/sbin/nginx", "-p", sandbox.path, "-c", "nginx.conf", "-e", "stderr"])
+        defer {
+            nginx.kill(SIGTERM)
+            _ = nginx.wait()
+        }
+        var output = try connect(port.description, "--http", "--json")
+        while output.status == 69, !nginx.hasEnded {
+            usleep(10_000)
+            output = try connect(port.description, "--http", "--json")
+        }
+        let accepted = try output.document("Connection")
+        #expect(accepted["httpStatus"].int == 204 && accepted["clientAuthentication"].string == "completed")
+        for isExpired in [false, true] {
+            let output = try sandbox.certprov(
+                ["connect", "localhost:\(port)", "--trust-anchors", sandbox.path + "/server.pem", "--http"]
+                    + adHoc(try selfSigned(isExpired: isExpired)))
+            #expect(output.status == 0, "\(output)")
+            #expect(output.stdout.contains("GET / is answered with the status 400: nginx answers so"), "\(output)")
+            #expect(output.stderr.contains("'CN=self' expired on 2020-02-01T00:00:00Z") == isExpired, "\(output)")
+        }
+    }
+
+    /// A PKCS#12 file with an identity that no server here trusts.
+    private func selfSigned(isExpired: Bool) throws -> String {
+        let made = try sandbox.shell(
+            """
+            cd "$1" && rm -rf own && mkdir own && : >own/index && echo 01 >own/serial &&
+            printf '[ca]\\ndefault_ca=d\\n[d]\\nnew_certs_dir=own\\ndatabase=own/index\\nserial=own/serial\\n' >own/cnf &&
+            printf 'default_md=sha256\\npolicy=p\\n[p]\\ncommonName=supplied\\n' >>own/cnf &&
+            openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout own.key -subj /CN=self -out own.csr &&
+            openssl ca -batch -notext -selfsign -config own/cnf -keyfile own.key -in own.csr -out own.pem \
+                -startdate 20200101000000Z -enddate $2 &&
+            openssl pkcs12 -export -in own.pem -inkey own.key -passout env:PW -out own-$2.p12
+            """, sandbox.path, isExpired ? "20200201000000Z" : "20400201000000Z", with: ["PW": Fixtures.password])
+        try #require(made.status == 0, "\(made)")
+        return sandbox.path + (isExpired ? "/own-20200201000000Z.p12" : "/own-20400201000000Z.p12")
+    }
+
+    @Test("A server that sends its expired CA before the valid one is trusted")
+    func anExpiredCABesideTheValidOneIsPassedOver() throws {
+        let made = try sandbox.shell(
+            """
+            cd "$1" && key() { openssl ecparam -name prime256v1 -genkey -noout -out $1.key; } && key root && key ica &&
+            openssl req -x509 -new -key root.key -subj /CN=Root -days 9 -out root.pem &&
+            openssl req -new -key ica.key -subj /CN=ICA -out ica.csr &&
+            printf 'basicConstraints=critical,CA:true\\n' >ca.ext && mkdir ca && : >ca/index && echo 01 >ca/serial &&
+            printf '[ca]\\ndefault_ca=d\\n[d]\\nnew_certs_dir=ca\\ndatabase=ca/index\\nserial=ca/serial\\ndefault_md=sha256\\n' >ca.cnf &&
+            printf 'policy=p\\nunique_subject=no\\n[p]\\ncommonName=supplied\\n' >>ca.cnf &&
+            for dates in "20200101000000Z 20200201000000Z old" "20200101000000Z 20400101000000Z new"; do set -- "$1" $dates
+                openssl ca -batch -notext -config ca.cnf -cert root.pem -keyfile root.key -in ica.csr -extfile ca.ext \
+                    -startdate $2 -enddate $3 -out ica-$4.pem || exit; done &&
+            openssl req -new -key server.key -subj /CN=localhost -addext subjectAltName=DNS:localhost -out leaf.csr &&
+            openssl x509 -req -in leaf.csr -CA ica-new.pem -CAkey ica.key -CAcreateserial -copy_extensions copy -days 5 -out leaf.pem &&
+            cat ica-old.pem ica-new.pem >icas.pem
+            """, sandbox.path)
+        try #require(made.status == 0, "\(made)")
+        try withServer("-cert", "leaf.pem", "-cert_chain", "icas.pem") { port in
+            let output = try connect(port, anchors: sandbox.path + "/root.pem")
+            #expect(output.status == 0, "\(output)")
         }
     }
 

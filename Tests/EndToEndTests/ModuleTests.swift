@@ -146,7 +146,7 @@ import Testing
             let document = try output.document("Connection")
             #expect(document["tlsVersion"].string == name)
             #expect(document["identity"]["key"]["location"].string == "token")
-            #expect(["accepted", "unopposed"].contains(document["clientAuthentication"].string))
+            #expect(["completed", "unopposed"].contains(document["clientAuthentication"].string))
         }
     }
 }

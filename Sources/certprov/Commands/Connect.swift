@@ -9,8 +9,9 @@ struct Connect: AsyncParsableCommand {
         commandName: "connect",
         abstract: "Make a TLS handshake with the identity, and show the result.",
         discussion: """
-            Uses the stored identity, else gets one from the provider, and verifies the server as a service would. \
-            Sends no application data.
+            Uses the stored identity, else gets one from the provider. Verifies the server's chain and name. Sends no \
+            application data without --http. Many servers refuse a client certificate only when they answer a request: \
+            nginx completes the handshake, and answers 400.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -32,11 +33,20 @@ struct Connect: AsyncParsableCommand {
     @Option(help: ArgumentHelp("Offer this protocol through ALPN, such as h2; repeat for more.", valueName: "protocol"))
     var alpn: [String] = []
 
+    @Flag(help: "Send one request, GET / over HTTP/1.1, and show the status of the answer.")
+    var http = false
+
     @Option(
         help: ArgumentHelp(
             "Timeout of the connection. Getting the identity and signing with its key do not count.",
             valueName: "seconds"))
     var timeout: UInt16 = 10
+
+    func validate() throws {
+        guard !http || alpn.allSatisfy({ $0 == "http/1.1" }) else {
+            throw ValidationError("--http speaks HTTP/1.1; leave out --alpn, or set it to http/1.1.")
+        }
+    }
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
@@ -44,11 +54,14 @@ struct Connect: AsyncParsableCommand {
             let manager = try await context.manager(configuration)
             defer { context.log(manager.decisions) }
             let identity = try await manager.identity(TerminalInteraction())
+            for remark in Self.remarks(on: identity, at: Date()) { context.remark(remark) }
             var probe = ConnectionProbe(
                 host: server.host, port: Int(server.port), presenting: try TLSCredentials(identity),
                 trusting: (trustAnchors ?? configuration.trustAnchors).map(TrustAnchors.pemFile) ?? .system)
             probe.serverName = serverName
-            probe.applicationProtocols = alpn
+            probe.applicationProtocols = http && alpn.isEmpty ? ["http/1.1"] : alpn
+            probe.sendsHTTPRequest = http
+            probe.trustSettingName = "--trust-anchors, or TrustAnchors of the property file"
             probe.deadline = .seconds(Int64(timeout))
             let report = try await probe.run()
             guard let document = ConnectionDocument(server, identity, report, now: Date()) else {
@@ -56,6 +69,19 @@ struct Connect: AsyncParsableCommand {
             }
             try context.show(document) { Self.text(server, identity, report) }
             return .done
+        }
+    }
+
+    /// What is wrong with the validity of the chain, which the server may look at only when it answers a request.
+    private static func remarks(on identity: Identity, at now: Date) -> [String] {
+        identity.certificateChain.compactMap { certificate in
+            let what = certificate == identity.certificate ? "client certificate" : "CA certificate in the chain"
+            return switch certificate.status(at: now) {
+            case .valid: nil
+            case .expired: "The \(what) '\(certificate.subject)' expired on \(certificate.notValidAfter.rfc3339)."
+            case .notYetValid:
+                "The \(what) '\(certificate.subject)' is not valid before \(certificate.notValidBefore.rfc3339)."
+            }
         }
     }
 
@@ -70,16 +96,27 @@ struct Connect: AsyncParsableCommand {
             until \(certificate.notValidAfter.rfc3339)
             server names \(names.isEmpty ? "none" : names.joined(separator: " "))
             client cert  \(identity.certificate.subject) (\(identity.certificate.publicKey.displayName))
-            result       \(answer(report.clientAuthentication))
+            result       \(answer(report.clientAuthentication))\(answer(report.httpStatus))
 
             """
+    }
+
+    private static func answer(_ httpStatus: Int?) -> String {
+        guard let httpStatus else { return "" }
+        let hint =
+            switch httpStatus {
+            case 400: ": nginx answers so to a client certificate that it does not accept; see the server's log"
+            case 401, 403: ": the server refuses this client, or this path; see the server's log"
+            default: ""
+            }
+        return "\nhttp         GET / is answered with the status \(httpStatus)\(hint)"
     }
 
     private static func answer(_ clientAuthentication: ConnectionReport.ClientAuthentication) -> String {
         switch clientAuthentication {
         case .notRequested: "the server did not ask for a client certificate"
-        case .accepted: "asked for, and accepted"
-        case .unopposed: "asked for, and not rejected"
+        case .completed: "asked for, and the handshake was completed"
+        case .unopposed: "asked for, and not rejected in the handshake"
         default: clientAuthentication.rawValue
         }
     }

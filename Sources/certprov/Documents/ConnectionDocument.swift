@@ -12,6 +12,7 @@ struct ConnectionDocument: Document {
     let applicationProtocol: Nullable<String>
     let certificateRequested: Bool
     let clientAuthentication: String
+    let httpStatus: Nullable<Int>
     let identity: IdentityDocument
     let serverCertificate: ServerCertificate
 
@@ -39,6 +40,7 @@ struct ConnectionDocument: Document {
         self.applicationProtocol = Nullable(report.applicationProtocol)
         self.certificateRequested = report.clientAuthentication != .notRequested
         self.clientAuthentication = report.clientAuthentication.rawValue
+        self.httpStatus = Nullable(report.httpStatus)
         self.identity = document
         let certificate = report.serverCertificate
         self.serverCertificate = ServerCertificate(
