@@ -135,12 +135,13 @@ struct AuthorityTrust: Sendable {
     }
 
     private func trust(in authorities: [X509Certificate]) async throws(CertificateProviderError) -> ServerTrust {
-        let all = anchors + authorities
-        guard !anchors.isEmpty || settings.configuredTrust.hasPins else {
-            return ServerTrust(trustAnchors: .certificates(all))
-        }
+        let file = settings.configuredTrust.anchorsFile.map { TrustAnchors.pemFile($0).name }
+        let remembered = authorities.isEmpty ? nil : "the CAs that are remembered for this server"
+        let all = TrustAnchors.certificates(anchors + authorities)
+            .named([file, remembered].compactMap(\.self).joined(separator: ", and "))
+        guard !anchors.isEmpty || settings.configuredTrust.hasPins else { return ServerTrust(trustAnchors: all) }
         var trust = try await blocking(settings.trust)
-        if !all.isEmpty { trust.trustAnchors = .certificates(all) }
+        if !anchors.isEmpty || !authorities.isEmpty { trust.trustAnchors = all }
         return trust
     }
 

@@ -160,7 +160,8 @@ final class PlatformClient: Sendable {
 
     /// What the user of a registration can change.
     private static let settingNames = ServerSettingNames(
-        address: "Host, Port, HTTPS, URLSuffix and FarmID", path: "ApplicationId, URLSuffix and FarmID", timeout: nil)
+        address: "Host, Port, HTTPS, URLSuffix and FarmID", path: "ApplicationId, URLSuffix and FarmID",
+        trustAnchors: "TrustAnchors", timeout: nil)
 
     // MARK: - Sessions
 

@@ -5,40 +5,82 @@ import NIOSSL
 import Synchronization
 
 /// Whether our certificate was sent over a connection, and the alert that ended it.
+///
+/// It is seen in what TLS writes, since a callback of NIOSSL about the server's request for a certificate would exclude
+/// renegotiation.
 final class CertificatePresentation: Sendable {
-    private enum Stage { case none, requested, sent }
-    private let stage = Mutex(Stage.none)
-    private let end = Mutex<(any Error)?>(nil)
+    private struct State {
+        var isSent = false
+        var isComplete = false
+        var hasChangedCipher = false
+        /// TLS 1.2: the messages after our first ChangeCipherSpec. The first is our Finished, the second the ClientHello
+        /// of a renegotiation.
+        var encryptedMessages = 0
+        /// TLS 1.3: the size of our last messages in the handshake, in bytes.
+        var lastFlight = 0
+        var end: (any Error)?
+    }
+    private let state = Mutex(State())
+    private let binding: ChannelBinding
 
-    var isSent: Bool { stage.withLock { $0 == .sent } }
+    /// In bytes. Without a certificate, our last messages in TLS 1.3 are an empty Certificate and Finished: 94 bytes at most.
+    private static let smallestCertificate = 128
+
+    private let hasCertificate: Bool
+
+    /// - Parameter hasCertificate: Whether there is a certificate to be sent.
+    init(_ binding: ChannelBinding, hasCertificate: Bool) {
+        (self.binding, self.hasCertificate) = (binding, hasCertificate)
+    }
+
+    /// Whether the verified server has requested a certificate, and got ours. A token may take long to sign before.
+    var isSent: Bool {
+        guard hasCertificate else { return false }
+        let state = state.withLock(\.self)
+        // TLS 1.2 requests it in plaintext, and our answer ends with the ChangeCipherSpec.
+        return state.isSent || state.hasChangedCipher && binding.hasCertificateRequest
+    }
 
     /// The error with the server's alert. In TLS 1.3 a refusal may arrive after the handshake and before the request, which
     /// then fails because the channel is closed.
-    var alert: (any Error)? { end.withLock(\.self) }
+    var alert: (any Error)? { state.withLock(\.end) }
 
     /// Records an error of the connection, if it is an alert of the server.
     func note(_ error: any Error) {
         guard TLSAlert(receivedIn: error) != nil else { return }
-        end.withLock { $0 = $0 ?? error }
+        state.withLock { $0.end = $0.end ?? error }
     }
 
-    /// Records that the verified server has requested a certificate. The certificate may be sent much later, since a
-    /// token may be slow to sign.
-    func request() { stage.withLock { $0 = .requested } }
+    /// Records that the handshake is complete on our side.
+    func complete() { state.withLock { $0.isComplete = true } }
 
-    /// Returns a handler that observes what TLS writes. The first write after the request contains the certificate.
+    /// Returns a handler that observes what TLS writes.
     func makeRecorder() -> some ChannelHandler { Recorder(self) }
 
-    private func noteWrite() { stage.withLock { if $0 == .requested { $0 = .sent } } }
+    private func noteRecord(_ kind: TLSRecords.Kind, _ length: Int) {
+        state.withLock { state in
+            switch kind {
+            case .changeCipherSpec: state.hasChangedCipher = true
+            case .handshake where state.hasChangedCipher:
+                state.encryptedMessages += 1
+                if state.encryptedMessages > 2 { state.isSent = true }
+            case .applicationData where !state.isComplete:
+                state.lastFlight += length
+                if state.lastFlight >= Self.smallestCertificate { state.isSent = true }
+            default: break
+            }
+        }
+    }
 
     private final class Recorder: ChannelOutboundHandler {
         typealias OutboundIn = ByteBuffer
         private let presentation: CertificatePresentation
+        private var records = TLSRecords()
 
         init(_ presentation: CertificatePresentation) { self.presentation = presentation }
 
         func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
-            presentation.noteWrite()
+            records.read(unwrapOutboundIn(data)) { presentation.noteRecord($0, $1) }
             context.write(data, promise: promise)
         }
     }
@@ -65,10 +107,20 @@ extension CertificateProviderError {
     /// Whether a trusted server ended the connection after our certificate was sent and before it answered.
     public var isEndAfterCertificate: Bool { underlying is EndAfterCertificate }
 
+    /// Whether a trusted server has answered with a status that may be about our certificate, which it has seen:
+    /// ``HTTPResponse/mayRefuseCertificate``.
+    public var isRefusalAfterCertificate: Bool { underlying is RefusalAfterCertificate }
+
     func marked(asEndBy cause: any Error, after presentation: CertificatePresentation?) -> Self {
         guard presentation?.isSent == true, let end = EndAfterCertificate(cause) else { return self }
         var copy = self
         copy.underlying = end
         return copy
     }
+}
+
+/// Marks the error of a response that may refuse the client certificate: ``HTTPResponse/mayRefuseCertificate``.
+public struct RefusalAfterCertificate: Error {
+    /// Creates the mark.
+    public init() {}
 }

@@ -11,6 +11,8 @@ import Synchronization
 final class ChannelBinding: Sendable {
     private struct State {
         var masterSecret: SecretBytes?
+        /// TLS 1.2: whether a renegotiation has begun. The transcript is then that of another handshake.
+        var isRenegotiated = false
         var exporterSecret: SecretBytes?
         /// TLS 1.2: all handshake messages up to the client's `ChangeCipherSpec`.
         var transcript: [UInt8] = []
@@ -26,7 +28,10 @@ final class ChannelBinding: Sendable {
         HandshakeRecorder { [weak self] messages in self?.state.withLock { $0.transcript = messages } }
     }
 
-    /// The binding's octets; `nil` before the handshake is complete.
+    /// Whether the connection is one of TLS 1.3; false before the handshake is complete.
+    var isOfTLS13: Bool { state.withLock { $0.exporterSecret != nil } }
+
+    /// The binding's octets; `nil` before the handshake is complete, and after a renegotiation.
     var value: [UInt8]? {
         let state = state.withLock { $0 }
         if let secret = state.exporterSecret {
@@ -44,7 +49,8 @@ final class ChannelBinding: Sendable {
         guard words.count == 3, let secret = Self.bytes(ofHexadecimal: words[2]) else { return }
         state.withLock { state in
             switch String(decoding: words[0], as: UTF8.self) {
-            case "CLIENT_RANDOM": state.masterSecret = secret
+            case "CLIENT_RANDOM" where state.masterSecret == nil && !state.isRenegotiated: state.masterSecret = secret
+            case "CLIENT_RANDOM": (state.masterSecret, state.isRenegotiated) = (nil, true)
             case "EXPORTER_SECRET": state.exporterSecret = secret
             default: break
             }

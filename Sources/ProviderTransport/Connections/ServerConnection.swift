@@ -27,8 +27,10 @@ public final class ServerConnection: Sendable {
     private let state = Mutex(State())
 
     private init(
-        server: ServerURL, tls: TLSHandshake?, gateway: HTTPProxy?, channel: any Channel, names: ServerSettingNames
+        server: ServerURL, tls: TLSHandshake?, gateway: HTTPProxy?, channel: any Channel, names: ServerSettingNames,
+        hasCertificate: Bool
     ) {
+        mayAskLater = hasCertificate && tls?.binding.isOfTLS13 == true && tls?.presentation.isSent == false
         self.server = server
         self.names = names
         self.binding = tls?.binding
@@ -71,7 +73,7 @@ public final class ServerConnection: Sendable {
             }
             return ServerConnection(
                 server: server, tls: tls, gateway: tls == nil ? proxy : nil, channel: channel,
-                names: security.settingNames)
+                names: security.settingNames, hasCertificate: security.credentials != nil)
         } catch {
             tls?.abandon()
             if Task.isCancelled {
@@ -164,6 +166,12 @@ public final class ServerConnection: Sendable {
     /// The channel binding of the connection: `tls-unique` (RFC 5929, section 3.1) with TLS 1.2, `tls-exporter` (RFC
     /// 9266) with TLS 1.3; `nil` without TLS. EST binds a request to it (RFC 7030, section 3.5).
     public var channelBinding: [UInt8]? { binding?.value }
+
+    /// Whether the server has seen our certificate.
+    var hasShownCertificate: Bool { presentation?.isSent ?? false }
+
+    /// Whether there is a certificate that the server has not asked for, in TLS 1.3, where it cannot ask later.
+    let mayAskLater: Bool
 
     /// Whether another request may be sent.
     package var isOpen: Bool { channel.isActive && !state.withLock(\.hasEnded) }

@@ -5,12 +5,17 @@ public struct ServerSettingNames: Sendable, Hashable {
     public var address: String
     /// The settings with the path on the server: what follows "check".
     public var path: String
+    /// The settings with the trust anchors: what follows "check".
+    public var trustAnchors: String
     /// The setting with the time that the server has: what follows "increase"; `nil` if the user cannot change it.
     public var timeout: String?
 
     /// Creates the names.
-    public init(address: String = "'url'", path: String = "'url' and its label", timeout: String? = "'timeout'") {
-        (self.address, self.path, self.timeout) = (address, path, timeout)
+    public init(
+        address: String = "'url'", path: String = "'url' and its label", trustAnchors: String = "'trust-anchors'",
+        timeout: String? = "'timeout'"
+    ) {
+        (self.address, self.path, self.trustAnchors, self.timeout) = (address, path, trustAnchors, timeout)
     }
 
     /// The next step after a server was too slow: the end of a sentence.

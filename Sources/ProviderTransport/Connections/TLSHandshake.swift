@@ -10,7 +10,7 @@ import Synchronization
 final class TLSHandshake: Sendable {
     let eventLoop: any EventLoop
     let binding = ChannelBinding()
-    let presentation = CertificatePresentation()
+    let presentation: CertificatePresentation
     private let server: ServerURL
     private let security: ServerSecurity
     private let context: NIOSSLContext
@@ -25,17 +25,18 @@ final class TLSHandshake: Sendable {
         self.server = server
         self.security = security
         self.eventLoop = eventLoop
+        presentation = CertificatePresentation(binding, hasCertificate: security.credentials != nil)
         var configuration = try TLSConfiguration.makeClientConfiguration(trusting: security.trust.trustAnchors)
         // The chain is verified below, not by BoringSSL, which would read the whole system trust store for nothing.
         configuration.trustRoots = .certificates([])
+        // The name too: NIOSSL knows no underscore.
+        configuration.certificateVerification = .noHostnameVerification
         if let credentials = security.credentials {
             credentials.present(in: &configuration)
-            let present = configuration.sslContextCallback
-            // BoringSSL calls back when, and only when, the server asks for a certificate, after it has verified the
-            // server's.
-            configuration.sslContextCallback = { [presentation] values, promise in
-                presentation.request()
-                if let present { present(values, promise) } else { promise.succeed(.noChanges) }
+            // For a server that asks for the certificate only for some paths (TLS 1.2). NIOSSL fails there with anything
+            // that it has to wait for: a callback, or a key that is elsewhere.
+            if configuration.sslContextCallback == nil, credentials.identity.key.exporter != nil {
+                configuration.renegotiationSupport = .once
             }
         }
         configuration.applicationProtocols = ["http/1.1"]
@@ -89,7 +90,9 @@ final class TLSHandshake: Sendable {
                 try security.checkPins(chain)
                 return .certificateVerified(VerificationMetadata(nil))
             }
-            try await security.trust.verify(chain, for: server.host, at: security.now())
+            var trust = security.trust
+            trust.settingName = trust.settingName ?? security.settingNames.trustAnchors
+            try await trust.verify(chain, for: server.host, at: security.now())
             return .certificateVerified(VerificationMetadata(nil))
         } catch {
             // A cancelled verification says nothing about the server.
@@ -124,7 +127,10 @@ private final class HandshakeWaiter: ChannelInboundHandler {
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        if case TLSUserEvent.handshakeCompleted? = event as? TLSUserEvent { completed.succeed() }
+        if case TLSUserEvent.handshakeCompleted? = event as? TLSUserEvent {
+            presentation.complete()
+            completed.succeed()
+        }
         context.fireUserInboundEventTriggered(event)
     }
 

@@ -61,6 +61,12 @@ public struct HTTPResponse: Sendable {
     /// Whether the server refuses a password that was sent to it, by the status 401; not if only the nonce of HTTP Digest is
     /// too old. ``refusal(by:of:saying:advice:at:)`` has ``RejectedPassword`` as its underlying error then.
     public internal(set) var hasRefusedPassword = false
+    /// Whether the status may be about the client certificate: 400 (nginx), 401 or 403 from a server that has seen it and has
+    /// refused no password and no token. ``refusal(by:of:saying:advice:at:)`` has ``RefusalAfterCertificate`` as its underlying
+    /// error then.
+    public internal(set) var mayRefuseCertificate = false
+    /// Whether there is a client certificate that the server has not asked for in a handshake of TLS 1.3.
+    var wantsCertificateLater = false
     /// Removes the secrets of the request from texts of the server.
     package var redaction = Redaction()
     /// The settings that errors about the response name.

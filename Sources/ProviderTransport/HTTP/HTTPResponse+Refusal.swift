@@ -36,6 +36,15 @@ extension HTTPResponse {
             switch status {
             case 401, 407:
                 (.rejected, "\(challenge)check the user name and password, the token, or the certificate")
+            case 403 where wantsCertificateLater:
+                (
+                    .rejected,
+                    """
+                    it has not asked for the client certificate in the TLS handshake. If it wants one for some paths only, \
+                    it cannot ask this client for it in TLS 1.3: have it ask in the handshake (Apache: SSLVerifyClient for \
+                    the whole host, not in a <Location>), or permit TLS 1.2 only
+                    """
+                )
             case 403: (.rejected, "it does not permit this; ask its administrator")
             case 404, 405, 410: (.configurationInvalid, "check \(settingNames.path)")
             case 408, 429, 500...599: (.unavailable, "try again later")
@@ -44,7 +53,8 @@ extension HTTPResponse {
             }
         return CertificateProviderError(
             code, "\(start); \(advice ?? usual).", nativeCode: status, retryAfter: retryAfter(now: now),
-            underlying: hasRefusedPassword ? RejectedPassword() : nil)
+            underlying: hasRefusedPassword
+                ? RejectedPassword() : mayRefuseCertificate ? RefusalAfterCertificate() : nil)
     }
 
     /// The authentication scheme that the server demands, as part of a message; empty if it names none.

@@ -39,6 +39,9 @@ public struct ConfiguredTrust: Sendable {
                 + "system trust store is not enough for a server that gets secrets")
     }
 
+    /// The file of trust anchors; `nil` if none is configured.
+    public var anchorsFile: String? { parameters[anchorsParameter] }
+
     /// Reads the trust anchors.
     ///
     /// - Returns: An empty array if no file is configured.
@@ -67,7 +70,9 @@ public struct ConfiguredTrust: Sendable {
     /// - Throws: `fileNotFound`, `configurationInvalid`.
     public func serverTrust(isPinOnly: Bool = false) throws(CertificateProviderError) -> ServerTrust {
         ServerTrust(
-            trustAnchors: hasAnchors ? .certificates(try anchors()) : .system, pins: try pins(),
+            trustAnchors: try anchorsFile.map { path throws(CertificateProviderError) in
+                .certificates(try anchors()).named(TrustAnchors.pemFile(path).name)
+            } ?? .system, pins: try pins(),
             isPinOnly: isPinOnly)
     }
 }

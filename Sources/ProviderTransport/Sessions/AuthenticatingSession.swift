@@ -59,6 +59,7 @@ actor AuthenticatingSession {
             authorize(&request)
             var response = try await connection.response(
                 to: request, limit: ServerSession.maximumBody, deadline: deadline)
+            response.wantsCertificateLater = connection.mayAskLater
             response.redaction = Redaction(credentials.secrets(with: token))
             response.settingNames = security.settingNames
             // Some servers end a connection after a refusal without saying so beforehand. What meets that end on its way
@@ -83,6 +84,9 @@ actor AuthenticatingSession {
                 response.hasRefusedPassword = isRefusalOfPassword(response)
                 hasRefusedCredentials =
                     response.hasRefusedPassword || response.status == 401 && credentials.isToken
+                response.mayRefuseCertificate =
+                    !hasRefusedCredentials && connection.hasShownCertificate
+                    && [400, 401, 403].contains(response.status)
                 return response
             }
         }
