@@ -23,34 +23,8 @@ extension Enrolment {
             || settings.challengeSource != nil
     }
 
-    /// Connects without the certificate that is to be renewed, after the server has refused it, and asks for the
-    /// server's authorities.
-    ///
-    /// - Parameters:
-    ///   - refusal: The server's refusal.
-    ///   - refused: The refused certificate.
-    ///   - known: The identity to present instead, for a first enrolment.
-    /// - Throws: `refusal` if the secret for a first enrolment is missing.
-    func connect(
-        after refusal: CertificateProviderError, of refused: X509Certificate, presenting known: Identity?,
-        _ trust: AuthorityTrust
-    ) async throws(CertificateProviderError) -> (client: any EnrolmentProtocol, authorities: [X509Certificate]) {
-        environment.logger.warning(
-            "the server has closed the connection after the current certificate was shown; enrolling without it",
-            metadata: ["reason": "\(refusal.message)"])
-        do throws(CertificateProviderError) {
-            // It is otherwise read only when the request is made.
-            _ = try await challenge(isRenewal: false)
-            return try await connect(presenting: known, isRenewal: false, trust)
-        } catch {
-            guard error.isMissingSecret else {
-                throw known.map { error.naming($0.certificate, isOwn: false) } ?? error
-            }
-            var refusal = refusal.naming(refused, isOwn: true)
-            refusal.message += " An enrolment without it is not possible either: \(error.message)"
-            throw refusal
-        }
-    }
+    /// Whether anything but the current certificate can authenticate an enrolment.
+    var hasCredential: Bool { hasSecret || settings.clientCertificate != nil }
 
     /// Connects to the server, and asks for its authorities.
     ///
@@ -114,7 +88,7 @@ extension Enrolment {
             hasRefusedCredentials: { await session.hasRefusedCredentials })
     }
 
-    private func challenge(isRenewal: Bool) async throws(CertificateProviderError) -> SecretBytes? {
+    func challenge(isRenewal: Bool) async throws(CertificateProviderError) -> SecretBytes? {
         guard let source = settings.challengeSource else { return nil }
         return try await secret(from: source, "Challenge for \(settings.server.authority)", isRenewal: isRenewal)
     }
@@ -218,7 +192,7 @@ extension Enrolment {
 
 extension CertificateProviderError {
     /// Whether a secret does not exist, needs a user to enter it, or was rejected before. An unsafe secret is not missing.
-    fileprivate var isMissingSecret: Bool {
+    var isMissingSecret: Bool {
         [.fileNotFound, .interactionRequired].contains(code) || nativeCode == Int(ENOENT)
             || underlying is RejectedBefore
     }

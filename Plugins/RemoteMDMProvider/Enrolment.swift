@@ -46,30 +46,66 @@ struct Enrolment {
 
     private func runAlone() async throws(CertificateProviderError) -> Identity {
         let current = try await currentIdentity()
-        var renewed = current?.identity.flatMap { $0.certificate.status(at: environment.now()) == .valid ? $0 : nil }
+        let renewed = current?.identity.flatMap { $0.certificate.status(at: environment.now()) == .valid ? $0 : nil }
+        // One for the whole run: it has the time that the server may take.
+        let trust = try await trust()
+        guard let renewed else {
+            return try await enrol(after: current, presenting: clientIdentity(), trust)
+        }
+        do throws(CertificateProviderError) {
+            return try await enrol(after: current, renewing: renewed, presenting: renewed, trust)
+        } catch {
+            guard hasCredential, error.isEndAfterCertificate || error.isRefusalAfterCertificate else { throw error }
+            return try await enrolAnew(after: error, of: renewed.certificate, current, trust)
+        }
+    }
+
+    /// Enrols as if there were no identity yet, once, after the server has refused the current certificate.
+    ///
+    /// - Throws: `refusal` if the credentials for that are missing.
+    private func enrolAnew(
+        after refusal: CertificateProviderError, of refused: X509Certificate,
+        _ current: (key: OwnedKey, identity: Identity?)?, _ trust: AuthorityTrust
+    ) async throws(CertificateProviderError) -> Identity {
+        environment.logger.warning(
+            "the server has refused the request after the current certificate was shown; enrolling without it",
+            metadata: ["reason": "\(refusal.message)"])
+        func impossible(_ reason: CertificateProviderError) -> CertificateProviderError {
+            var refusal = refusal.naming(refused, isOwn: true)
+            refusal.message += " An enrolment without it is not possible either: \(reason.message)"
+            return refusal
+        }
+        let device: Identity?
+        do throws(CertificateProviderError) { device = try await clientIdentity(isOptional: hasSecret) } catch {
+            throw error.code == .userCancelled ? error : impossible(error)
+        }
+        do throws(CertificateProviderError) {
+            // It is otherwise read only when the request is made.
+            _ = try await challenge(isRenewal: false)
+            return try await enrol(after: current, presenting: device, trust)
+        } catch {
+            throw error.isMissingSecret ? impossible(error) : error
+        }
+    }
+
+    /// Makes or resumes one enrolment.
+    ///
+    /// - Parameters:
+    ///   - current: The stored identity, which is replaced.
+    ///   - renewed: The stored identity, to be renewed; `nil` for a first enrolment.
+    ///   - known: The identity to present to the server.
+    private func enrol(
+        after current: (key: OwnedKey, identity: Identity?)?, renewing renewed: Identity? = nil,
+        presenting known: Identity?, _ trust: AuthorityTrust
+    ) async throws(CertificateProviderError) -> Identity {
         var content = RequestContent(names: names(renewing: renewed), wishes: SCEPClient.attributes)
         // Whether a token makes keys for SCEP has to be known before the server hears anything.
         let early =
             settings.enrolmentProtocol == .scep
             ? try await pendingEnrolment(after: current?.key, content) : nil
         var stage = Stage.before(early?.new)
-        var known = renewed
         do throws(CertificateProviderError) {
-            if known == nil { known = try await clientIdentity(isRenewal: false) }
-            let trust = try await trust()
-            var (client, authorities): (any EnrolmentProtocol, [X509Certificate])
-            do throws(CertificateProviderError) {
-                (client, authorities) = try await connect(presenting: known, isRenewal: renewed != nil, trust)
-            } catch {
-                guard let refused = renewed, error.isEndAfterCertificate, hasSecret else { throw error }
-                // From here on as if there were no identity yet.
-                (renewed, known) = (nil, nil)
-                content = RequestContent(names: settings.names, wishes: content.wishes)
-                let first = try await clientIdentity(isRenewal: true)
-                (client, authorities) = try await connect(
-                    after: error, of: refused.certificate, presenting: first, trust)
-                known = first
-            }
+            let (client, authorities) = try await connect(presenting: known, isRenewal: renewed != nil, trust)
             content.wishes = try await client.attributes()
             let begun =
                 if let early { early } else { try await pendingEnrolment(after: current?.key, content) }
@@ -148,14 +184,14 @@ struct Enrolment {
     /// Returns the identity of `client-certificate`, which authenticates the first enrolment; `nil` if none is
     /// configured.
     ///
-    /// - Parameter isRenewal: Whether the certificate may be gone by now: a failure is then logged, and the result is
-    ///   `nil`.
-    private func clientIdentity(isRenewal: Bool) async throws(CertificateProviderError) -> Identity? {
+    /// - Parameter isOptional: Whether a failure is only logged, and the result is then `nil`: the certificate may be gone
+    ///   by now, and another credential is enough.
+    private func clientIdentity(isOptional: Bool = false) async throws(CertificateProviderError) -> Identity? {
         guard let certificate = settings.clientCertificate else { return nil }
         do throws(CertificateProviderError) {
             return try await certificate.identity(environment, interaction)
         } catch {
-            guard isRenewal, error.code != .userCancelled else { throw error }
+            guard isOptional, error.code != .userCancelled else { throw error }
             environment.logger.warning(
                 "enrolling without 'client-certificate'", metadata: ["reason": "\(error.message)"])
             return nil

@@ -91,6 +91,80 @@ import Testing
         #expect(subjects.count == 2 && subjects.allSatisfy { $0.contains("Device") }, "\(subjects)")
     }
 
+    /// In the handshake, or by HTTP: nginx answers 400 to everything after it has completed the handshake.
+    @Test(
+        "If the server refuses the current certificate, the device certificate renews",
+        arguments: [nil, 400, 401, 403], ["1.2", "1.3"])
+    func theDeviceCertificateRenewsInstead(status: Int?, version: String) async throws {
+        let server = try ESTResponder(
+            .certificate, .init(tls: version, refusesOwnClients: status == nil, ownClientStatus: status))
+        let log = WarningLog()
+        let provider = try server.provider(storage: InMemoryStorage(), Self.device(server), log: log)
+        let first = try await provider.getCertificate(NoUserInteraction())
+        let second = try await provider.getCertificate(NoUserInteraction())
+        #expect(first.certificate != second.certificate && server.issued == 2)
+        let enrolments = server.requests.filter { $0.serial != nil }
+        #expect(enrolments.allSatisfy { $0.operation == .simpleenroll })
+        #expect(enrolments.allSatisfy { $0.clientCertificate?.contains("Device") == true }, "\(enrolments)")
+        #expect(log.warnings.count == 1 && log.warnings[0].contains("current certificate was shown"))
+    }
+
+    @Test("If HTTP refuses the current certificate, the password renews", arguments: [400, 403])
+    func thePasswordRenewsAfterAStatus(status: Int) async throws {
+        let server = try ESTResponder(.basic, .init(ownClientStatus: status))
+        let provider = try server.provider(storage: InMemoryStorage())
+        _ = try await provider.getCertificate(NoUserInteraction())
+        _ = try await provider.getCertificate(NoUserInteraction())
+        let enrolments = server.requests.filter { $0.serial != nil }
+        #expect(enrolments.map(\.operation) == [.simpleenroll, .simpleenroll])
+        #expect(enrolments.allSatisfy { $0.clientCertificate == nil && $0.user == ESTServer.user })
+    }
+
+    @Test("A device certificate that is refused as well is shown once")
+    func theDeviceCertificateIsShownOnce() async throws {
+        let server = try ESTResponder(.certificate, .init(ownClientStatus: 401))
+        let storage = InMemoryStorage()
+        let first = try await server.provider(storage: storage, Self.device(server)).getCertificate(NoUserInteraction())
+        let before = server.requests.count
+        let provider = try server.provider(storage: storage, label: "fault-status-401", Self.device(server))
+        // The label is part of the name of what is stored.
+        _ = try storage.entry(named: server.provider(Self.device(server)).settings.entryName).map {
+            try storage.setEntry($0, named: provider.settings.entryName)
+        }
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .rejected)
+        let asked = server.requests.dropFirst(before).filter { $0.operation?.enrols == true }
+        #expect(asked.map(\.operation) == [.simplereenroll, .simpleenroll])
+        #expect(try provider.getStoredCertificate()?.certificate == first.certificate)
+    }
+
+    @Test("If there is nothing else to authenticate with, the error names the refusal and what is missing")
+    func anExpiredDeviceCertificateIsNamed() async throws {
+        let server = try ESTResponder(.certificate, .init(ownClientStatus: 400))
+        let storage = InMemoryStorage()
+        _ = try await server.provider(storage: storage, Self.device(server)).getCertificate(NoUserInteraction())
+        let expired = try CertifiedKey(
+            "expired", key: .generate(.p256, location: .file), notAfter: Date(timeIntervalSinceNow: -60))
+        try OpenSSLCommand.write(expired, "expired", to: server.directory)
+        chmod(server.directory["expired.key"], 0o600)
+        let provider = try server.provider(storage: storage, Self.device(server, "expired"))
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await provider.getCertificate(NoUserInteraction())
+        }
+        #expect(error?.code == .rejected && error?.nativeCode == 400, "\(String(describing: error))")
+        let message = error?.message ?? ""
+        #expect(message.contains("with the status 400") && message.contains("is not possible either"), "\(message)")
+        #expect(message.contains("'client-certificate'") && server.issued == 1, "\(message)")
+    }
+
+    private static func device(_ server: ESTResponder, _ name: String = "manufacturer") -> [String: String] {
+        let key = server.directory["\(name).key"]
+        chmod(key, 0o600)
+        return [
+            "username": "", "password-source": "", "client-certificate": server.directory["\(name).pem"],
+            "client-key-source": "file:\(key)",
+        ]
+    }
+
     /// A password may be enough.
     @Test(arguments: ["nothing", "expired"])
     func aClientCertificateThatCannotBeUsedIsLeftOut(name: String) async throws {
@@ -187,8 +261,8 @@ import Testing
         #expect(log.warnings.isEmpty)
     }
 
-    /// The certificate was taken in the handshake: what HTTP says then is about something else.
-    @Test(arguments: ["status-401", "status-403", "close-after-request"])
+    /// It is about something else: a password was sent, or there is no answer.
+    @Test(arguments: ["status-401", "close-after-request"])
     func anAnswerOfHTTPIsNoRefusalOfTheCertificate(fault: String) async throws {
         let server = try ESTResponder(.basic)
         let (storage, log) = (OneIdentity(), WarningLog())

@@ -67,6 +67,32 @@ import X509
         #expect(await code { _ = try await unsafe.getCertificate(NoUserInteraction()) } == .configurationInvalid)
     }
 
+    @Test("A server that refuses RenewalReq gets one PKCSReq, signed with the current certificate")
+    func aPKCSReqFollowsARefusedRenewalReq() async throws {
+        let responder = try SCEPResponder(.init(refusedTypes: ["17"]))
+        let server = try await SCEPHTTPServer(responder)
+        try folder.write("secret".utf8, to: "challenge")
+        let provider = try provider(server, challenge: "file:\(folder["challenge"])")
+        let first = try await provider.getCertificate(NoUserInteraction())
+        let second = try await provider.getCertificate(NoUserInteraction())
+        #expect(first.certificate != second.certificate)
+        #expect(responder.received.map(\.type) == ["19", "17", "19"])
+        #expect(responder.received.dropFirst().allSatisfy { $0.certificate == first.certificate.derRepresentation })
+        #expect(Set(responder.received.dropFirst().map(\.transactionID)).count == 1)
+    }
+
+    @Test func aRefusedPKCSReqIsTheEnd() async throws {
+        let first = try SCEPResponder()
+        try folder.write("secret".utf8, to: "challenge")
+        let before = try await SCEPHTTPServer(showing: nil) { try first.answer($0) }
+        let provider = try provider(before, challenge: "file:\(folder["challenge"])")
+        let current = try await provider.getCertificate(NoUserInteraction())
+        first.behave(.init(refusedTypes: ["17", "19"]))
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .rejected)
+        #expect(first.received.map(\.type) == ["19", "17", "19"])
+        #expect(try provider.getStoredCertificate()?.certificate == current.certificate)
+    }
+
     @Test("The enrolment continues if the server does not answer GetCACaps")
     func capabilitiesThatDoNotComeAreNone() async throws {
         let responder = try SCEPResponder()

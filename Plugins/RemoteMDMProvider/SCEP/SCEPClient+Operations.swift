@@ -155,9 +155,12 @@ extension SCEPClient {
                 .rejected, "\(answer): it does not accept the password; check 'username' and 'password-source'.",
                 nativeCode: status, underlying: RejectedPassword())
         }
+        let refusal = response.mayRefuseCertificate ? RefusalAfterCertificate() : nil
         return switch (status, operation) {
         case (401, _), (403, _):
-            CertificateProviderError(.rejected, "\(answer): it does not permit this; ask its administrator.")
+            CertificateProviderError(
+                .rejected, "\(answer): it does not permit this; ask its administrator.", nativeCode: status,
+                underlying: refusal)
         case (404, _), (405, _), (410, _):
             CertificateProviderError(
                 .configurationInvalid, "\(answer): there is no SCEP service at this URL; check 'url'.")
@@ -171,7 +174,8 @@ extension SCEPClient {
                 .unavailable, "\(answer); try again later.", retryAfter: response.retryAfter(now: now))
         case (400...499, _):
             CertificateProviderError(
-                .rejected, "\(answer); look for the reason in the server's log.", nativeCode: status)
+                .rejected, "\(answer); look for the reason in the server's log.", nativeCode: status,
+                underlying: refusal)
         default:
             CertificateProviderError(.protocolError, "\(answer), which SCEP does not define; check 'url'.")
         }

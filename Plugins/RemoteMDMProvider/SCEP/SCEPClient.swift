@@ -96,32 +96,43 @@ struct SCEPClient: EnrolmentProtocol {
         let challenge = request.isPending ? nil : try await challenge(request)
         let csr = try await makeCSR(request, challenge)
         let requester = try await SCEPRequester(signer, csr: csr.parsed, now: now)
-        let message: SCEPMessage
+        func exchange(_ message: SCEPMessage) async throws(CertificateProviderError) -> EnrolmentAnswer {
+            logger.debug(
+                "sending a SCEP request",
+                metadata: [
+                    "messageType": "\(message.type)", "transactionID": "\(message.transactionID)",
+                    "digest": "\(digest)", "cipher": "\(cipher)",
+                ])
+            let encoded = try await message.encoded(
+                by: requester, for: authorities.recipient, digest: digest, cipher: cipher, with: library)
+            let response = try await performOperation(encoded, canPost: capabilities.canPost)
+            let reply = try SCEPReply(
+                response.body, to: message, signers: authorities.signers,
+                redaction: Redaction(challenge.map { [$0] } ?? []),
+                with: library)
+            switch reply.status {
+            case .pending: return .pending(retryAfter: response.retryAfter(now: now))
+            case .success(let envelope):
+                return .issued(try await certificates(in: envelope, for: requester, reply: reply))
+            }
+        }
         if request.isPending {
             let names = try SCEPMessage.issuerAndSubject(
                 issuerDER: authorities.issuerDER, subject: csr.parsed.subject)
-            message = SCEPMessage(.certPoll, names, key: request.key.publicKey)
-        } else {
-            // A CA that does not support RenewalReq recognises a renewal by its signer.
-            let isRenewal = signer.current != nil && capabilities.canRenew
-            message = SCEPMessage(isRenewal ? .renewalReq : .pkcsReq, csr.der, key: request.key.publicKey)
+            return try await exchange(SCEPMessage(.certPoll, names, key: request.key.publicKey))
         }
-        logger.debug(
-            "sending a SCEP request",
-            metadata: [
-                "messageType": "\(message.type)", "transactionID": "\(message.transactionID)", "digest": "\(digest)",
-                "cipher": "\(cipher)",
-            ])
-        let encoded = try await message.encoded(
-            by: requester, for: authorities.recipient, digest: digest, cipher: cipher, with: library)
-        let response = try await performOperation(encoded, canPost: capabilities.canPost)
-        let reply = try SCEPReply(
-            response.body, to: message, signers: authorities.signers,
-            redaction: Redaction(challenge.map { [$0] } ?? []),
-            with: library)
-        switch reply.status {
-        case .pending: return .pending(retryAfter: response.retryAfter(now: now))
-        case .success(let envelope): return .issued(try await certificates(in: envelope, for: requester, reply: reply))
+        let initial = SCEPMessage(.pkcsReq, csr.der, key: request.key.publicKey)
+        // A CA that does not support RenewalReq recognises a renewal by its signer.
+        guard signer.current != nil, capabilities.canRenew else { return try await exchange(initial) }
+        do throws(CertificateProviderError) {
+            return try await exchange(SCEPMessage(.renewalReq, csr.der, key: request.key.publicKey))
+        } catch {
+            // Some announce RenewalReq and refuse it. A signed refusal says that nothing was issued.
+            guard error.underlying is SCEPFailure else { throw error }
+            logger.notice(
+                "the SCEP server has refused a RenewalReq; sending a PKCSReq, signed with the current certificate",
+                metadata: ["reason": "\(error.message)"])
+            return try await exchange(initial)
         }
     }
 

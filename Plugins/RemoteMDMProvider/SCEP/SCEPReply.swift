@@ -111,6 +111,9 @@ private struct SCEPReplyAttributes {
         return CertificateProviderError(
             .rejected,
             DisplayText.visible("The SCEP server refused the request, with \(meaning).\(details)"),
-            nativeCode: number.flatMap { Int($0) })
+            nativeCode: number.flatMap { Int($0) }, underlying: SCEPFailure())
     }
 }
+
+/// Marks the error of a request that the server has refused in a reply, signed by the CA.
+struct SCEPFailure: Error {}

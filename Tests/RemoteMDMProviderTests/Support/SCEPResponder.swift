@@ -19,6 +19,8 @@ final class SCEPResponder: Sendable {
         /// How often the answer is still to come.
         var pending = 0
         var failInfo: String?
+        /// The types of messages that get the failInfo badRequest.
+        var refusedTypes: Set<String> = []
         /// Attributes of the reply by their type; nil leaves one out.
         var attributes: [String: CMSAttribute.Value?] = [:]
         var digest = "SHA256"
@@ -61,6 +63,9 @@ final class SCEPResponder: Sendable {
         self.reader = reader ?? self.authority
         self.behaviour = Mutex(behaviour)
     }
+
+    /// Behaves otherwise from now on.
+    func behave(_ new: Behaviour) { behaviour.withLock { $0 = new } }
 
     var received: [Received] { messages.withLock(\.self) }
 
@@ -114,7 +119,7 @@ final class SCEPResponder: Sendable {
         var content: [UInt8]?
         if behaviour.pending > 0 {
             attributes[SCEPAttribute.pkiStatus] = .printableString("3")
-        } else if let failInfo = behaviour.failInfo {
+        } else if let failInfo = behaviour.refusedTypes.contains(message.type) ? "2" : behaviour.failInfo {
             attributes[SCEPAttribute.pkiStatus] = .printableString("2")
             attributes[SCEPAttribute.failInfo] = .printableString(failInfo)
         } else {

@@ -64,6 +64,11 @@ extension ESTResponder {
         do {
             let (operation, label) = try Self.route(request)
             record.operation = operation
+            if let status = options.ownClientStatus, operation.enrols || status == 400,
+                let shown = client.certificate, state.withLock({ $0.issued.contains(shown) })
+            {
+                throw ESTRefusal(status, "This certificate is not accepted.")
+            }
             faults = try self.faults(
                 label.isEmpty && !options.fault.isEmpty ? "fault-\(options.fault)" : label, operation)
             var answer = try answer(request, operation, client, faults, &record)

@@ -35,6 +35,8 @@ final class ESTResponder: Sendable {
         var hasIntermediate = true
         /// The manufacturer's alone, so that a client is refused that shows a certificate of this server's.
         var refusesOwnClients = false
+        /// The status for all requests of clients that show a certificate of this server's, as nginx answers 400.
+        var ownClientStatus: Int?
         var password = ESTServer.password
         /// How many right answers to Digest come too late for their nonce.
         var staleAnswers = 0
