@@ -26,6 +26,10 @@ import Testing
             "$ openssl s_server": .test("BookTests", "gettingStartedIsTrue"),
             "$ certprov connect": .test("BookTests", "gettingStartedIsTrue"),
         ],
+        "Documentation/Enrolment.md": [
+            "$ echo estpwd": .test("EnrolmentTests", "theServersOfThePageEnrol"),
+            "$ echo secret": .test("EnrolmentTests", "theServersOfThePageEnrol"),
+        ],
         "Documentation/Installing.md": [
             "$ make deb": .script("Scripts/deb-test"),
             "# make install": .script("Scripts/package-test"),

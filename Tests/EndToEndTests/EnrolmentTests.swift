@@ -48,6 +48,29 @@ import Testing
         #expect(server.issued == 1)
     }
 
+    @Test("The servers of the page start, and the commands of the page enrol with them")
+    func theServersOfThePageEnrol() throws {
+        let page = try Page("Documentation/Enrolment.md")
+        let servers = page.blocks("sh")
+        try #require(servers.count == 2 && page.transcripts.count == 2)
+        let made = try sandbox.shell(#"cd "$HOME" && ln -s "$1" Tests"#, Page.root.appending(path: "Tests").path)
+        try #require(made.status == 0, "\(made)")
+        for (server, transcript) in zip(servers, page.transcripts) {
+            // Any free port.
+            let command = server.replacing(" --port 8443", with: "")
+            let process = try SpawnedProcess(["/bin/sh", "-c", "exec \(command)"], in: sandbox.path + "/home")
+            let line = try #require(process.readLine())
+            let ready = try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any]
+            let port = try #require(ready?["port"] as? Int)
+            for step in transcript.steps {
+                let command = step.command.replacing("8443", with: "\(port)")
+                let output = try sandbox.shell(#"cd "$HOME"; PATH="${CERTPROV%/*}:$PATH"; "# + command)
+                #expect(output.status == 0, "\(command)\n\(output)")
+            }
+            process.stop()
+        }
+    }
+
     /// The provider, as it is in a plugin.
     @Test(.enabled(if: BuiltCommand.isPlugged)) func thePluginKeepsTheContracts() async throws {
         let server = try await ESTServer.start("--auth", "basic")
