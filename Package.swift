@@ -124,7 +124,7 @@ let package = Package(
         .target(
             name: "PKCS12FileProvider",
             dependencies: [
-                "CertificateProviding", "OpenSSLSupport",
+                "CertificateProviding", "CertificateTLS", "OpenSSLSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
@@ -293,6 +293,7 @@ let package = Package(
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "X509", package: "swift-certificates"),
             ]),
         // The functions of the PKCS#11 module that fails as it is told to. The tests compile and load the module itself.
         .systemLibrary(

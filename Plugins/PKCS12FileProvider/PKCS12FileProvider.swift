@@ -1,4 +1,5 @@
 public import CertificateProviding
+import CertificateTLS
 import Crypto
 import FoundationEssentials
 import Glibc
@@ -68,8 +69,9 @@ public final class PKCS12FileProvider: CertificateProvider {
     ///
     /// - Throws: `fileNotFound`, or `configurationInvalid` for a file that cannot be read; `malformedData`;
     ///   `wrongPassword`; `unsupportedAlgorithm`; `keyMismatch`; `notFound` for a file without the identity;
-    ///   `interactionRequired`; `storeWriteFailed`. `pending` if the file's certificate is expired or not yet valid and
-    ///   the stored one is valid, which then stays.
+    ///   `interactionRequired`; `storeWriteFailed`. The stored identity stays if it can be used and the file's cannot:
+    ///   `pending` if the file's chain is expired or not yet valid, `unsupportedAlgorithm` or `malformedData` if it is not
+    ///   for TLS.
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
             let password: SecretBytes?
@@ -102,9 +104,13 @@ public final class PKCS12FileProvider: CertificateProvider {
             try await identity.verifyPossession()
             let (storage, now) = (environment.storage, environment.now())
             try await environment.executor.run { [settings] () throws(CertificateProviderError) in
-                // What cannot be read stands in nobody's way.
-                if let stored = try? storage.entry(named: settings.entryName)?.certificateChain.first {
-                    try Self.require(identity.certificate, of: chosen.file, toReplace: stored, at: now)
+                // One that cannot be read, or has no key, may be replaced by any other.
+                if let stored = try? storage.entry(named: settings.entryName).map(Self.identity(of:)) {
+                    do throws(CertificateProviderError) {
+                        try identity.requireUsableInTLS(toReplace: stored, at: now)
+                    } catch {
+                        throw PKCS12Reading.in(chosen.file, error)
+                    }
                 }
                 try storage.setEntry(entry, named: settings.entryName)
             }
@@ -161,21 +167,6 @@ extension PKCS12FileProvider {
             certificateChain: entry.certificateChain, key: try SoftwareKey(pkcs8: privateKey, location: .store),
             provenance: .init(
                 provider: id, alias: entry.attributes[Attribute.alias], source: entry.attributes[Attribute.file]))
-    }
-
-    /// Throws `pending` if the new certificate is not valid now and the stored one is, so that an outdated file does
-    /// not stop a running service.
-    private static func require(
-        _ new: X509Certificate, of file: String, toReplace stored: X509Certificate, at now: Date
-    ) throws(CertificateProviderError) {
-        // The authority's clock may be some minutes ahead.
-        let isUsable = now <= new.notValidAfter && now.addingTimeInterval(300) >= new.notValidBefore
-        guard !isUsable, stored.status(at: now) == .valid, new != stored else { return }
-        let status = now > new.notValidAfter ? "has expired" : "is not valid yet"
-        throw CertificateProviderError(
-            .pending,
-            "The certificate of '\(new.subject)' in \(DisplayText.visible(file)) \(status); the stored one is valid "
-                + "and stays in use. Replace the file, or check this host's clock.")
     }
 
     /// Makes a path absolute, so that a change of the working directory has no effect on it.

@@ -77,7 +77,8 @@ struct PKCS12Reading {
         }.joined(separator: ", ")
     }
 
-    private static func `in`(_ file: String, _ error: CertificateProviderError) -> CertificateProviderError {
+    /// Returns the error with the file at the begin of its message.
+    static func `in`(_ file: String, _ error: CertificateProviderError) -> CertificateProviderError {
         var error = error
         if !error.message.hasPrefix(DisplayText.visible(file)) {
             error.message = "\(DisplayText.visible(file)): \(error.message)"

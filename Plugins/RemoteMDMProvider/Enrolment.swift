@@ -1,4 +1,5 @@
 import CertificateProviding
+import CertificateTLS
 import FoundationEssentials
 import Logging
 import ProviderTransport
@@ -147,6 +148,7 @@ struct Enrolment {
                 stage = .answered(pending)
                 let issued = try await IssuedCertificate(
                     certificates, for: request, from: authorities, through: trust.anchors, at: environment.now())
+                try await requireTLS(issued, key)
                 stage = .done
                 let identity = try await store(issued, key, pending, replacing: current)
                 await noteOutcome(nil)
@@ -234,6 +236,15 @@ struct Enrolment {
             throw CertificateProviderError(
                 .userCancelled, "The enrolment was cancelled. The next attempt uses the same key.")
         }
+    }
+
+    /// Checks that TLS takes what the server has issued, before anything is replaced by it. Does not use the key.
+    private func requireTLS(
+        _ issued: IssuedCertificate, _ key: any IdentityKey
+    ) async throws(CertificateProviderError) {
+        let identity = try Identity(
+            certificateChain: issued.chain, key: key, provenance: .init(provider: RemoteMDMProvider.id))
+        try await blocking { () throws(CertificateProviderError) in _ = try TLSCredentials(identity) }
     }
 
     private func store(

@@ -58,7 +58,8 @@ extension CertificateProviderError.Code {
     // Data
     /// The data is damaged, truncated or of another format.
     public static let malformedData = Self(rawValue: "malformedData")
-    /// A cipher, digest or key type that this build does not support; the message names it.
+    /// A cipher, digest or key that this build does not support, or a certificate that must not be used for TLS; the
+    /// message names it.
     public static let unsupportedAlgorithm = Self(rawValue: "unsupportedAlgorithm")
     /// The private key does not match the certificate.
     public static let keyMismatch = Self(rawValue: "keyMismatch")

@@ -2,7 +2,7 @@
 ///
 /// The initialiser checks that the leaf's public key matches the private key.
 public struct Identity: Sendable {
-    /// Leaf first, each certificate followed by its issuer. Never empty.
+    /// Leaf first, each certificate followed by its issuer, without the root. Never empty; a self-signed leaf is alone.
     public let certificateChain: [X509Certificate]
     /// The private key of the leaf.
     public let key: any IdentityKey
@@ -26,14 +26,15 @@ public struct Identity: Sendable {
         }
     }
 
-    /// The smallest RSA key that is used, in bits. Smaller ones are listed only: NIST SP 800-131A disallows them, and
-    /// TLS peers refuse them with an error that is harder to understand.
-    static let minimumRSAKeySize = 2048
+    /// The sizes of RSA keys that are used, in bits. Others are listed only. NIST SP 800-131A disallows smaller ones, and
+    /// TLS peers refuse them with an error that is harder to understand. BoringSSL and swift-crypto load no larger ones.
+    static let rsaKeySizes = 2048...8192
 
     /// Creates an identity and checks that chain and key match.
     ///
+    /// - Parameter certificateChain: A root at its end is left out.
     /// - Throws: `notFound` for an empty chain, `keyMismatch` if the leaf certifies another key, and
-    ///   `unsupportedAlgorithm` for an RSA key below 2048 bits.
+    ///   `unsupportedAlgorithm` for an RSA key of less than 2048 or more than 8192 bits.
     public init(
         certificateChain: [X509Certificate], key: any IdentityKey, provenance: Provenance
     ) throws(CertificateProviderError) {
@@ -48,7 +49,7 @@ public struct Identity: Sendable {
                 provider: provenance.provider)
         }
         try Self.checkStrength(of: leaf.publicKey, subject: leaf.subject, provider: provenance.provider)
-        self.certificateChain = certificateChain
+        self.certificateChain = CertificateChain.withoutRoot(certificateChain)
         self.key = key
         self.provenance = provenance
     }
@@ -56,19 +57,20 @@ public struct Identity: Sendable {
     /// The leaf certificate.
     public var certificate: X509Certificate { certificateChain[0] }
 
-    /// Checks that an RSA public key has at least 2048 bits. Other keys pass.
+    /// Checks that an RSA public key has 2048 to 8192 bits. Other keys pass.
     ///
     /// - Throws: `unsupportedAlgorithm`.
     public static func checkStrength(
         of publicKey: PublicKeyInfo, subject: String, provider: ProviderID
     ) throws(CertificateProviderError) {
-        guard publicKey.algorithm == .rsa, publicKey.bits < minimumRSAKeySize else { return }
+        guard publicKey.algorithm == .rsa, !rsaKeySizes.contains(publicKey.bits) else { return }
+        let isSmall = publicKey.bits < rsaKeySizes.lowerBound
         throw CertificateProviderError(
             .unsupportedAlgorithm,
-            """
-            The RSA key of '\(subject)' has \(publicKey.bits) bits; at least \(minimumRSAKeySize) are required. \
-            Have a certificate issued for a larger key.
-            """,
+            "The RSA key of '\(subject)' has \(publicKey.bits) bits; "
+                + (isSmall
+                    ? "at least \(rsaKeySizes.lowerBound) are required. Have a certificate issued for a larger key."
+                    : "at most \(rsaKeySizes.upperBound) are supported. Have a certificate issued for a smaller key."),
             provider: provider)
     }
 }

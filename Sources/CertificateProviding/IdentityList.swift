@@ -36,7 +36,7 @@ public struct ListedIdentity: Sendable {
     public var alias: String?
     /// Whether ``CertificateProvider/getStoredCertificate()`` would return this identity.
     public var isStored: Bool
-    /// Leaf first.
+    /// Leaf first, without the root.
     public var certificateChain: [X509Certificate]
     /// The place that holds the private key.
     public var keyLocation: KeyLocation
@@ -45,7 +45,7 @@ public struct ListedIdentity: Sendable {
     /// The key's RFC 7512 URI, without any PIN; `nil` if it has none.
     public var keyURI: String?
 
-    /// Creates an entry of a listing.
+    /// Creates an entry of a listing. A root at the end of the chain is left out.
     public init(
         provider: ProviderID, alias: String?, isStored: Bool, certificateChain: [X509Certificate],
         keyLocation: KeyLocation, isKeyExportable: Bool, keyURI: String? = nil
@@ -53,7 +53,7 @@ public struct ListedIdentity: Sendable {
         self.provider = provider
         self.alias = alias
         self.isStored = isStored
-        self.certificateChain = certificateChain
+        self.certificateChain = CertificateChain.withoutRoot(certificateChain)
         self.keyLocation = keyLocation
         self.isKeyExportable = isKeyExportable
         self.keyURI = keyURI

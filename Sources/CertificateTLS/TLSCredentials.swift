@@ -38,15 +38,17 @@ public struct TLSCredentials: TLSCredentialSource {
     ///
     /// Does not use the key; ``RotatingTLSCredentials/update(to:)`` does.
     ///
-    /// - Throws: `unsupportedAlgorithm` for a certificate or key that BoringSSL cannot use, such as id-RSASSA-PSS;
-    ///   `keyMismatch` if the exported key does not match the certificate; errors of the export.
+    /// - Throws: As ``check(_:of:)``; `unsupportedAlgorithm` for a key that BoringSSL cannot use; `keyMismatch` if the
+    ///   exported key does not match the certificate; errors of the export.
     public init(_ identity: Identity) throws(CertificateProviderError) {
-        let leaf = identity.certificate
-        try Self.checkAlgorithm(of: identity)
+        let provider = identity.provenance.provider
+        try Self.checkKey(of: identity.certificate, provider)
         let algorithms = Self.usableAlgorithms(of: identity.key)
         guard !algorithms.isEmpty else {
             let offered = identity.key.signatureSchemes.map(\.description).joined(separator: ", ")
-            throw Self.unusable(identity, "its key supports no signature scheme that TLS can use here (\(offered))")
+            throw Self.unusable(
+                identity.certificate, provider,
+                "its key supports no signature scheme that TLS can use here (\(offered))")
         }
         let key: NIOSSLPrivateKey
         if let exporter = identity.key.exporter {
@@ -56,26 +58,26 @@ public struct TLSCredentials: TLSCredentialSource {
             key = NIOSSLPrivateKey(customPrivateKey: RemoteSigner(identity.key, algorithms: algorithms))
             self.isKeyNative = false
         }
-        do {
-            self.certificateChain = try identity.certificateChain.map {
-                .certificate(try NIOSSLCertificate(bytes: $0.derRepresentation, format: .der))
-            }
-            // BoringSSL looks at the leaf (kind of key, key usage) only when it is put into a context, where the
-            // failure would come too late. This context trusts nobody, so that no file is read.
-            var trial = TLSConfiguration.makeClientConfiguration()
-            trial.trustRoots = .certificates([])
-            trial.certificateChain = certificateChain
-            trial.privateKey = .privateKey(key)
-            trial.signingSignatureAlgorithms = algorithms
-            _ = try NIOSSLContext(configuration: trial)
-        } catch {
-            var reason = "BoringSSL refuses its certificate (\(leaf.publicKey.displayName))"
-            if leaf.publicKey.algorithm == .ec { reason += "; an EC certificate must permit digital signatures" }
-            throw Self.unusable(identity, reason, underlying: error)
-        }
+        self.certificateChain = try Self.load(identity.certificateChain, provider)
+        try Self.tryOut(certificateChain, .privateKey(key), algorithms, of: identity.certificate, provider)
         self.identity = identity
         self.privateKey = .privateKey(key)
         self.signatureAlgorithms = algorithms
+    }
+
+    /// Checks that BoringSSL does not refuse a chain, for an identity whose key is not at hand. ``init(_:)`` includes
+    /// this.
+    ///
+    /// - Throws: `unsupportedAlgorithm` for a leaf that BoringSSL cannot use, such as id-RSASSA-PSS; `malformedData` for
+    ///   a certificate whose encoding it refuses; `notFound` for an empty chain.
+    public static func check(
+        _ chain: [X509Certificate], of provider: ProviderID
+    ) throws(CertificateProviderError) {
+        guard let leaf = chain.first else {
+            throw CertificateProviderError(.notFound, "The identity has no certificate.", provider: provider)
+        }
+        try checkKey(of: leaf, provider)
+        try tryOut(try load(chain, provider), nil, [], of: leaf, provider)
     }
 
     /// Sets the chain, the key and its signature schemes.
@@ -110,19 +112,61 @@ extension TLSCredentials: CustomStringConvertible {
 }
 
 extension TLSCredentials {
-    private static func checkAlgorithm(of identity: Identity) throws(CertificateProviderError) {
-        let publicKey = identity.certificate.publicKey
-        switch publicKey.algorithm {
-        case .rsa where publicKey.isRestrictedToPSS:
+    /// Checks the type and the size of the leaf's key.
+    private static func checkKey(
+        of leaf: X509Certificate, _ provider: ProviderID
+    ) throws(CertificateProviderError) {
+        try Identity.checkStrength(of: leaf.publicKey, subject: leaf.subject, provider: provider)
+        switch leaf.publicKey.algorithm {
+        case .rsa where leaf.publicKey.isRestrictedToPSS:
             throw unusable(
-                identity, "its certificate is for an id-RSASSA-PSS key; have it issued for rsaEncryption, EC or Ed25519"
-            )
+                leaf, provider,
+                "its certificate is for an id-RSASSA-PSS key; have it issued for rsaEncryption, EC or Ed25519")
         case .rsa, .ed25519: return
-        case .ec where ["P-256", "P-384", "P-521"].contains(publicKey.curve): return
+        case .ec where ["P-256", "P-384", "P-521"].contains(leaf.publicKey.curve):
+            guard !leaf.permitsSignatures else { return }
+            throw unusable(
+                leaf, provider,
+                "its key usage does not permit digital signatures; have it issued with the key usage digitalSignature")
         default:
             throw unusable(
-                identity,
-                "its key is of type \(publicKey.displayName); use RSA, EC (P-256, P-384, P-521) or Ed25519")
+                leaf, provider,
+                "its key is of type \(leaf.publicKey.displayName); use RSA, EC (P-256, P-384, P-521) or Ed25519")
+        }
+    }
+
+    private static func load(
+        _ chain: [X509Certificate], _ provider: ProviderID
+    ) throws(CertificateProviderError) -> [NIOSSLCertificateSource] {
+        try chain.enumerated().map { index, certificate throws(CertificateProviderError) in
+            do {
+                return .certificate(try NIOSSLCertificate(bytes: certificate.derRepresentation, format: .der))
+            } catch {
+                let fault = certificate.encodingFault ?? "is not encoded as RFC 5280 demands"
+                let name = index == 0 ? "it" : "'\(certificate.subject)' in its chain"
+                throw unusable(
+                    chain[0], provider, "\(name) \(fault); have its CA issue another one", code: .malformedData,
+                    underlying: error)
+            }
+        }
+    }
+
+    /// Puts the chain into a context. Only there BoringSSL looks at the leaf, and a failure in a handshake would come too
+    /// late. The context trusts no CA, so that no file is read.
+    private static func tryOut(
+        _ chain: [NIOSSLCertificateSource], _ key: NIOSSLPrivateKeySource?, _ algorithms: [SignatureAlgorithm],
+        of leaf: X509Certificate, _ provider: ProviderID
+    ) throws(CertificateProviderError) {
+        var trial = TLSConfiguration.makeClientConfiguration()
+        trial.trustRoots = .certificates([])
+        trial.certificateChain = chain
+        trial.privateKey = key
+        if !algorithms.isEmpty { trial.signingSignatureAlgorithms = algorithms }
+        do {
+            _ = try NIOSSLContext(configuration: trial)
+        } catch {
+            throw unusable(
+                leaf, provider, "BoringSSL refuses its certificate (\(leaf.publicKey.displayName))", underlying: error)
         }
     }
 
@@ -163,15 +207,17 @@ extension TLSCredentials {
             return try NIOSSLPrivateKey(bytes: bytes, format: .der)
         } catch {
             throw unusable(
-                identity, "BoringSSL cannot load its key (\(identity.key.publicKey.displayName))", underlying: error)
+                identity.certificate, identity.provenance.provider,
+                "BoringSSL cannot load its key (\(identity.key.publicKey.displayName))", underlying: error)
         }
     }
 
     private static func unusable(
-        _ identity: Identity, _ reason: String, underlying: (any Error)? = nil
+        _ leaf: X509Certificate, _ provider: ProviderID, _ reason: String,
+        code: CertificateProviderError.Code = .unsupportedAlgorithm, underlying: (any Error)? = nil
     ) -> CertificateProviderError {
         CertificateProviderError(
-            .unsupportedAlgorithm, "The identity '\(identity.certificate.subject)' cannot be used for TLS: \(reason).",
-            provider: identity.provenance.provider, underlying: underlying)
+            code, "The identity '\(leaf.subject)' cannot be used for TLS: \(reason).", provider: provider,
+            underlying: underlying)
     }
 }

@@ -232,7 +232,7 @@ public final class CertprovLogon: Sendable {
     }
 
     private func usable(_ stored: Identity) -> TLSCredentials? {
-        guard stored.certificate.status(at: now()) != .expired else { return nil }
+        guard stored.status(at: now()) != .expired else { return nil }
         do throws(CertificateProviderError) { return try TLSCredentials(stored) } catch {
             logger.warning(
                 "the stored identity is not used", metadata: ["code": "\(error.code)", "reason": "\(error)"])

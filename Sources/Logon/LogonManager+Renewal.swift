@@ -5,7 +5,7 @@ extension LogonManager {
     /// Returns when to renew an identity of this manager, by the parameter `renew-at` of its provider.
     public func renewalSchedule(for identity: Identity) -> RenewalSchedule {
         RenewalSchedule(
-            for: identity.certificate, policy: sequence[identity.provenance.provider]?.renewalPolicy ?? .init())
+            for: identity, policy: sequence[identity.provenance.provider]?.renewalPolicy ?? .init())
     }
 
     /// Returns the stored identity, renewed if it is due. The stored one stays until the new one is available.

@@ -21,8 +21,8 @@ struct RenewalMetrics: Sendable {
     }
 
     /// Records the expiry, in seconds since 1970.
-    func presents(_ certificate: X509Certificate) {
-        expiration.record(certificate.notValidAfter.timeIntervalSince1970)
+    func presents(_ identity: Identity) {
+        expiration.record(identity.expiry.timeIntervalSince1970)
     }
 
     /// Removes the gauges: another provider has taken over.

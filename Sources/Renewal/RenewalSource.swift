@@ -44,7 +44,7 @@ struct RenewalSource: Sendable {
     static func provider(
         _ provider: any CertificateProvider, _ policy: RenewalPolicy, _ executor: BlockingExecutor
     ) -> Self {
-        let schedule = { @Sendable (identity: Identity) in RenewalSchedule(for: identity.certificate, policy: policy) }
+        let schedule = { @Sendable (identity: Identity) in RenewalSchedule(for: identity, policy: policy) }
         return Self(
             schedule: schedule,
             renewIfDue: { now throws(CertificateProviderError) in

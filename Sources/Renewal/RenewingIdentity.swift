@@ -102,7 +102,7 @@ public final class RenewingIdentity: Service {
         self.source = source
         self.environment = environment
         self.install = install
-        metrics.presents(identity.certificate)
+        metrics.presents(identity)
     }
 
     /// The current identity. Does not block.
@@ -294,19 +294,18 @@ public final class RenewingIdentity: Service {
         }
     }
 
-    /// Refuses an identity that is not valid by the wall clock, unless the current one is not valid either and expires
-    /// earlier.
+    /// Refuses an identity whose chain is not valid by the wall clock, or not for TLS clients, unless the current one is not
+    /// either and expires earlier.
     private func checkValidity(of identity: Identity) throws(CertificateProviderError) {
         let now = environment.now()
-        let present = current.certificate
-        let new = identity.certificate
-        guard !new.isUsable(at: now), present.isUsable(at: now) || new.notValidAfter <= present.notValidAfter else {
-            return
-        }
+        let present = current
+        guard let obstacle = identity.obstacle(at: now),
+            present.obstacle(at: now) == nil || identity.expiry <= present.expiry
+        else { return }
         throw CertificateProviderError(
             .protocolError,
-            "The new certificate of '\(new.subject)' is \(new.status(at: now).rawValue) by this host's clock; check "
-                + "this clock, and the CA.", provider: identity.provenance.provider)
+            "The new certificate of '\(identity.certificate.subject)' cannot be used: \(obstacle). Check this host's clock, "
+                + "and the CA.", provider: identity.provenance.provider)
     }
 
     private func publish(_ identity: Identity, _ event: Logger.Message, isOfSameProvider: Bool) {
@@ -318,13 +317,13 @@ public final class RenewingIdentity: Service {
         state.withLock { $0.destroyReplacedAfter = environment.uptime() + replacedKeyGracePeriod }
         latest.publish(identity)
         if !isOfSameProvider { _ = state.withLock(\.changes)?.yield() }
-        metrics.presents(identity.certificate)
+        metrics.presents(identity)
         let certificate = identity.certificate
         environment.logger.notice(
             event,
             metadata: [
                 "subject": "\(certificate.subject)", "serial": "\(certificate.serialNumberText)",
-                "expires": "\(certificate.notValidAfter.formatted(.iso8601))",
+                "expires": "\(identity.expiry.formatted(.iso8601))",
             ])
     }
 
@@ -343,12 +342,5 @@ public final class RenewingIdentity: Service {
                 "renewal failed, the current identity stays in use",
                 metadata: ["code": "\(error.code)", "reason": "\(error)"])
         }
-    }
-}
-
-extension X509Certificate {
-    /// Whether the certificate is valid, with a tolerance of five minutes for a clock that is behind the CA's.
-    fileprivate func isUsable(at now: Date) -> Bool {
-        now <= notValidAfter && now.addingTimeInterval(300) >= notValidBefore
     }
 }

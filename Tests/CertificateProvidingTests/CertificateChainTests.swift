@@ -2,6 +2,7 @@ import CertificateProviding
 import Foundation
 import TestSupport
 import Testing
+import X509
 
 @Suite struct CertificateChainTests {
     private func certificate(_ subject: String, by issuer: String) throws -> X509Certificate {
@@ -40,4 +41,90 @@ import Testing
         }
         #expect(CertificateChain.build(from: leaf, among: roots) == [leaf, roots[1]])
     }
+
+    @Test("The earliest end in a chain is the end of the identity")
+    func endsWithItsFirstCertificate() throws {
+        let end = Date(timeIntervalSinceNow: 3600).wholeSeconds
+        let identity = try TestAuthority(intermediateUntil: end).issue("host")
+        let listed = ListedIdentity(identity, isStored: true)
+        #expect(identity.certificate.notValidAfter > end)
+        #expect(identity.expiry == end && listed.expiry == end)
+        #expect(identity.status(at: end) == .valid && listed.status(at: end) == .valid)
+        #expect(identity.obstacle(at: end) == nil)
+        #expect(identity.status(at: end + 1) == .expired && listed.status(at: end + 1) == .expired)
+        #expect(
+            identity.obstacle(at: end + 1)
+                == "'CN=Test Intermediate,O=certprov tests' in its chain expired on \(end.formatted(.iso8601))")
+        let start = identity.certificate.notValidBefore
+        #expect(identity.status(at: start - 1) == .notYetValid)
+        #expect(identity.obstacle(at: start - 300) == nil, "the CA's clock may be ahead")
+        #expect(identity.obstacle(at: start - 301) == "it is not valid before \(start.formatted(.iso8601))")
+        #expect(CertificateChain.expiry(of: []) == .distantPast && CertificateChain.status(of: [], at: start) == .expired)
+    }
+
+    @Test(
+        "An intermediate that is restricted to servers makes a chain useless for clients",
+        arguments: [
+            ([ExtendedKeyUsage.Usage.serverAuth], true, true), ([.serverAuth, .clientAuth], true, false),
+            ([.any], true, false), ([.emailProtection], true, true), ([], true, false),
+            // The leaf is not for clients anyway.
+            ([.serverAuth], false, false),
+        ])
+    func theIssuerRestrictsItsLeaves(
+        purposes: [ExtendedKeyUsage.Usage], isForClients: Bool, isObstacle: Bool
+    ) throws {
+        let authority = try TestAuthority(for: purposes.isEmpty ? nil : ExtendedKeyUsage(purposes))
+        let identity = try authority.issue("host", isForClients: isForClients)
+        #expect(identity.status(at: Date()) == .valid)
+        #expect(
+            identity.obstacle(at: Date())
+                == (isObstacle
+                    ? "'CN=Test Intermediate,O=certprov tests' in its chain does not permit TLS client authentication, by its "
+                        + "extended key usage" : nil))
+    }
+
+    @Test("The root is left out of identities and listings, and a self-signed leaf is not")
+    func theRootIsLeftOut() throws {
+        let authority = try TestAuthority()
+        let identity = try authority.issue("host")
+        let whole = identity.certificateChain + [authority.root]
+        #expect(CertificateChain.withoutRoot(whole) == identity.certificateChain)
+        #expect(CertificateChain.withoutRoot([authority.root]) == [authority.root])
+        let again = try Identity(certificateChain: whole, key: identity.key, provenance: identity.provenance)
+        #expect(again.certificateChain == identity.certificateChain)
+        let listed = ListedIdentity(
+            provider: identity.provenance.provider, alias: nil, isStored: false, certificateChain: whole, keyLocation: .file,
+            isKeyExportable: true)
+        #expect(listed.certificateChain == identity.certificateChain)
+        #expect(ListedIdentity(again, isStored: true).certificateChain.count == 2)
+    }
+
+    @Test("A chain that peers refuse does not replace one that they accept")
+    func onlyTheUsableReplacesTheUsable() throws {
+        let now = Date()
+        let good = try TestAuthority().issue("good")
+        let bad: [(Identity, CertificateProviderError.Code)] = [
+            (try TestAuthority(intermediateUntil: now - 60).issue("host"), .pending),
+            (try TestAuthority().issue("host", notBefore: now - 7200, notAfter: now - 3600), .pending),
+            (try TestAuthority().issue("host", notBefore: now + 3600), .pending),
+            (try TestAuthority(for: ExtendedKeyUsage([.serverAuth])).issue("host"), .unsupportedAlgorithm),
+        ]
+        for (identity, code) in bad {
+            let obstacle = try #require(identity.obstacle(at: now))
+            let error = #expect(throws: CertificateProviderError.self) {
+                try identity.requireUsable(toReplace: good, at: now)
+            }
+            #expect(error?.code == code && error?.message.contains(obstacle) == true, "\(error as Any)")
+            #expect(error?.message.contains("stays in use") == true)
+            try identity.requireUsable(toReplace: identity, at: now)
+            try good.requireUsable(toReplace: identity, at: now)
+            for (other, _) in bad { try identity.requireUsable(toReplace: other, at: now) }
+        }
+        try TestAuthority().issue("better").requireUsable(toReplace: good, at: now)
+    }
+}
+
+extension Date {
+    /// As certificates have it.
+    fileprivate var wholeSeconds: Date { Date(timeIntervalSince1970: timeIntervalSince1970.rounded()) }
 }

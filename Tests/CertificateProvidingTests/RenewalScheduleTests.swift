@@ -63,18 +63,31 @@ import Testing
         let authority = try TestAuthority()
         let lifetime = 3000 * Self.day
         let schedules = try (0..<40).map { _ in
-            let leaf = try authority.issue(
-                "host", notBefore: Self.start, notAfter: Self.start.addingTimeInterval(lifetime)
-            ).certificate
-            let again = try X509Certificate(derRepresentation: leaf.derRepresentation)
-            #expect(RenewalSchedule(for: leaf) == RenewalSchedule(for: again))
-            return RenewalSchedule(for: leaf)
+            let identity = try authority.issue(
+                "host", notBefore: Self.start, notAfter: Self.start.addingTimeInterval(lifetime))
+            let again = try Identity(
+                certificateChain: identity.certificateChain.map { certificate in
+                    try X509Certificate(derRepresentation: certificate.derRepresentation)
+                }, key: identity.key, provenance: identity.provenance)
+            #expect(RenewalSchedule(for: identity) == RenewalSchedule(for: again))
+            return RenewalSchedule(for: identity)
         }
         let days = schedules.map { $0.due.timeIntervalSince(Self.start) / Self.day }
         #expect(days.allSatisfy { (1800...2000).contains($0) })
         // All in one half of the window: one in 2⁴⁰.
         #expect(days.contains { $0 < 1900 } && days.contains { $0 > 1900 })
         #expect(schedules[0].isDue(at: schedules[0].due) && !schedules[0].isDue(at: schedules[0].due - 1))
+    }
+
+    @Test("A chain that ends before its leaf is renewed by the earlier end")
+    func theEarliestEndOfTheChainCounts() throws {
+        let end = Self.start.addingTimeInterval(90 * Self.day)
+        let authority = try TestAuthority(intermediateUntil: end)
+        let identity = try authority.issue(
+            "host", notBefore: Self.start, notAfter: Self.start.addingTimeInterval(900 * Self.day))
+        let schedule = RenewalSchedule(for: identity)
+        #expect(schedule.expiry == end)
+        #expect((54...60).contains(schedule.due.timeIntervalSince(Self.start) / Self.day))
     }
 
     @Test("A negative, empty or very long validity period does not break the schedule")

@@ -1,6 +1,7 @@
 import AsyncHTTPClient
 import CertificateTLSAsyncHTTPClient
 import CertificateProviding
+import FoundationEssentials
 import NIOSSL
 import TestSupport
 import Testing
@@ -73,9 +74,47 @@ import Testing
         expect(.unsupportedAlgorithm, "use RSA, EC (P-256, P-384, P-521) or Ed25519", from: identity)
     }
 
+    @Test("A certificate that BoringSSL cannot read is refused with the reason", arguments: EncodingFault.allCases)
+    func refusesABrokenEncoding(fault: EncodingFault) throws {
+        let identity = try Pair.of(.p256).client
+        let (leaf, issuer) = (identity.certificate, identity.certificateChain[1])
+        let broken = try Identity(
+            certificateChain: [fault.applied(to: leaf), issuer], key: identity.key, provenance: identity.provenance)
+        expect(.malformedData, "cannot be used for TLS: it has \(fault.words)", from: broken)
+        let other = try Identity(
+            certificateChain: [leaf, fault.applied(to: issuer)], key: identity.key, provenance: identity.provenance)
+        expect(.malformedData, "' in its chain has \(fault.words)", from: other)
+        for chain in [broken.certificateChain, other.certificateChain] {
+            let error = #expect(throws: CertificateProviderError.self) {
+                try TLSCredentials.check(chain, of: identity.provenance.provider)
+            }
+            #expect(error?.code == .malformedData && error?.message.contains(fault.words) == true)
+        }
+        try TLSCredentials.check(identity.certificateChain, of: identity.provenance.provider)
+    }
+
+    @Test("An identity that TLS takes is not replaced by one that it refuses", arguments: KeyHome.allCases)
+    func onlyWhatTLSTakesReplacesIt(home: KeyHome) throws {
+        let (good, now) = (try authority.get().issue("good").kept(home), Date())
+        let mute = try authority.get().issue("mute", permitsSignatures: false).kept(home)
+        let error = #expect(throws: CertificateProviderError.self) {
+            try mute.requireUsableInTLS(toReplace: good, at: now)
+        }
+        #expect(error?.code == .unsupportedAlgorithm)
+        #expect(error?.message.hasSuffix("The stored one can be used, and stays in use.") == true, "\(error as Any)")
+        // Both may be for signatures.
+        try authority.get().issue("mute", permitsSignatures: false).requireUsableInTLS(toReplace: mute, at: now)
+        try mute.requireUsableInTLS(toReplace: mute, at: now)
+        try good.requireUsableInTLS(toReplace: mute, at: now)
+        try authority.get().issue("next").requireUsableInTLS(toReplace: good, at: now)
+        // An expired one is still one that TLS takes.
+        let old = try authority.get().issue("old", notBefore: now - 7200, notAfter: now - 3600)
+        #expect(throws: CertificateProviderError.self) { try mute.requireUsableInTLS(toReplace: old, at: now) }
+    }
+
     @Test(arguments: KeyHome.allCases) func refusesACertificateThatPermitsNoSignatures(home: KeyHome) throws {
         let identity = try authority.get().issue("mute", permitsSignatures: false).kept(home)
-        expect(.unsupportedAlgorithm, "must permit digital signatures", from: identity)
+        expect(.unsupportedAlgorithm, "its key usage does not permit digital signatures", from: identity)
     }
 
     @Test(arguments: TestAuthority.KeyKind.allCases) func refusesAKeyThatIsExportedAsAnother(

@@ -178,6 +178,78 @@ import Testing
         #expect(text.status == row.status && text.stdout.hasPrefix("RESULT  "), "\(text)")
     }
 
+    struct UselessRow: Sendable, CustomTestStringConvertible {
+        var testDescription: String
+        /// Makes `leaf.key` and `leaf.pem`, and `chain.pem` if there are intermediates, with the functions of the script.
+        var script: String
+        /// What `list` shows; `nil` if the file has no identity.
+        var state: String?
+        var reason: String
+    }
+
+    @Test(
+        "list and check call no identity valid that TLS or its peers refuse",
+        arguments: [
+            UselessRow(
+                testDescription: "an EC certificate without digital signatures",
+                script: "ec leaf; self leaf keyUsage=keyAgreement", state: "unusable",
+                reason: "its key usage does not permit digital signatures"),
+            UselessRow(
+                testDescription: "id-RSASSA-PSS",
+                script: "openssl genpkey -algorithm rsa-pss -out leaf.key; self leaf keyUsage=digitalSignature",
+                state: "unusable", reason: "id-RSASSA-PSS"),
+            UselessRow(
+                testDescription: "three primes",
+                script: "rsa leaf -pkeyopt rsa_keygen_bits:2048 -pkeyopt rsa_keygen_primes:3; self leaf keyUsage=digitalSignature",
+                state: nil, reason: "more than two primes"),
+            UselessRow(
+                testDescription: "an intermediate for servers",
+                script: "ec ca; authority 20 extendedKeyUsage=serverAuth; ec leaf; issue", state: "unusable",
+                reason: "'CN=ca' in its chain does not permit TLS client authentication"),
+            UselessRow(
+                testDescription: "an expired intermediate",
+                script: "ec ca; authority -1 keyUsage=keyCertSign; ec leaf; issue", state: "expired",
+                reason: "'CN=ca' in its chain expired on"),
+        ])
+    func whatTLSRefusesIsNotValid(row: UselessRow) throws {
+        let script = #"""
+            cd "$1"
+            ec() { openssl ecparam -name prime256v1 -genkey -noout | openssl pkcs8 -topk8 -nocrypt -out $1.key; }
+            rsa() { name=$1; shift; openssl genpkey -algorithm RSA "$@" -out $name.key; }
+            self() { openssl req -x509 -new -key $1.key -subj /CN=$1 -days 20 -addext "$2" -out $1.pem; }
+            authority() { # DAYS EXTENSION
+                printf 'basicConstraints=critical,CA:true\n%s\n' "$2" >ca.ext
+                openssl req -new -key ca.key -subj /CN=ca -out ca.csr; ec root
+                openssl req -x509 -new -key root.key -subj /CN=root -days 30 -out root.pem
+                openssl x509 -req -in ca.csr -CA root.pem -CAkey root.key -set_serial 7 -days $1 -extfile ca.ext -out chain.pem
+            }
+            issue() {
+                openssl req -new -key leaf.key -subj /CN=leaf -out leaf.csr
+                printf 'keyUsage=digitalSignature\nextendedKeyUsage=clientAuth\n' >leaf.ext
+                openssl x509 -req -in leaf.csr -CA chain.pem -CAkey ca.key -set_serial 8 -days 20 -extfile leaf.ext -out leaf.pem
+            }
+            """# + "\n\(row.script)\n" + #"""
+            if [ -e chain.pem ]; then cat root.pem >>chain.pem; set -- -certfile chain.pem; else set --; fi
+            openssl pkcs12 -export -inkey leaf.key -in leaf.pem "$@" -passout env:P12_PASSWORD -out client.p12
+            """#
+        let made = try sandbox.shell(script, sandbox.path)
+        try #require(made.status == 0, "\(made)")
+        let file = sandbox.path + "/client.p12"
+        let list = try sandbox.certprov(["list", "--json"] + adHoc(file))
+        #expect((list.status == 0) == (row.state != nil), "\(list)")
+        let document = try list.document("IdentityList")
+        #expect(document["items"].array.map { $0["status"].string } == (row.state.map { [$0] } ?? []), "\(list)")
+        #expect(list.stdout.contains(row.reason), "\(list)")
+        if let item = document["items"].array.first {
+            #expect(item["chainLength"].int == (row.script.contains("issue") ? 2 : 1), "without the root: \(list)")
+        }
+        let check = try sandbox.certprov(["check", "--json"] + adHoc(file))
+        #expect(check.status != 0, "\(check)")
+        let items = try check.document("CheckReport")["items"].array
+        let errors = items.filter { $0["severity"].string == "error" }
+        #expect(errors.contains { $0["detail"].string?.contains(row.reason) == true }, "\(check)")
+    }
+
     @Test func checkWarnsOfAFileThatEverybodyMayRead() throws {
         let source = try sandbox.copy("ec.p12", to: "it's mine.p12")
         chmod(source, 0o644)

@@ -77,7 +77,7 @@ import Testing
         let item = document["items"][0]
         #expect(
             item.keys == [
-                "alias", "chainLength", "issuer", "key", "notAfter", "notBefore", "provider", "serialNumber",
+                "alias", "chainLength", "expires", "issuer", "key", "notAfter", "notBefore", "provider", "serialNumber",
                 "sha256Fingerprint", "status", "stored", "subject", "subjectAlternativeNames",
             ])
         #expect(item["provider"].string == "pkcs12")
@@ -101,6 +101,7 @@ import Testing
         #expect(item["serialNumber"].string == afterEquals(try openssl(row.name, "-serial")).lowercased())
         #expect(item["notBefore"].string == (try time(afterEquals(openssl(row.name, "-startdate")))))
         #expect(item["notAfter"].string == (try time(afterEquals(openssl(row.name, "-enddate")))))
+        #expect(item["expires"].string == item["notAfter"].string)
         #expect(
             item["subjectAlternativeNames"].array.map(\.string) == [
                 "dns:\(row.name).example", "email:\(row.name)@example.org", "ip:192.0.2.7", "ip:2001:db8::7",

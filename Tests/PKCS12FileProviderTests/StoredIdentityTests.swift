@@ -6,6 +6,7 @@ import PKCS12FileProvider
 import Synchronization
 import TestSupport
 import Testing
+import X509
 
 /// What is kept, for how long, and for whom.
 @Suite struct StoredIdentityTests {
@@ -93,6 +94,57 @@ import Testing
         for _ in 0..<2 { #expect(try await provider.fetch().certificate == over.certificate) }
         try put(valid)
         #expect(try await provider.fetch().certificate == valid.certificate)
+    }
+
+    @Test("A chain with an expired or a restricted intermediate does not replace a good one, and the message names it")
+    func aBadChainReplacesNoGoodOne() async throws {
+        let good = try TestAuthority().issue("host")
+        let file = try fixture(good)
+        let provider = try PKCS12FileProvider.testing(file.path)
+        _ = try await provider.fetch()
+        let now = Date()
+        let authorities: [(TestAuthority, CertificateProviderError.Code, String)] = [
+            (try TestAuthority("Old", intermediateUntil: now - 60), .pending, "'CN=Old Intermediate"),
+            (
+                try TestAuthority("Server", for: ExtendedKeyUsage([.serverAuth])), .unsupportedAlgorithm,
+                "'CN=Server Intermediate"
+            ),
+        ]
+        for (authority, code, name) in authorities {
+            let identity = try authority.issue("host")
+            _ = try file.directory.write(
+                builder.file(try builder.bags(of: identity, name: "alias")), to: "identity.p12")
+            let error = try await provider.failure()
+            #expect(error.code == code && error.message.hasPrefix("\(file.path): "), "\(error)")
+            #expect(error.message.contains(name) && error.message.contains("stays in use"), "\(error)")
+            #expect(try provider.getStoredCertificate()?.certificateChain == good.certificateChain)
+        }
+    }
+
+    /// A service that finds one that TLS refuses does not start again.
+    @Test("A file that TLS refuses does not replace an identity that it takes", arguments: EncodingFault.allCases)
+    func whatTLSRefusesReplacesNothing(fault: EncodingFault) async throws {
+        let authority = try TestAuthority()
+        let good = try authority.issue("host")
+        let file = try fixture(good)
+        let provider = try PKCS12FileProvider.testing(file.path)
+        _ = try await provider.fetch()
+        let other = try authority.issue("host")
+        let broken = try Identity(
+            certificateChain: [fault.applied(to: other.certificate), other.certificateChain[1]], key: other.key,
+            provenance: other.provenance)
+        let mute = try authority.issue("host", permitsSignatures: false)
+        for (identity, reason) in [(broken, fault.words), (mute, "its key usage does not permit digital signatures")] {
+            _ = try file.directory.write(
+                builder.file(try builder.bags(of: identity, name: "alias")), to: "identity.p12")
+            let error = try await provider.failure()
+            #expect([.malformedData, .unsupportedAlgorithm].contains(error.code), "\(error)")
+            #expect(error.message.hasPrefix("\(file.path): ") && error.message.contains(reason), "\(error)")
+            #expect(try provider.getStoredCertificate()?.certificateChain == good.certificateChain)
+        }
+        // For signatures it may be of use.
+        try provider.deleteStoredCertificate()
+        #expect(try await provider.fetch().certificate == mute.certificate)
     }
 
     @Test func deletingLeavesTheFile() async throws {

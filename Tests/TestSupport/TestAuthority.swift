@@ -3,10 +3,10 @@ import Crypto
 import CryptoExtras
 public import FoundationEssentials
 import SwiftASN1
-import X509
+public import X509
 
 /// A throw-away certificate authority: a root, an intermediate under it, and as many leaves as a test wants. Made at
-/// run time, so that nothing expires.
+/// run time, so that nothing expires. Its own certificates are valid at any time that a test may turn a clock to.
 public struct TestAuthority: Sendable {
     public enum KeyKind: String, Sendable, CaseIterable {
         case p256, p384, p521, rsa2048, ed25519
@@ -17,16 +17,28 @@ public struct TestAuthority: Sendable {
     private let intermediateKey: Certificate.PrivateKey
     private let intermediateName: DistinguishedName
 
-    /// - Parameter name: Two authorities of one name differ only in their keys.
-    public init(_ name: String = "Test") throws {
+    /// - Parameters:
+    ///   - name: Two authorities of one name differ only in their keys.
+    ///   - end: The end of the intermediate.
+    ///   - purposes: The extended key usage of the intermediate; `nil` for none.
+    public init(
+        _ name: String = "Test", intermediateUntil end: Date = Self.end, for purposes: ExtendedKeyUsage? = nil
+    ) throws {
         let rootKey = Certificate.PrivateKey(P256.Signing.PrivateKey())
         let rootName = try Self.name("\(name) Root")
-        root = try Self.issue(rootName, key: rootKey.publicKey, by: rootName, signedWith: rootKey, isAuthority: true)
+        root = try Self.issue(
+            rootName, key: rootKey.publicKey, by: rootName, signedWith: rootKey, isAuthority: true,
+            notBefore: Self.start, notAfter: Self.end)
         intermediateKey = Certificate.PrivateKey(P256.Signing.PrivateKey())
         intermediateName = try Self.name("\(name) Intermediate")
         intermediate = try Self.issue(
-            intermediateName, key: intermediateKey.publicKey, by: rootName, signedWith: rootKey, isAuthority: true)
+            intermediateName, key: intermediateKey.publicKey, by: rootName, signedWith: rootKey, isAuthority: true,
+            purposes: purposes, notBefore: Self.start, notAfter: end)
     }
+
+    /// The validity of the authority's own certificates: 1980 to 2200.
+    private static let start = Date(timeIntervalSince1970: 315_532_800)
+    public static let end = Date(timeIntervalSince1970: 7_258_118_400)
 
     /// Issues an identity whose chain is leaf, intermediate.
     public func issue(
@@ -110,7 +122,7 @@ public struct TestAuthority: Sendable {
     private static func issue(
         _ subject: DistinguishedName, key: Certificate.PublicKey, by issuer: DistinguishedName,
         signedWith issuerKey: Certificate.PrivateKey, isAuthority: Bool, isForClients: Bool = true,
-        permitsSignatures: Bool = true, alternativeNames: [GeneralName] = [],
+        purposes: ExtendedKeyUsage? = nil, permitsSignatures: Bool = true, alternativeNames: [GeneralName] = [],
         notBefore: Date = Date(timeIntervalSinceNow: -7200), notAfter: Date = Date(timeIntervalSinceNow: 864_000)
     ) throws -> X509Certificate {
         let certificate = try Certificate(
@@ -123,6 +135,7 @@ public struct TestAuthority: Sendable {
                         : BasicConstraints.notCertificateAuthority)
                 if isAuthority {
                     Critical(KeyUsage(keyCertSign: true, cRLSign: true))
+                    if let purposes { purposes }
                 } else {
                     Critical(KeyUsage(digitalSignature: permitsSignatures, keyAgreement: !permitsSignatures))
                     try ExtendedKeyUsage(isForClients ? [.clientAuth, .serverAuth] : [.emailProtection])

@@ -89,15 +89,11 @@ extension CertificateChain {
             guard let readable = try? certificate.certificate() else {
                 return "'\(certificate.subject)' in its chain cannot be used: \(certificate.reasonNotToBeRead)"
             }
-            let name = index == 0 ? "it" : "'\(certificate.subject)' in its chain"
+            let name = name(certificate, index)
             if let unknown = readable.extensions.first(where: { $0.critical && !handled.contains($0.oid) }) {
                 return "\(name) has the critical extension \(unknown.oid), which is not supported"
             }
-            switch certificate.status(at: date) {
-            case .valid: break
-            case .expired: return "\(name) expired on \(certificate.notValidAfter.formatted(.iso8601))"
-            case .notYetValid: return "\(name) is not valid before \(certificate.notValidBefore.formatted(.iso8601))"
-            }
+            if let reason = certificate.reasonNotToBeValid(at: date) { return "\(name) \(reason)" }
             if index > 0, !certificate.isAuthority {
                 return "\(name) is not a CA certificate and must not issue certificates"
             }

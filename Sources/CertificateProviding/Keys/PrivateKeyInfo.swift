@@ -46,9 +46,15 @@ struct PrivateKeyInfo {
     }
 
     /// Returns the public key of an `RSAPrivateKey` (RFC 8017, appendix A.1.2).
+    /// - Throws: `unsupportedAlgorithm` for a key with more than two primes; errors of the parser.
     func rsaPublicKey() throws -> PublicKeyInfo {
         let (modulus, exponent) = try DER.sequence(try DER.parse(privateKey), identifier: .sequence) { nodes in
-            _ = try Int(derEncoded: &nodes)  // version
+            let version = try Int(derEncoded: &nodes)
+            guard version != 1 else {
+                throw CertificateProviderError(
+                    .unsupportedAlgorithm,
+                    "An RSA key with more than two primes is not supported; have a certificate issued for a key with two.")
+            }
             let pair = (try nodes.required("modulus").encodedBytes, try nodes.required("exponent").encodedBytes)
             while nodes.next() != nil {}
             return pair
@@ -75,8 +81,8 @@ struct PrivateKeyInfo {
 }
 
 extension PublicKeyInfo {
-    /// Reads the public key of a PKCS#8 private key, to match keys and certificates. Accepts RSA keys of any size
-    /// without further checks.
+    /// Reads the public key of a PKCS#8 private key, to match keys and certificates. Accepts RSA keys of any size, with
+    /// two primes, without further checks.
     ///
     /// - Throws: As ``SoftwareKey/init(pkcs8:location:)``.
     public init(ofPrivateKey pkcs8: SecretBytes) throws(CertificateProviderError) {

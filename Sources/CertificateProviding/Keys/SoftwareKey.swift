@@ -32,8 +32,8 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
     }
 
     /// Reads an unencrypted PKCS#8 `PrivateKeyInfo` (RFC 5208) or `OneAsymmetricKey` (RFC 5958), DER.
-    /// - Throws: `malformedData`; `unsupportedAlgorithm` for another type of key, an unnamed curve, or RSA below 1024
-    ///   bits, which swift-crypto refuses.
+    /// - Throws: `malformedData`; `unsupportedAlgorithm` for another type of key, an unnamed curve, or RSA below 1024 or
+    ///   above 8192 bits or with more than two primes, which swift-crypto refuses.
     public init(pkcs8: SecretBytes, location: KeyLocation) throws(CertificateProviderError) {
         let key: (Signer, PublicKeyInfo)
         do {
@@ -156,6 +156,11 @@ extension SoftwareKey {
             guard publicKey.bits >= 1024 else {
                 throw CertificateProviderError(
                     .unsupportedAlgorithm, "An RSA key of \(publicKey.bits) bits is too small; use at least 2048 bits.")
+            }
+            guard publicKey.bits <= Identity.rsaKeySizes.upperBound else {
+                throw CertificateProviderError(
+                    .unsupportedAlgorithm,
+                    "An RSA key of \(publicKey.bits) bits is too large; use at most \(Identity.rsaKeySizes.upperBound) bits.")
             }
             return (.rsa(try _RSA.Signing.PrivateKey(unsafeDERRepresentation: info.privateKey)), publicKey)
         case .ecPublicKey:

@@ -15,7 +15,7 @@ public struct RenewalPolicy: Sendable, Hashable {
     }
 }
 
-/// The times at which a certificate is renewed.
+/// The times at which an identity's certificate is renewed. It ends with the first certificate of its chain.
 ///
 /// Hosts that got their certificates in the same minute must not all renew in the same minute. So a certificate is due
 /// up to a tenth of the way to the renewal point earlier, never later. The offset is derived from the certificate's
@@ -31,12 +31,17 @@ public struct RenewalSchedule: Sendable, Hashable {
     /// The end of the validity period.
     public let expiry: Date
 
-    /// Creates the schedule of a certificate.
-    public init(for certificate: X509Certificate, policy: RenewalPolicy = RenewalPolicy()) {
-        let digest = certificate.sha256Fingerprint.prefix(8).reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
-        self.init(
-            from: certificate.notValidBefore, to: certificate.notValidAfter, policy: policy,
-            draw: Double(digest >> 11) * 0x1p-53)
+    /// Creates the schedule of an identity: from the start of its leaf to the earliest end in its chain.
+    public init(for identity: Identity, policy: RenewalPolicy = RenewalPolicy()) {
+        self.init(for: identity.certificate, expiring: identity.expiry, policy: policy)
+    }
+
+    /// Creates the schedule of a leaf.
+    ///
+    /// - Parameter expiry: The earliest end in its chain.
+    package init(for leaf: X509Certificate, expiring expiry: Date, policy: RenewalPolicy) {
+        let digest = leaf.sha256Fingerprint.prefix(8).reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        self.init(from: leaf.notValidBefore, to: expiry, policy: policy, draw: Double(digest >> 11) * 0x1p-53)
     }
 
     /// Creates the schedule of a validity period.

@@ -62,6 +62,8 @@ public struct IssuedCertificate: Sendable {
                 validation.obstacle ?? "its issuer '\(leaf.issuer)' is not among the server's authorities")
         }
         chain = try await Self.withoutRoot(path, among: others, at: date)
+        // The path is valid; what is left is what its CA certificates are for.
+        if let obstacle = CertificateChain.obstacle(in: chain, at: date) { throw Self.refusal(obstacle) }
     }
 
     /// Completes a path up to its root, and leaves the root out. All of the server's authorities are trusted, so the
@@ -76,7 +78,7 @@ public struct IssuedCertificate: Sendable {
             guard let issuer = step?.dropFirst().first else { break }
             path.append(issuer)
         }
-        return path.count > 1 && path[path.count - 1].isSelfIssued ? path.dropLast() : path
+        return CertificateChain.withoutRoot(path)
     }
 
     /// Whether a certificate has the names, and perhaps more alternative names.

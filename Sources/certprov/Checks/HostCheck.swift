@@ -219,13 +219,10 @@ struct HostCheck {
             return .warning(what, "The identity has no certificate.")
         }
         let now = Date()
-        let text = "\(leaf.subject): \(leaf.status(at: now).rawValue), until \(leaf.notValidAfter.rfc3339)"
-        do throws(CertificateProviderError) {
-            try Identity.checkStrength(of: leaf.publicKey, subject: leaf.subject, provider: identity.provider)
-        } catch {
-            return .error(what, error)
-        }
-        switch leaf.status(at: now) {
+        let (expiry, status) = (identity.expiry, identity.status(at: now))
+        let text = "\(leaf.subject): \(status.rawValue), until \(expiry.rfc3339)" + identity.endOfIssuer
+        if let error = identity.refusal(at: now) { return .error(what, error) }
+        switch status {
         case .expired:
             return .error(
                 what,
@@ -234,15 +231,25 @@ struct HostCheck {
             return .error(what, CertificateProviderError(.notFound, text + ". Check this host's clock."))
         case .valid:
             if let plan {
-                let due = RenewalSchedule(for: leaf, policy: plan).due
+                let due = RenewalSchedule(for: leaf, expiring: expiry, policy: plan).due
                 return due <= now
                     ? .warning(what, text + ". Its renewal has been due since \(due.rfc3339).") : .ok(what, text)
             }
             // Of a certificate that lives for a day, the last third.
-            let notice = min(Self.notice, leaf.notValidAfter.timeIntervalSince(leaf.notValidBefore) / 3)
-            let isClose = leaf.notValidAfter < now.addingTimeInterval(notice)
+            let notice = min(Self.notice, expiry.timeIntervalSince(leaf.notValidBefore) / 3)
+            let isClose = expiry < now.addingTimeInterval(notice)
             return isClose ? .warning(what, text + ". It expires soon.") : .ok(what, text)
         }
+    }
+}
+
+extension ListedIdentity {
+    /// Names the issuer that ends before the leaf, in brackets; empty if there is none.
+    fileprivate var endOfIssuer: String {
+        guard let first = certificateChain.min(by: { $0.notValidAfter < $1.notValidAfter }),
+            first != certificateChain.first
+        else { return "" }
+        return " (the end of '\(first.subject)' in its chain)"
     }
 }
 

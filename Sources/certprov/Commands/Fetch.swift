@@ -52,7 +52,7 @@ struct Fetch: AsyncParsableCommand {
             guard let document = IdentityDocument(listed, now: now) else {
                 throw CertificateProviderError(.internal, "The identity has no certificate.")
             }
-            let status = identity.certificate.status(at: now)
+            let status = identity.status(at: now)
             if status != .valid {
                 context.remark(
                     "the certificate is \(status == .expired ? "expired" : "not yet valid"); 'certprov fetch --force' "

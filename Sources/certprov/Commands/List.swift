@@ -24,6 +24,7 @@ struct List: AsyncParsableCommand {
             all.remarks.forEach(context.remark)
             all.failures.forEach(context.report)
             let now = Date()
+            all.identities.compactMap { $0.refusal(at: now)?.message }.forEach(context.remark)
             try context.show(IdentityListDocument(all, now: now)) {
                 Self.table(all.identities, now: now) + Self.others(all)
             }
@@ -42,8 +43,8 @@ struct List: AsyncParsableCommand {
             guard let leaf = identity.certificateChain.first else { continue }
             table.append([
                 identity.provider.rawValue, identity.alias?.withVisibleControls ?? "-", leaf.subject,
-                leaf.publicKey.displayName, identity.keyLocation.rawValue, leaf.notValidAfter.rfc3339,
-                leaf.status(at: now).rawValue, uri(identity) ?? "",
+                leaf.publicKey.displayName, identity.keyLocation.rawValue, identity.expiry.rfc3339,
+                identity.state(at: now), uri(identity) ?? "",
             ])
         }
         return table.text

@@ -39,7 +39,7 @@ struct Renew: AsyncParsableCommand {
                 now = Date()  // a server may have taken its time
                 result = .renewed
             }
-            let status = identity.certificate.status(at: now)
+            let status = identity.status(at: now)
             if status != .valid {
                 context.remark("the certificate is \(status == .expired ? "expired" : "not yet valid").")
             }
@@ -49,7 +49,7 @@ struct Renew: AsyncParsableCommand {
                 var table = TextTable(header: ["PROVIDER", "SUBJECT", "EXPIRES", "RENEWAL", "RESULT"])
                 table.append([
                     identity.provenance.provider.rawValue, identity.certificate.subject,
-                    identity.certificate.notValidAfter.rfc3339, document.renewAt, result.words,
+                    identity.expiry.rfc3339, document.renewAt, result.words,
                 ])
                 return table.text
             }

@@ -15,7 +15,11 @@ struct IdentityDocument: Encodable {
     let issuer: String
     let serialNumber: String
     let notBefore: String
+    /// The end of the leaf.
     let notAfter: String
+    /// The earliest end in the chain.
+    let expires: String
+    /// That of the whole chain, or `unusable`.
     let status: String
     let sha256Fingerprint: String
     let subjectAlternativeNames: [String]
@@ -53,7 +57,8 @@ struct IdentityDocument: Encodable {
         serialNumber = leaf.serialNumberText
         notBefore = leaf.notValidBefore.rfc3339
         notAfter = leaf.notValidAfter.rfc3339
-        status = leaf.status(at: now).rawValue
+        expires = listed.expiry.rfc3339
+        status = listed.state(at: now)
         sha256Fingerprint = leaf.sha256Fingerprint.hexEncoded
         subjectAlternativeNames = leaf.subjectAlternativeNames
         key = Key(

@@ -29,7 +29,7 @@ struct Status: AsyncParsableCommand {
                 status.connectionID = Nullable(try await manager.registeredConnection().description)
                 if let identity = try await manager.registeredIdentity() {
                     status.provider = Nullable(identity.provenance.provider.rawValue)
-                    status.notAfter = Nullable(identity.certificate.notValidAfter.rfc3339)
+                    status.notAfter = Nullable(identity.expiry.rfc3339)
                 }
             }
             if status.isPasscodeExpired { context.remark("the passcode has expired; change it: certprov passcode") }

@@ -1,0 +1,115 @@
+public import FoundationEssentials
+import X509
+
+// What the peer of a TLS client makes of a chain, as far as the chain itself says it. A chain is as good as its weakest
+// certificate: a peer refuses it when the first of them ends.
+extension CertificateChain {
+    /// Returns the earliest end in a chain: the time from which peers refuse it. An empty chain has always expired.
+    public static func expiry(of chain: [X509Certificate]) -> Date {
+        chain.lazy.map(\.notValidAfter).min() ?? .distantPast
+    }
+
+    /// Returns whether every certificate of a chain is valid at `date`. Expired takes precedence over not yet valid.
+    public static func status(of chain: [X509Certificate], at date: Date) -> X509Certificate.ValidityStatus {
+        if date > expiry(of: chain) { return .expired }
+        return chain.allSatisfy { $0.status(at: date) == .valid } ? .valid : .notYetValid
+    }
+
+    /// Returns why peers refuse a chain at `date`, as a clause about its leaf for a message, such as
+    /// "'CN=ICA' in its chain expired on 2026-06-01T00:00:00Z"; `nil` if nothing speaks against it.
+    ///
+    /// Looks at the validity of each certificate, and, where the leaf permits TLS client authentication, at whether its
+    /// issuers permit it too: the extended key usage of a CA certificate restricts what it issues. The start of a validity
+    /// period may be up to ``IssuedCertificate/skew`` ahead. Signatures and trust are not checked.
+    public static func obstacle(in chain: [X509Certificate], at date: Date) -> String? {
+        for (index, certificate) in chain.enumerated() {
+            let moment = max(date, min(date + IssuedCertificate.skew, certificate.notValidBefore))
+            if let reason = certificate.reasonNotToBeValid(at: moment) { return "\(name(certificate, index)) \(reason)" }
+        }
+        guard let leaf = chain.first, leaf.permitsClientAuthentication else { return nil }
+        for (index, issuer) in chain.enumerated().dropFirst() where !issuer.permitsIssuingForClients {
+            return "\(name(issuer, index)) does not permit TLS client authentication, by its extended key usage"
+        }
+        return nil
+    }
+
+    /// Returns the chain without the root at its end. Peers have the root already, and it proves nothing to those that do
+    /// not. A self-signed leaf stays.
+    public static func withoutRoot(_ chain: [X509Certificate]) -> [X509Certificate] {
+        guard chain.count > 1, let last = chain.last, last.isRoot else { return chain }
+        return chain.dropLast()
+    }
+
+    /// The certificate at `index` of a chain, as a subject of a clause about the leaf.
+    static func name(_ certificate: X509Certificate, _ index: Int) -> String {
+        index == 0 ? "it" : "'\(certificate.subject)' in its chain"
+    }
+}
+
+extension X509Certificate {
+    /// Why the certificate is not valid at `date`, as a clause without subject; `nil` if it is.
+    func reasonNotToBeValid(at date: Date) -> String? {
+        switch status(at: date) {
+        case .valid: nil
+        case .expired: "expired on \(notValidAfter.formatted(.iso8601))"
+        case .notYetValid: "is not valid before \(notValidBefore.formatted(.iso8601))"
+        }
+    }
+
+    /// Whether a CA certificate may issue certificates of TLS clients.
+    fileprivate var permitsIssuingForClients: Bool {
+        guard let extendedKeyUsage else { return true }
+        return extendedKeyUsage.contains(.clientAuth) || extendedKeyUsage.contains(.any)
+    }
+
+    /// Whether this is a root: self-issued, and by the same key. A CA that has changed its key certifies the new one with
+    /// the old one, in a certificate that is self-issued too, and that a peer may need.
+    fileprivate var isRoot: Bool {
+        guard isSelfIssued else { return false }
+        guard let authorityKeyIdentifier, let subjectKeyIdentifier else { return true }
+        return authorityKeyIdentifier == subjectKeyIdentifier
+    }
+}
+
+extension Identity {
+    /// The time from which peers refuse the identity: the earliest end in its chain.
+    public var expiry: Date { CertificateChain.expiry(of: certificateChain) }
+
+    /// Returns whether the whole chain is valid at `date`.
+    public func status(at date: Date) -> X509Certificate.ValidityStatus {
+        CertificateChain.status(of: certificateChain, at: date)
+    }
+
+    /// Returns why peers refuse the identity at `date`, as ``CertificateChain/obstacle(in:at:)``; `nil` if nothing speaks
+    /// against it.
+    public func obstacle(at date: Date) -> String? { CertificateChain.obstacle(in: certificateChain, at: date) }
+
+    /// Checks that peers do not refuse this identity where they accept the one that it is to replace. A provider calls
+    /// this before it stores an identity. Does not use the keys.
+    ///
+    /// - Parameter current: The identity that is stored now.
+    /// - Throws: `pending` if the chain is not valid now; `unsupportedAlgorithm` if it does not permit TLS client
+    ///   authentication.
+    public func requireUsable(toReplace current: Identity, at now: Date) throws(CertificateProviderError) {
+        guard certificateChain != current.certificateChain, let obstacle = obstacle(at: now),
+            current.obstacle(at: now) == nil
+        else { return }
+        throw CertificateProviderError(
+            status(at: now) == .valid ? .unsupportedAlgorithm : .pending,
+            """
+            The certificate of '\(certificate.subject)' cannot be used: \(obstacle). The stored one is valid and stays in \
+            use. Obtain another certificate with its chain, or check this host's clock.
+            """,
+            provider: provenance.provider)
+    }
+}
+
+extension ListedIdentity {
+    /// The time from which peers refuse the identity: the earliest end in its chain.
+    public var expiry: Date { CertificateChain.expiry(of: certificateChain) }
+
+    /// Returns whether the whole chain is valid at `date`.
+    public func status(at date: Date) -> X509Certificate.ValidityStatus {
+        CertificateChain.status(of: certificateChain, at: date)
+    }
+}

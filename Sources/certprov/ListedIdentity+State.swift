@@ -1,0 +1,26 @@
+import CertificateProviding
+import CertificateTLS
+import FoundationEssentials
+
+extension ListedIdentity {
+    /// The state at `now`, as tables and documents show it: that of the whole chain, or `unusable`.
+    func state(at now: Date) -> String {
+        let status = status(at: now)
+        return status == .valid && refusal(at: now) != nil ? "unusable" : status.rawValue
+    }
+
+    /// Why TLS or its peers refuse the identity, though the leaf is valid at `now`; `nil` if nothing speaks against it.
+    /// Does not look at the private key.
+    func refusal(at now: Date) -> CertificateProviderError? {
+        guard let leaf = certificateChain.first, leaf.status(at: now) == .valid else { return nil }
+        do throws(CertificateProviderError) { try TLSCredentials.check(certificateChain, of: provider) } catch {
+            return error
+        }
+        return CertificateChain.obstacle(in: certificateChain, at: now).map { obstacle in
+            CertificateProviderError(
+                status(at: now) == .valid ? .unsupportedAlgorithm : .notFound,
+                "The certificate of '\(leaf.subject)' cannot be used: \(obstacle). Obtain another one with its chain.",
+                provider: provider)
+        }
+    }
+}
