@@ -27,7 +27,11 @@ struct PKCS12Reading {
             do throws(CertificateProviderError) {
                 let bytes = try source.read(file)
                 var decoder = PKCS12Decoder(library: library, password: password)
-                let contents = try decoder.decode(bytes)
+                let contents: PKCS12Contents
+                do throws(CertificateProviderError) { contents = try decoder.decode(bytes) } catch {
+                    guard error.code == .malformedData, let other = OtherFormat(bytes) else { throw error }
+                    throw other.error(file)
+                }
                 let (identities, failures) = contents.identities(fallbackAlias: PKCS12Source.stem(of: file))
                 let digest = PKCS12Source.digest(of: bytes)
                 found += identities.map { Found(identity: $0, file: file, fileDigest: digest) }
@@ -50,6 +54,9 @@ struct PKCS12Reading {
     /// - Throws: `notFound`, the error of an unreadable file, or `configurationInvalid` with the aliases to choose
     ///   from.
     func choose(alias: String?) throws(CertificateProviderError) -> Found {
+        // The same key and certificate twice, such as in two files of a directory, are one identity.
+        var seen: Set<X509Certificate> = []
+        let found = found.filter { seen.insert($0.identity.chain[0]).inserted }
         let candidates = alias.map { alias in found.filter { $0.identity.isCalled(alias) } } ?? found
         if let failure = unreadableFiles.first, alias == nil || candidates.isEmpty { throw failure }
         guard !candidates.isEmpty else {
@@ -61,9 +68,11 @@ struct PKCS12Reading {
         if candidates.count == 1 { return candidates[0] }
         let usable = candidates.filter { $0.identity.chain[0].permitsClientAuthentication }
         if usable.count == 1 { return usable[0] }
+        let many =
+            alias.map { "The alias '\(DisplayText.visible($0))' stands for \(candidates.count) identities" }
+            ?? "There are \(candidates.count) identities"
         throw CertificateProviderError(
-            .configurationInvalid,
-            "There are \(candidates.count) identities; set 'alias' to one of: \(Self.choices(candidates)).")
+            .configurationInvalid, "\(many); set 'alias' to one of: \(Self.choices(candidates)).")
     }
 
     /// The aliases, with the fingerprint for identities of the same name.

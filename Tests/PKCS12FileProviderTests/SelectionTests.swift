@@ -89,6 +89,7 @@ import Testing
             for identity in identities {
                 #expect(error.message.contains(identity.certificate.sha256Fingerprint.hexEncoded), "\(error)")
             }
+            #expect(error.message.contains(alias == nil ? "There are 2" : "The alias 'same' stands for 2"), "\(error)")
             withExtendedLifetime(_file) {}
         }
     }
@@ -159,6 +160,17 @@ import Testing
         withExtendedLifetime(_file) {}
     }
 
+    @Test("The same identity in two files of a directory can be chosen")
+    func theSameInTwoFilesIsOneIdentity() async throws {
+        let identity = try Samples.identity("twice")
+        let fixture = try FileFixture(builder.file(try builder.bags(of: identity, name: "twice")))
+        try fixture.directory.write(builder.file(try builder.bags(of: identity, name: "twice")), to: "copy.p12")
+        for alias in [nil, "twice", identity.certificate.sha256Fingerprint.hexEncoded] {
+            let provider = try PKCS12FileProvider.testing(fixture.directory.path, alias: alias)
+            #expect(try await provider.fetch().certificate == identity.certificate)
+        }
+    }
+
     @Test("Of two certificates for a key, the one with its id counts, else the latest")
     func ofTwoCertificatesForAKeyTheLinkedOneElseTheLatest() async throws {
         let identity = try Samples.identity("original")
@@ -186,7 +198,8 @@ import Testing
         let certificates = [authority.root] + decoys + loop + [authority.intermediate, identity.certificate]
         let (provider, _file) = try provider(
             certificates.map { builder.certificate($0) } + [builder.key(try identity.pkcs8)])
-        let expected = [identity.certificate, authority.intermediate, authority.root]
+        // Without the root, which peers have.
+        let expected = [identity.certificate, authority.intermediate]
         #expect(try await provider.fetch().certificateChain == expected)
         withExtendedLifetime(_file) {}
     }
