@@ -10,13 +10,24 @@ extension ProviderStorage {
     }
 
     func subject(_ name: String, in parent: String) -> String {
-        parent == Self.records ? "The record \(store.path)/\(parent)/\(provider)/\(name)" : "The stored identity"
+        switch parent {
+        case Self.records: "The record \(store.path)/\(parent)/\(provider)/\(name)"
+        case Self.parent: "The stored identity"
+        default: "The value '\(name.withVisibleControls)'"
+        }
     }
 
     func describe(_ error: any Error, _ name: String, in parent: String) -> CertificateProviderError {
         let isRecord = parent == Self.records
-        let file = "\(store.path)/\(parent)/\(provider)/\(name)"
-        let remedy = isRecord ? "remove the file; its information is lost" : "delete the identity and fetch it again"
+        let file = "\(store.path)/\(parent)/\(provider)/\(name.withVisibleControls)"
+        let remedy =
+            switch parent {
+            // What certprov itself has written is not made anew.
+            case Self.records where owner == nil: "restore the file from a backup"
+            case Self.records: "remove the file; its information is lost"
+            case Self.parent: "delete the identity and fetch it again"
+            default: "restore the file from a backup, or set the value anew"
+            }
         func failure(_ reason: String, isDamage: Bool = true) -> CertificateProviderError {
             var failure = readFailure(reason, of: subject(name, in: parent))
             if isDamage { failure.underlying = DamagedContent() }
@@ -45,8 +56,12 @@ extension ProviderStorage {
     }
 
     func writeFailure(_ reason: String) -> CertificateProviderError {
-        CertificateProviderError(
-            .storeWriteFailed, "Nothing was stored, and the previous content is unchanged: \(reason).",
+        writeFailure(SafeDirectory.Refusal(reason: reason))
+    }
+
+    func writeFailure(_ refusal: SafeDirectory.Refusal) -> CertificateProviderError {
+        refusal.error(
+            .storeWriteFailed, "Nothing was stored, and the previous content is unchanged: \(refusal.reason).",
             provider: owner)
     }
 }

@@ -45,7 +45,7 @@ extension ProviderStorage {
             isGone = true
             try directory.flush(store.files)
         } catch {
-            guard isGone else { throw writeFailure(error.reason) }
+            guard isGone else { throw writeFailure(error) }
             throw CertificateProviderError(
                 .storeWriteFailed,
                 "The record \(store.path)/\(Self.records)/\(provider)/\(name) is removed, but a power failure may restore it: "
@@ -64,7 +64,7 @@ extension ProviderStorage {
                 }
             }
         } catch {
-            throw writeFailure(error.reason)
+            throw writeFailure(error)
         }
     }
 

@@ -36,8 +36,7 @@ final class ProviderStorage: IdentityStorage {
         do throws(SafeDirectory.Refusal) { try remove(name, &isGone) } catch {
             try store.requireCurrent()
             let outcome = isGone ? "is deleted, but a power failure may restore it" : "was not deleted"
-            throw CertificateProviderError(
-                .deleteFailed, "The stored identity \(outcome): \(error.reason).", provider: provider)
+            throw error.error(.deleteFailed, "The stored identity \(outcome): \(error.reason).", provider: provider)
         }
         // An identity that is not here may be in the vault by now.
         try store.requireCurrent()
@@ -63,7 +62,7 @@ final class ProviderStorage: IdentityStorage {
 
 extension ProviderStorage {
     func content(named name: String, in parent: String) throws(CertificateProviderError) -> SecretBytes? {
-        guard Self.isPermitted(name) else { throw readFailure(Self.nameRule) }
+        guard Self.isPermitted(name) else { throw readFailure(Self.nameRule, of: subject(name, in: parent)) }
         let file = try reading(subject(name, in: parent)) { () throws(SafeDirectory.Refusal) in
             try openDirectory(parent)?.read(name, atMost: IdentityStore.maximumEntrySize)
         }
@@ -95,7 +94,7 @@ extension ProviderStorage {
         } catch {
             // Why the directory is gone.
             try store.requireCurrent()
-            throw writeFailure(error.reason)
+            throw writeFailure(error)
         }
         defer { withExtendedLifetime(lock) {} }
         try store.requireCurrent()
@@ -124,7 +123,7 @@ extension ProviderStorage {
         } catch let error as CertificateProviderError {
             throw error.attributed(to: provider)
         } catch let refusal as SafeDirectory.Refusal {
-            throw writeFailure(refusal.reason)
+            throw writeFailure(refusal)
         } catch SealedEnvelope.Failure.newerVersion(let version) {
             throw writeFailure(
                 "the entry was written by a newer certprov (format \(version)) and is unchanged; update certprov")
@@ -144,7 +143,7 @@ extension ProviderStorage {
     }
 
     static let nameRule =
-        "the name of an entry must have 1 to 128 bytes, no '/' or NUL, and not begin with a dot"
+        "its name must have 1 to 128 bytes, no '/' or NUL, and not begin with a dot"
 
     /// Returns the full name of an entry, which its seal authenticates.
     private func fullName(_ name: String, in parent: String) -> String {

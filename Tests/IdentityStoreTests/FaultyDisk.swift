@@ -12,6 +12,8 @@ final class FaultyDisk: Sendable {
     private struct State {
         var counts: [Call: Int] = [:]
         var failing: (call: Call, position: Int, code: Int32)?
+        /// Whether there is no room for new files.
+        var isFull = false
         /// How many bytes at most are written at once, and whether every other write is interrupted.
         var isStuttering = false
     }
@@ -28,6 +30,9 @@ final class FaultyDisk: Sendable {
         }
     }
 
+    /// From now on there is no room for new files; those that exist can be overwritten.
+    func fill() { state.withLock { $0.isFull = true } }
+
     func repair() { state.withLock { $0 = State() } }
 
     /// From now on a write takes at most three bytes, and every other one is interrupted.
@@ -36,7 +41,12 @@ final class FaultyDisk: Sendable {
     var fileSystem: FileSystem {
         let real = FileSystem()
         return FileSystem(
-            create: { [self] in isFailing(.create) ? -1 : real.create($0, $1, $2) },
+            create: { [self] in
+                if isFailing(.create) { return -1 }
+                guard $2 & O_EXCL != 0, state.withLock(\.isFull) else { return real.create($0, $1, $2) }
+                errno = ENOSPC
+                return -1
+            },
             write: { [self] descriptor, bytes in
                 if isFailing(.write) { return -1 }
                 let (isStuttering, count) = state.withLock { ($0.isStuttering, $0.counts[.write] ?? 0) }

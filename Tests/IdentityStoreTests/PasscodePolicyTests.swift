@@ -30,7 +30,9 @@ import Testing
         Row("abcDEF12", "neither an ASCII letter nor a digit") { $0.needsSpecial = true },
         Row("abcDEF1ö", nil) { $0.needsSpecial = true }, Row("abcDEF1 ", nil) { $0.needsSpecial = true },
         Row("abababab", "3 different characters") { $0.minimumUniqueCharacters = 3 },
-        Row("abababac", nil) { $0.minimumUniqueCharacters = 3 }, Row("", nil) { $0.minimumLength = 0 },
+        Row("abababac", nil) { $0.minimumUniqueCharacters = 3 }, Row("", "1 character.") { $0.minimumLength = 0 },
+        Row("", nil) { ($0.minimumLength, $0.allowsDefault) = (0, true) },
+        Row("", "8 characters") { $0.allowsDefault = true },
         Row("short", "12 characters, and a digit") { ($0.minimumLength, $0.needsDigit) = (12, true) },
         Row(String(repeating: "x", count: 1024), nil), Row(String(repeating: "x", count: 1025), "more than 1024 bytes"),
     ]

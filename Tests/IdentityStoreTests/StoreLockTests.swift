@@ -67,8 +67,9 @@ import Testing
         let store = IdentityStore(path: fixture.path, keySource: nil, files: FileSystem(), lockTimeout: .zero)
         let storage = store.storage(for: ProviderID("test"))
         let writing = try error { try storage.setEntry(identity, named: "entry") }
-        #expect(writing.code == .storeWriteFailed && writing.message.contains("another process has held"), "\(writing)")
-        #expect(try error { try storage.removeEntry(named: "entry") }.code == .deleteFailed)
+        #expect(writing.code == .operationNotAllowed && writing.underlying is OperationInProgress, "\(writing)")
+        #expect(writing.message.contains("of this process has held"), "\(writing)")
+        #expect(try error { try storage.removeEntry(named: "entry") }.code == .operationNotAllowed)
         withExtendedLifetime(held) {}
         #expect(try storage.entry(named: "entry") == identity)
     }
@@ -77,7 +78,9 @@ import Testing
         let directory = try TemporaryDirectory()
         let root = try #require(try SafeDirectory.open(directory.path))
         // flock(1) holds the lock for as long as the shell, which says that it has it, waits for our end of the pipe.
-        let process = try SpawnedProcess(["flock", directory[".lock"], "sh", "-c", "echo locked; read line"])
+        let process = try SpawnedProcess([
+            "flock", "--no-fork", directory[".lock"], "sh", "-c", "echo locked; read line",
+        ])
         #expect(process.readLine() == "locked")
 
         let start = ContinuousClock.now
@@ -85,7 +88,10 @@ import Testing
         #expect {
             _ = try StoreLock(in: root, timeout: timeout, FileSystem())
         } throws: {
-            ($0 as? SafeDirectory.Refusal)?.reason.contains("another process has held \(directory[".lock"])") == true
+            guard let refusal = $0 as? SafeDirectory.Refusal else { return false }
+            return refusal.isBusy
+                && refusal.reason.contains("the process ")
+                && refusal.reason.contains("(sh) has held the lock \(directory[".lock"])")
         }
         #expect(ContinuousClock.now - start >= timeout)
 

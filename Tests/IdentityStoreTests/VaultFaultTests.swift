@@ -173,6 +173,99 @@ import Testing
         }
     }
 
+    @Test("On a full disk, a wrong passcode of a source is tried once, and the right one unlocks")
+    func aFullDiskDoesNotForgetAWrongPasscode() throws {
+        try vault().create(passcode: passcode)
+        disk.fill()
+        for _ in 0..<5 { #expect(try code { try vault().unlock(wrong, isAutomatic: true) } == .wrongPassword) }
+        #expect(try vault().attemptsLeft() == 9)
+        try vault().unlock(passcode, isAutomatic: true)
+        #expect(try vault().attemptsLeft() == 10)
+    }
+
+    @Test("Where a wrong passcode cannot be noted, none of a source is tried after the first wrong one")
+    func withoutANoteNoFurtherPasscodeIsTried() throws {
+        try vault().create(passcode: passcode)
+        let file = directory["state/applications/app/rejected"]
+        try #require(unlink(file) == 0)
+        disk.fill()
+        #expect(try code { try vault().unlock(wrong, isAutomatic: true) } == .wrongPassword)
+        for secret in [wrong, passcode] {
+            let error = try error { try vault().unlock(secret, isAutomatic: true) }
+            #expect(error.code == .storeWriteFailed && error.message.contains("unlock --prompt"), "\(error)")
+        }
+        #expect(try vault().attemptsLeft() == 9)
+        // A user may try.
+        #expect(try code { try vault().unlock(wrong) } == .wrongPassword)
+        disk.repair()
+        try vault().unlock(passcode, isAutomatic: true)
+        #expect(try vault().attemptsLeft() == 10)
+    }
+
+    /// A file of another passcode, such as one from an old backup, was there for a while.
+    @Test("The right passcode of a source is tried again after another key file was in place")
+    func anotherKeyFileDoesNotRejectForThisOne() throws {
+        try vault("other").create(passcode: wrong)
+        let vault = try vault()
+        try vault.create(passcode: passcode)
+        let file = directory["state/applications/app/vault/key"]
+        let (own, other) = (
+            try Data(contentsOf: URL(filePath: file)),
+            try Data(contentsOf: URL(filePath: directory["state/applications/other/vault/key"]))
+        )
+        func put(_ content: Data) throws {
+            try content.write(to: URL(filePath: file))
+            try #require(chmod(file, 0o600) == 0)
+        }
+        try put(other)
+        for _ in 0..<3 { #expect(try code { try self.vault().unlock(passcode, isAutomatic: true) } == .wrongPassword) }
+        #expect(try vault.attemptsLeft() == 9)
+        try put(own)
+        try self.vault().unlock(passcode, isAutomatic: true)
+    }
+
+    @Test("A lock that is held is not a full disk, and its holder is named")
+    func aHeldLockIsNamed() throws {
+        try vault().create(passcode: passcode)
+        let lock = directory["state/applications/app/.lock"]
+        // flock(1) holds the lock for as long as the shell waits for our end of the pipe.
+        let process = try SpawnedProcess(["flock", "--no-fork", lock, "sh", "-c", "echo locked; read line"])
+        #expect(process.readLine() == "locked")
+        let vault = try vault(lockTimeout: .zero)
+        for attempt in [{ try vault.unlock(self.passcode) }, { try vault.destroy() }] {
+            let error = try error(attempt)
+            #expect(error.code == .operationNotAllowed && error.underlying is OperationInProgress, "\(error)")
+            #expect(error.message.contains("the process ") && error.message.contains(lock), "\(error)")
+        }
+        process.closeInput()
+        #expect(process.wait(seconds: 600) == 1)
+        try vault.unlock(passcode)
+    }
+
+    @Test("Messages about a damaged value or name speak of the value")
+    func messagesSpeakOfTheValue() throws {
+        let vault = try vault()
+        try vault.create(passcode: passcode, values: ["token": passcode])
+        let file = directory["state/applications/app/vault/values/application/token"]
+        let content = try Data(contentsOf: URL(filePath: file))
+        try content.dropLast().write(to: URL(filePath: file))
+        try #require(chmod(file, 0o600) == 0)
+        let name = try error { _ = try vault.value(named: "../a") }
+        for error in [try error { _ = try vault.value(named: "token") }, name] {
+            #expect(error.code == .storeReadFailed && error.message.contains("The value '"), "\(error)")
+            #expect(!error.message.contains("identity"), "\(error)")
+        }
+        // What the vault has of the registration is restored, and not removed.
+        let storage = vault.storage(for: ProviderID("registration_"))
+        try storage.updateRecord(named: "connection") { _ in passcode }
+        let record = directory["state/applications/app/vault/records/registration_/connection"]
+        try Data(contentsOf: URL(filePath: record)).dropLast().write(to: URL(filePath: record))
+        try #require(chmod(record, 0o600) == 0)
+        let damaged = try error { _ = try storage.record(named: "connection") }
+        #expect(damaged.message.contains("restore the file from a backup"), "\(damaged)")
+        #expect(!damaged.message.contains("remove the file"), "\(damaged)")
+    }
+
     /// An attempt that cannot be written down is not made.
     @Test(arguments: [FaultyDisk.Call.create, .write, .synchronize])
     func anAttemptThatDoesNotCountIsNotMade(call: FaultyDisk.Call) throws {

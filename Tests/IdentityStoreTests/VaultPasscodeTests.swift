@@ -129,6 +129,31 @@ import Testing
         #expect(try code { try self.vault().unlock(nil) } == .vaultLocked)
     }
 
+    @Test("An empty passcode costs no attempt where none can be set")
+    func anEmptyPasscodeCostsNoAttempt() throws {
+        let (vault, empty) = (try vault(), SecretBytes(utf8: ""))
+        try vault.create(passcode: passcode)
+        vault.lock()
+        for isAutomatic in [false, true] {
+            let error = try error { try vault.unlock(empty, isAutomatic: isAutomatic) }
+            #expect(error.code == .wrongPassword && error.message.contains("costs no attempt"), "\(error)")
+        }
+        #expect(try code { try vault.changePasscode(from: empty, to: passcode) } == .wrongPassword)
+        #expect(try vault.attemptsLeft() == 10)
+    }
+
+    @Test("A least length of 0 admits no empty passcode, unless there may be none")
+    func noLeastLengthAdmitsNoEmptyPasscode() throws {
+        let empty = SecretBytes(utf8: "")
+        let error = try error { try self.vault { $0.minimumLength = 0 }.create(passcode: empty) }
+        #expect(error.code == .configurationInvalid && error.message.contains("1 character."), "\(error)")
+        try vault { $0.minimumLength = 0 }.create(passcode: SecretBytes(utf8: "x"))
+        let open = try vault("open") { ($0.minimumLength, $0.allowsDefault) = (0, true) }
+        try open.create(passcode: empty)
+        open.lock()
+        try open.unlock(empty)
+    }
+
     /// The passcode is known only then.
     @Test func weakParametersAreRaisedAtTheNextUnlock() throws {
         let stronger = ScryptParameters(logarithmOfCost: 4, blockSize: 2, parallelism: 1)

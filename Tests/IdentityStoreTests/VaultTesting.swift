@@ -20,13 +20,13 @@ extension VaultTesting {
     /// The vault of a process that has just started.
     func vault(
         _ id: String = "app", now: Date = Date(timeIntervalSince1970: 1e9), parameters: ScryptParameters = cheap,
-        _ change: (inout PasscodePolicy) -> Void = { _ in }
+        lockTimeout: Duration? = nil, _ change: (inout PasscodePolicy) -> Void = { _ in }
     ) throws -> DataVault {
         var policy = PasscodePolicy()
         change(&policy)
         return try DataVault(
             id, in: directory["state"], policy: policy, keySource: nil, now: { now }, parameters: parameters,
-            files: disk.fileSystem)
+            files: disk.fileSystem, lockTimeout: lockTimeout)
     }
 
     func code(_ body: () throws -> Void) throws -> CertificateProviderError.Code { try error(body).code }

@@ -4,7 +4,8 @@ import Crypto
 ///
 /// The calls read and write small local files: they block for a short, bounded time and may be made from any thread.
 /// Every write is atomic, across a crash and between processes. The name of an entry has 1 to 128 bytes, contains no
-/// `/` or NUL, and does not begin with a dot.
+/// `/` or NUL, and does not begin with a dot. While other processes write, a write waits; after ten seconds it throws
+/// `operationNotAllowed` with ``OperationInProgress``.
 public protocol IdentityStorage: Sendable {
     /// Returns the entry, or `nil` if there is none.
     /// - Throws: `storeReadFailed` for an entry that cannot be read, with ``DamagedContent`` as the underlying error if it is

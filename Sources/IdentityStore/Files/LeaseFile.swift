@@ -50,6 +50,13 @@ final class LeaseFile: Sendable {
         return 0
     }
 
+    /// Who holds the lease; `nil` if the kernel does not tell.
+    static func holder(_ name: String, in directory: SafeDirectory) -> LockHolder? {
+        guard let descriptor = try? directory.openFile(prefix + name) else { return nil }
+        defer { close(descriptor) }
+        return LockHolder(of: descriptor)
+    }
+
     deinit {
         // A process that another thread has forked has the same open file until it runs its program.
         flock(descriptor, LOCK_UN)

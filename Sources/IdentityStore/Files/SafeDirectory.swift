@@ -16,7 +16,20 @@ final class SafeDirectory: Sendable {
     deinit { close(descriptor) }
 
     /// The reason why a directory or file is not used: a clause with the next step.
-    struct Refusal: Error { var reason: String }
+    struct Refusal: Error {
+        var reason: String
+        /// Whether another process or thread holds a lock.
+        var isBusy = false
+
+        /// Returns the error with this code; while a lock is held, `operationNotAllowed`: the same call may succeed soon.
+        func error(
+            _ code: CertificateProviderError.Code, _ message: String, provider: ProviderID? = nil
+        ) -> CertificateProviderError {
+            CertificateProviderError(
+                isBusy ? .operationNotAllowed : code, message, provider: provider,
+                underlying: isBusy ? OperationInProgress() : nil)
+        }
+    }
 
     /// Opens the directory at `path`; `nil` if it does not exist.
     static func open(_ path: String) throws(Refusal) -> SafeDirectory? {

@@ -25,10 +25,14 @@ final class StoreLock {
         while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
             let code = errno
             guard code == EWOULDBLOCK || code == EINTR, ContinuousClock.now < deadline else {
+                guard code == EWOULDBLOCK else {
+                    throw SafeDirectory.Refusal(reason: "\(directory.path) cannot be locked: \(errorText(code))")
+                }
+                let holder = LockHolder(of: descriptor)?.description ?? "another process"
                 throw SafeDirectory.Refusal(
-                    reason: code == EWOULDBLOCK
-                        ? "another process has held \(directory.path)/\(Self.name) for \(timeout.components.seconds) seconds"
-                        : "\(directory.path) cannot be locked: \(errorText(code))")
+                    reason: "\(holder) has held the lock \(directory.path)/\(Self.name) for "
+                        + "\(timeout.components.seconds) seconds; wait until it has finished, or end it",
+                    isBusy: true)
             }
             usleep(2000)
         }

@@ -50,7 +50,7 @@ package struct PEMDirectory {
     }
 
     private func notWritten(_ refusal: SafeDirectory.Refusal) -> CertificateProviderError {
-        CertificateProviderError(
+        refusal.error(
             .storeWriteFailed,
             "The identity was not written, and \(Self.link) is unchanged: \(refusal.reason.withVisibleControls).")
     }

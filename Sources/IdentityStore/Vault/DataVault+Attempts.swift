@@ -25,7 +25,12 @@ extension DataVault {
     func attempt(
         _ secrets: VaultSecrets, isAutomatic: Bool, in directory: SafeDirectory
     ) throws(CertificateProviderError) -> (key: SecretBytes, VaultKeyFile) {
-        isAutomatic ? try automaticAttempt(secrets, in: directory) : try attempt(secrets, in: directory)
+        if secrets.passcode?.isEmpty == true, let stored = try files.storedKey(), policy(stored).minimumLength > 0 {
+            throw CertificateProviderError(
+                .wrongPassword, "An empty passcode is not tried, and costs no attempt; enter the passcode of the vault."
+            )
+        }
+        return isAutomatic ? try automaticAttempt(secrets, in: directory) : try attempt(secrets, in: directory)
     }
 
     /// As ``attempt(_:in:)``, but for a passcode that would be tried again and again: it is refused after its first failure,
@@ -33,18 +38,22 @@ extension DataVault {
     private func automaticAttempt(
         _ secrets: VaultSecrets, in directory: SafeDirectory
     ) throws(CertificateProviderError) -> (key: SecretBytes, VaultKeyFile) {
-        guard let passcode = secrets.passcode else { return try attempt(secrets, in: directory) }
+        guard let passcode = secrets.passcode, let stored = try files.storedKey() else {
+            return try attempt(secrets, in: directory)
+        }
+        let count: Int
         do {
-            if let rejected = try directory.read(RejectedPasscodes.file, atMost: 256),
-                try RejectedPasscodes.contains(passcode, rejected)
+            if let rejected = try files.rejected(in: directory),
+                try RejectedPasscodes.contains(passcode, for: stored.digest, rejected)
             {
                 throw CertificateProviderError(
                     .wrongPassword,
                     "The passcode was rejected before, and is not tried again; correct it, or run: certprov unlock --prompt"
                 )
             }
-            let limit = max(0, policy(try files.storedKey()).maximumAttempts)
-            if limit > 0, try files.attempts(in: directory).count + 1 >= limit {
+            let limit = max(0, policy(stored).maximumAttempts)
+            count = try files.attempts(in: directory).count
+            if limit > 0, count + 1 >= limit {
                 throw CertificateProviderError(
                     .wrongPassword,
                     "A wrong passcode would now destroy the vault, so none is tried without a user; run: certprov unlock --prompt"
@@ -53,13 +62,24 @@ extension DataVault {
         } catch let error as CertificateProviderError { throw error } catch let refusal as SafeDirectory.Refusal {
             throw files.unreadable(refusal)
         } catch { throw CertificateProviderError(.internal, "The passcode cannot be compared.", underlying: error) }
+        // After a wrong one, which may be this one: without a place for the note, it would be tried again and again.
+        if count > 0 {
+            do throws(SafeDirectory.Refusal) {
+                try files.setRejected(try files.rejected(in: directory) ?? RejectedPasscodes.none, in: directory)
+            } catch {
+                throw CertificateProviderError(
+                    .storeWriteFailed,
+                    "The passcode is not tried: if it is wrong, that cannot be noted (\(error.reason)). Make room on the disk, or run: "
+                        + "certprov unlock --prompt")
+            }
+        }
         do throws(CertificateProviderError) { return try attempt(secrets, in: directory) } catch {
             if error.code == .wrongPassword,
                 let rejected = try? RejectedPasscodes.content(
-                    passcode, parameters, after: try directory.read(RejectedPasscodes.file, atMost: 256))
+                    passcode, for: stored.digest, parameters, after: try files.rejected(in: directory))
             {
-                // If it fails, the passcode is tried once more.
-                try? directory.write(rejected, to: RejectedPasscodes.file, replacing: true, files.files)
+                // If it fails, no passcode of a source is tried until it can be written.
+                try? files.setRejected(rejected, in: directory)
             }
             throw error
         }

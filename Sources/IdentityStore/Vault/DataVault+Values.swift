@@ -4,6 +4,9 @@ extension DataVault {
     /// The greatest size of a value in bytes.
     public static let maximumValue = 1_000_000
 
+    /// Returns whether a text may be the name of a value: 1 to 128 bytes, no `/` or NUL, and no dot at its beginning.
+    package static func isValid(valueName: String) -> Bool { ProviderStorage.isPermitted(valueName) }
+
     private static let values = "values"
     private var values: ProviderStorage { ProviderStorage(store: sealed, provider: ProviderID("application")) }
 

@@ -70,7 +70,8 @@ public final class DataVault: Sendable {
 
     init(
         _ applicationID: String, in stateDirectory: String, policy: PasscodePolicy, keySource: (any SealingKeySource)?,
-        now: @escaping @Sendable () -> Date, parameters: ScryptParameters, files: FileSystem
+        now: @escaping @Sendable () -> Date, parameters: ScryptParameters, files: FileSystem,
+        lockTimeout: Duration? = nil
     ) throws(CertificateProviderError) {
         guard Self.isValid(applicationID) else {
             throw CertificateProviderError(
@@ -79,7 +80,9 @@ public final class DataVault: Sendable {
                     + "'-' and '_', and not begin with '.'.")
         }
         let id = applicationID
-        let vault = VaultFiles(applicationID: id, path: "\(stateDirectory)/applications/\(id)", files: files)
+        let vault = VaultFiles(
+            applicationID: id, path: "\(stateDirectory)/applications/\(id)", files: files,
+            lockTimeout: lockTimeout ?? VaultFiles.lockTimeout)
         (self.applicationID, self.policy, self.files) = (id, policy, vault)
         (self.parameters, self.now) = (parameters, now)
         let plain = IdentityStore(path: vault.path + "/store", keySource: keySource, files: files) {
@@ -123,6 +126,11 @@ public final class DataVault: Sendable {
                 }
             }
         } catch { throw files.unwritable(error) }
+    }
+
+    /// The process that has the application's lease, such as `the process 1234 (certprov)`; `nil` if the kernel does not tell.
+    package func operationHolder() -> String? {
+        (try? SafeDirectory.open(files.path)).flatMap { LeaseFile.holder("operation", in: $0) }?.description
     }
 
     /// Returns whether a text may be the id of an application.

@@ -44,7 +44,9 @@ public struct PasscodePolicy: Equatable, Sendable {
         let isUpper = { (character: UInt32) in (0x41...0x5a).contains(character) }
         let isLower = { (character: UInt32) in (0x61...0x7a).contains(character) }
         var missing: [String] = []
-        if characters.count < minimumLength { missing.append("\(minimumLength) characters") }
+        // An empty passcode protects as much as none.
+        let least = allowsDefault ? minimumLength : max(1, minimumLength)
+        if characters.count < least { missing.append("\(least) character\(least == 1 ? "" : "s")") }
         if needsDigit && !characters.contains(where: isDigit) { missing.append("a digit") }
         if needsUpperCase && !characters.contains(where: isUpper) { missing.append("an upper-case letter") }
         if needsLowerCase && !characters.contains(where: isLower) { missing.append("a lower-case letter") }

@@ -2,9 +2,10 @@ package import CertificateProviding
 import Crypto
 import FoundationEssentials
 
-/// The last secrets without a user that were wrong, passcodes say, so that they are not tried again: the format version and, for
-/// each, the cost of scrypt (the logarithm of N, r, p), 16 bytes of salt and 32 bytes that are derived from the secret. It costs as
-/// much to guess from as the vault's key, and the secret is a wrong one.
+/// The last secrets without a user that were wrong, passcodes say, so that they are not tried again: the format version and four
+/// entries, of which the first may be unused (zeros): the cost of scrypt (the logarithm of N, r, p), 16 bytes of salt, and 32 bytes:
+/// HMAC-SHA256 of what the secret was tried with, by the key that scrypt derives from the secret. It costs as much to guess from as
+/// the vault's key, and the secret is a wrong one.
 enum RejectedPasscodes {
     static let file = "rejected"
     fileprivate static let version: UInt8 = 1
@@ -12,30 +13,48 @@ enum RejectedPasscodes {
     /// How many are kept, and the size of each.
     private static let (maximum, size) = (4, 51)
 
+    /// The content without any. All contents have the same size.
+    static let none = content([])
+
+    private static func content(_ entries: [ArraySlice<UInt8>]) -> [UInt8] {
+        let kept = entries.suffix(maximum)
+        return [version] + [UInt8](repeating: 0, count: (maximum - kept.count) * size) + kept.joined()
+    }
+
     /// Returns the content with one more.
+    ///
+    /// - Parameter object: What it was tried with. With another one, it may be right.
     static func content(
-        _ passcode: SecretBytes, _ parameters: ScryptParameters, after former: [UInt8]?
+        _ passcode: SecretBytes, for object: [UInt8], _ parameters: ScryptParameters, after former: [UInt8]?
     ) throws -> [UInt8] {
         let salt = SystemRandomNumberGenerator.bytes(16)
         let cost = [parameters.logarithmOfCost, parameters.blockSize, parameters.parallelism]
         let derived = try VaultKeyFile.derive(passcode, salt: salt[...], parameters)
-        let kept = try former.map { try entries($0).suffix(maximum - 1).flatMap { Array($0) } } ?? []
-        return [version] + kept + cost + salt + derived.withUnsafeBytes { Array($0) }
+        let entry = cost + salt + Array(HMAC<SHA256>.authenticationCode(for: object, using: derived))
+        return content(try (former.map(entries) ?? []) + [entry[...]])
     }
 
     /// Whether this passcode is among them. Damaged content has none.
     ///
     /// - Throws: `storeReadFailed` for content of a newer version.
-    static func contains(_ passcode: SecretBytes, _ content: [UInt8]) throws -> Bool {
-        for entry in try entries(content) {
-            let start = entry.startIndex
-            let parameters = ScryptParameters(
-                logarithmOfCost: entry[start], blockSize: entry[start + 1], parallelism: entry[start + 2])
-            guard parameters.isPermitted else { continue }
-            let derived = try VaultKeyFile.derive(passcode, salt: entry[(start + 3)..<(start + 19)], parameters)
-            if derived == SymmetricKey(data: entry[(start + 19)...]) { return true }
-        }
-        return false
+    static func contains(_ passcode: SecretBytes, for object: [UInt8], _ content: [UInt8]) throws -> Bool {
+        try entries(content).contains { try isEntry($0, of: passcode, for: object) }
+    }
+
+    /// Returns the content without this one.
+    static func removing(_ passcode: SecretBytes, for object: [UInt8], from former: [UInt8]) throws -> [UInt8] {
+        content(try entries(former).filter { try !isEntry($0, of: passcode, for: object) })
+    }
+
+    private static func isEntry(
+        _ entry: ArraySlice<UInt8>, of passcode: SecretBytes, for object: [UInt8]
+    ) throws -> Bool {
+        let start = entry.startIndex
+        let parameters = ScryptParameters(
+            logarithmOfCost: entry[start], blockSize: entry[start + 1], parallelism: entry[start + 2])
+        guard parameters.isPermitted else { return false }
+        let derived = try VaultKeyFile.derive(passcode, salt: entry[(start + 3)..<(start + 19)], parameters)
+        return HMAC<SHA256>.isValidAuthenticationCode(entry[(start + 19)...], authenticating: object, using: derived)
     }
 
     private static func entries(_ content: [UInt8]) throws(CertificateProviderError) -> [ArraySlice<UInt8>] {
@@ -45,12 +64,13 @@ enum RejectedPasscodes {
         }
         guard content.first == version, (content.count - 1).isMultiple(of: size) else { return [] }
         return stride(from: 1, to: content.count, by: size).map { content[$0..<($0 + size)] }
+            .filter { $0[$0.startIndex] != 0 }
     }
 }
 
 extension DataVault {
     /// A record of rejected secrets that has none.
-    package static let nothingRejected = SecretBytes(copying: [RejectedPasscodes.version])
+    package static let nothingRejected = SecretBytes(copying: RejectedPasscodes.none)
 
     /// Returns what shows whether a secret is one of the last four that were rejected, with one more. Takes some hundred
     /// milliseconds.
@@ -62,7 +82,7 @@ extension DataVault {
         do {
             return SecretBytes(
                 copying: try RejectedPasscodes.content(
-                    secret, parameters, after: former?.withUnsafeBytes { Array($0) }))
+                    secret, for: [], parameters, after: former?.withUnsafeBytes { Array($0) }))
         } catch let error as CertificateProviderError { throw error } catch {
             throw CertificateProviderError(.internal, "A rejected password cannot be noted.", underlying: error)
         }
@@ -75,7 +95,22 @@ extension DataVault {
         _ secret: SecretBytes, by content: SecretBytes
     ) throws(CertificateProviderError) -> Bool {
         do {
-            return try RejectedPasscodes.contains(secret, content.withUnsafeBytes { Array($0) })
+            return try RejectedPasscodes.contains(secret, for: [], content.withUnsafeBytes { Array($0) })
+        } catch let error as CertificateProviderError { throw error } catch {
+            throw CertificateProviderError(.internal, "A password cannot be compared.", underlying: error)
+        }
+    }
+
+    /// Returns the record without a secret that was right after all.
+    ///
+    /// - Throws: As ``isRejected(_:by:)``.
+    package func forgetting(
+        rejected secret: SecretBytes, in content: SecretBytes
+    ) throws(CertificateProviderError) -> SecretBytes {
+        do {
+            return SecretBytes(
+                copying: try RejectedPasscodes.removing(
+                    secret, for: [], from: content.withUnsafeBytes { Array($0) }))
         } catch let error as CertificateProviderError { throw error } catch {
             throw CertificateProviderError(.internal, "A password cannot be compared.", underlying: error)
         }

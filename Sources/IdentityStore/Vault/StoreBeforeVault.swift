@@ -50,7 +50,7 @@ struct StoreBeforeVault: Sendable {
             let directory =
                 creating ? try SafeDirectory.create(store.path, files.files) : try SafeDirectory.open(store.path)
             return try directory.map { directory throws(SafeDirectory.Refusal) in
-                try StoreLock(in: directory, timeout: VaultFiles.lockTimeout, files.files)
+                try StoreLock(in: directory, timeout: files.lockTimeout, files.files)
             }
         } catch { throw files.unwritable(error) }
     }

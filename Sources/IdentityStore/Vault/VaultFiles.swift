@@ -7,6 +7,7 @@ struct VaultFiles: Sendable {
     /// The application's directory.
     let path: String
     let files: FileSystem
+    let lockTimeout: Duration
 
     static let keyFile = "key"
     /// In a vault that is being created or destroyed: what is there without a key is of no use. Without this file, the key is
@@ -25,7 +26,7 @@ struct VaultFiles: Sendable {
         do throws(SafeDirectory.Refusal) {
             directory = creating ? try SafeDirectory.create(path, files) : try SafeDirectory.open(path)
             lock = try directory.map { directory throws(SafeDirectory.Refusal) in
-                try StoreLock(in: directory, timeout: Self.lockTimeout, files)
+                try StoreLock(in: directory, timeout: lockTimeout, files)
             }
         } catch { throw unwritable(error) }
         guard let directory else { throw absent }
@@ -104,7 +105,7 @@ struct VaultFiles: Sendable {
         do throws(SafeDirectory.Refusal) {
             let vault = try directory.create("vault", files)
             // The sealed store removes the temporary files of writers that died.
-            let lock = try StoreLock(in: vault, timeout: Self.lockTimeout, files)
+            let lock = try StoreLock(in: vault, timeout: lockTimeout, files)
             defer { withExtendedLifetime(lock) {} }
             try vault.write(key, to: Self.keyFile, replacing: true, files)
         } catch { throw unwritable(error) }
@@ -123,9 +124,22 @@ struct VaultFiles: Sendable {
     /// After the right passcode.
     func resetAttempts(in directory: SafeDirectory) throws(CertificateProviderError) {
         try setAttempts(VaultAttempts(), in: directory)
-        do throws(SafeDirectory.Refusal) { try directory.remove(RejectedPasscodes.file, files) } catch {
-            throw unwritable(error)
-        }
+        do throws(SafeDirectory.Refusal) {
+            guard (try? rejected(in: directory)) != RejectedPasscodes.none else { return }
+            try setRejected(RejectedPasscodes.none, in: directory)
+        } catch { throw unwritable(error) }
+    }
+
+    /// What shows the passcodes of a source that were wrong; `nil` if there is no such file.
+    func rejected(in directory: SafeDirectory) throws(SafeDirectory.Refusal) -> [UInt8]? {
+        try directory.read(RejectedPasscodes.file, atMost: 256)
+    }
+
+    /// A file that exists is changed in place, which needs no room, as for the attempts: on a full disk, a wrong passcode of a source
+    /// must not be tried again and again.
+    func setRejected(_ content: [UInt8], in directory: SafeDirectory) throws(SafeDirectory.Refusal) {
+        guard try !directory.overwrite(RejectedPasscodes.file, with: content, files) else { return }
+        try directory.write(content, to: RejectedPasscodes.file, replacing: true, files)
     }
 
     /// Removes what an interrupted creation or destruction has left. There is no key.
@@ -155,7 +169,7 @@ struct VaultFiles: Sendable {
             for (store, key) in stores {
                 guard let inner = try directory.directory(store) else { continue }
                 // Writers wait, and find their directory gone.
-                let lock = try StoreLock(in: inner, timeout: Self.lockTimeout, files)
+                let lock = try StoreLock(in: inner, timeout: lockTimeout, files)
                 defer { withExtendedLifetime(lock) {} }
                 // A killed writer may have left a copy of the key.
                 inner.removeAbandonedFiles(files)
@@ -169,7 +183,7 @@ struct VaultFiles: Sendable {
             try directory.remove(RejectedPasscodes.file, files)
             try directory.flush(files)
         } catch {
-            throw CertificateProviderError(
+            throw error.error(
                 .deleteFailed, "The vault of '\(applicationID)' is not removed completely: \(error.reason). Try again.")
         }
     }
@@ -187,8 +201,7 @@ struct VaultFiles: Sendable {
     }
 
     func unwritable(_ refusal: SafeDirectory.Refusal) -> CertificateProviderError {
-        CertificateProviderError(
-            .storeWriteFailed, "The vault of '\(applicationID)' cannot be written to: \(refusal.reason).")
+        refusal.error(.storeWriteFailed, "The vault of '\(applicationID)' cannot be written to: \(refusal.reason).")
     }
 
     var absent: CertificateProviderError {

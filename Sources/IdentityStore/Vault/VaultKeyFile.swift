@@ -138,6 +138,9 @@ struct VaultKeyFile {
         return content + SHA256.hash(data: content)
     }
 
+    /// Names the file's content, which a passcode is tried with.
+    var digest: [UInt8] { Array(SHA256.hash(data: header + box)) }
+
     /// Returns the key; `nil` for a wrong passcode. Takes some hundred milliseconds.
     func open(with secrets: VaultSecrets, of application: String) throws -> SecretBytes? {
         let wrapping = try Self.wrappingKey(for: secrets, salt: header[37..<53], parameters)

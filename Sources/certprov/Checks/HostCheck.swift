@@ -64,6 +64,10 @@ struct HostCheck {
                 unlocking = error
             }
         }
+        // Each further look at the vault would wait for the lock again.
+        if let unlocking, unlocking.underlying is OperationInProgress {
+            return [origin(of: configuration), .error("registration", unlocking)]
+        }
         var findings = [origin(of: configuration)]
         findings += configuration.warnings.map { .warning("configuration", $0) }
         // An application may register by a password.

@@ -12,12 +12,20 @@ struct VaultCommand: AsyncParsableCommand {
         abstract: "Keep values of the application in its vault, such as passwords and tokens.",
         subcommands: [Get.self, Put.self, Names.self, Remove.self])
 
+    private static func check(_ name: String) throws {
+        if DataVault.isValid(valueName: name) { return }
+        throw ValidationError(
+            "The name of a value must have 1 to 128 bytes, no '/' or NUL, and not begin with a dot.")
+    }
+
     struct Get: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             commandName: "get", abstract: "Write a value to stdout, as it is.")
 
         @OptionGroup var options: GlobalOptions
         @Argument(help: "The name of the value.") var name: String
+
+        func validate() throws { try VaultCommand.check(name) }
 
         func run() async throws {
             try await CommandContext.run(options) { context throws(CertificateProviderError) in
@@ -47,6 +55,7 @@ struct VaultCommand: AsyncParsableCommand {
         var source: String?
 
         func validate() throws {
+            try VaultCommand.check(name)
             if let source, SecretSource(source) == nil {
                 throw ValidationError("--source must be file:PATH, env:NAME, fd:N, systemd:NAME or prompt.")
             }
@@ -113,6 +122,8 @@ struct VaultCommand: AsyncParsableCommand {
         @OptionGroup var options: GlobalOptions
         @Argument(help: "The name of the value.") var name: String
 
+        func validate() throws { try VaultCommand.check(name) }
+
         func run() async throws {
             try await CommandContext.run(options) { context throws(CertificateProviderError) in
                 try await context.openedVault().removeValue(named: name)
@@ -126,7 +137,7 @@ struct VaultCommand: AsyncParsableCommand {
 extension CommandContext {
     /// Returns the vault of the application, unlocked.
     ///
-    /// - Throws: `operationNotAllowed` if the application is not registered, `vaultLocked`, and errors of the passcode.
+    /// - Throws: `notFound` if the application is not registered, `vaultLocked`, and errors of the passcode.
     fileprivate func openedVault() async throws(CertificateProviderError) -> DataVault {
         let (manager, vault) = try await registeredApplication()
         try await unlock(vault, of: manager, TerminalInteraction())
