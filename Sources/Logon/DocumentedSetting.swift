@@ -65,14 +65,20 @@ extension SettingsReader.Key {
         case .host: setting(.string, "Host name of the platform server. Required for a registration.")
         case .port: setting(.number, "Port of the platform server. Required for a registration.")
         case .securityConfiguration:
-            setting(.string, "Name of the security configuration on the server. Required for a registration.")
+            setting(
+                .string,
+                "Name of the security configuration on the server: the header field X-SUP-SC of each request. Required for a "
+                    + "registration.")
         case .farmID: setting(.string, default: defaults.farmID, "Farm behind a relay server; 0 for none.")
         case .urlSuffix: setting(.string, default: "none", "Path of a reverse proxy before the server.")
         case .https:
             setting(
                 .boolean, default: String(defaults.usesHTTPS),
                 "false only for a server on this host, and not with UserCreationPolicy = certificate.")
-        case .domain: setting(.string, "Accepted, without effect.")
+        case .domain:
+            setting(
+                .string, default: "none",
+                "Domain of the user on the server: the header field X-SUP-DOMAIN of each request.")
         case .shareCredentials: setting(.boolean, "Accepted, without effect.")
         case .userCreationPolicy:
             setting(

@@ -146,7 +146,8 @@ extension LogonConfiguration {
     /// Whether the platform server is the same in both, and authenticated in the same way.
     func hasSameServer(as other: Self) -> Bool {
         host == other.host && port == other.port && usesHTTPS == other.usesHTTPS && urlSuffix == other.urlSuffix
-            && farmID == other.farmID && trustAnchors == other.trustAnchors && registration == other.registration
+            && farmID == other.farmID && securityConfiguration == other.securityConfiguration && domain == other.domain
+            && trustAnchors == other.trustAnchors && registration == other.registration
     }
 
     /// Returns an error about a key: with its line, or only the file where the key is missing.

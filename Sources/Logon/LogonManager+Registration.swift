@@ -37,7 +37,8 @@ extension LogonManager {
     /// another passcode. With `Vault.key`, that key store makes a key, without which the passcode does not open the vault.
     ///
     /// - Parameter isAsking: Whether the user is asked for the password and the activation code, though the configuration has
-    ///   sources of them. One from a source that the server has rejected is not sent again.
+    ///   sources of them. One from a source that the server has rejected is not sent again, and one that got no answer only a few
+    ///   times: `operationNotAllowed` says when.
     /// - Throws: `noCertificateProvider`; errors of the provider, unchanged; `rejected` if the server refuses; `vaultLocked`;
     ///   `configurationInvalid`, also for a passcode that is too weak; errors of the connection, of the vault and of the key
     ///   store. Nothing is registered then, as far as this host knows: the next attempt asks for the same connection.
@@ -95,8 +96,8 @@ extension LogonManager {
     /// With a `Passcode.source` other than `prompt`, every operation that needs the vault unlocks it by itself, unless
     /// ``lock()`` has locked it.
     ///
-    /// - Throws: `wrongPassword`, with the number of attempts left; `vaultDestroyed` if it was the last one; `operationNotAllowed` without a vault,
-    ///   `interactionRequired`, and errors of the vault.
+    /// - Throws: `wrongPassword`, with the number of attempts left; `vaultDestroyed` if it was the last one: the configured providers
+    ///   have deleted what they can without the vault; `notFound` without a vault, `interactionRequired`, and errors of the vault.
     public func unlock(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
         _ = try await requireRegistration().changing(.unlock, interaction)
     }
@@ -141,11 +142,16 @@ extension LogonManager {
     /// A password that the server rejects is not sent again by itself: requests throw `rejected` from then on, until there is
     /// another one, by this function or in `Registration.password-source`.
     ///
-    /// - Throws: `rejected`, and the former password stays; `operationNotAllowed` if the application is not registered, or with
-    ///   a certificate; `vaultLocked`; errors of the connection and of the vault.
-    public func changePassword(to password: SecretBytes) async throws(CertificateProviderError) {
+    /// - Parameter isAutomatic: Whether no user has just typed it. One that the server has rejected before is not sent again then, and
+    ///   one that got no answer only a few times.
+    /// - Throws: `rejected`, and the former password stays; `notFound` if the application is not registered; `operationNotAllowed` if
+    ///   it is with a certificate, and for a password that has to wait after it got no answer; `vaultLocked`; errors of the connection
+    ///   and of the vault.
+    public func changePassword(
+        to password: SecretBytes, isAutomatic: Bool = false
+    ) async throws(CertificateProviderError) {
         _ = try await requireRegistration().changing(.changePassword, NoUserInteraction()) { run in
-            run.password = password
+            (run.password, run.isPasswordAutomatic) = (password, isAutomatic)
         }
     }
 
@@ -157,8 +163,8 @@ extension LogonManager {
     ///   - interaction: The user, whom the provider may ask if there is no identity.
     /// - Returns: The response of any status but 401 and 403.
     /// - Throws: `rejected` if the server refuses the identity or the password, or has refused the password before;
-    ///   `operationNotAllowed` if the application is not registered; `vaultLocked`; errors of the provider, after which nothing is
-    ///   sent; errors of the connection.
+    ///   `notFound` if the application is not registered; `vaultLocked`; errors of the provider, after which nothing is sent;
+    ///   errors of the connection.
     public func request(
         _ request: HTTPRequest, _ interaction: any UserInteraction = NoUserInteraction()
     ) async throws(CertificateProviderError) -> HTTPResponse {
@@ -178,7 +184,7 @@ extension LogonManager {
 
     /// Returns the id of the connection.
     ///
-    /// - Throws: `operationNotAllowed` if the application is not registered; `vaultLocked`; `storeReadFailed`.
+    /// - Throws: `notFound` if the application is not registered; `vaultLocked`; `storeReadFailed`.
     public func registeredConnection() async throws(CertificateProviderError) -> ConnectionID {
         try await registered { _, run throws(CertificateProviderError) in
             guard let id = run.record.flatMap({ ConnectionID($0.connectionID) }) else { throw ConnectionRecord.damaged }

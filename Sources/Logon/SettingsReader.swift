@@ -100,11 +100,10 @@ extension SettingsReader {
                 throw invalid(setting, key.expectation)
             }
         }
-        // Those of servers that are gone, and of phones, where applications share them.
-        for key in [Key.domain, .shareCredentials] {
-            guard let setting = settings[key.rawValue] else { continue }
+        // That of phones, where applications share them.
+        if let setting = settings[Key.shareCredentials.rawValue] {
             configuration.warnings.append(
-                "\(setting.position): The key '\(key.rawValue)' is accepted and has no effect.")
+                "\(setting.position): The key '\(Key.shareCredentials.rawValue)' is accepted and has no effect.")
         }
     }
 

@@ -161,6 +161,17 @@ struct CommandContext: Sendable {
         _ vault: DataVault, of manager: LogonManager, _ interaction: (any UserInteraction)? = nil
     ) async throws(CertificateProviderError) {
         guard try await manager.registrationState() == .registeredLocked, try !vault.unlockFromSession() else { return }
+        do throws(CertificateProviderError) { try await unlock(manager, vault, interaction) } catch {
+            // Another process has unregistered the application meanwhile.
+            guard error.code != .vaultDestroyed, try await manager.registrationState() == .notRegistered else {
+                throw error
+            }
+        }
+    }
+
+    private func unlock(
+        _ manager: LogonManager, _ vault: DataVault, _ interaction: (any UserInteraction)?
+    ) async throws(CertificateProviderError) {
         let source = manager.configuration.registration.passcodeSource
         if try vault.hasNoPasscode() {
             // All that it needs is a key of a key store.
@@ -225,12 +236,12 @@ struct CommandContext: Sendable {
 
     /// As ``application()``, of an application that is registered, or was not unregistered to the end.
     ///
-    /// - Throws: `operationNotAllowed` if it is not.
+    /// - Throws: `notFound` if it is not.
     func registeredApplication() async throws(CertificateProviderError) -> (LogonManager, DataVault) {
         let (manager, vault) = try application()
         guard try await manager.registrationState() != .notRegistered else {
             throw CertificateProviderError(
-                .operationNotAllowed,
+                .notFound,
                 "The application '\(vault.applicationID)' is not registered, so it has no vault; run: certprov register"
             )
         }

@@ -27,7 +27,7 @@ import Testing
         ("storeReadFailed", { try $0.aStoreThatIsOpen() }),
         ("pending", { try $0.aRenewalFromTheSameFile() }),
         ("timedOut", { try $0.aServerThatIsSilent() }),
-        ("operationNotAllowed", { try $0.sandbox.certprov("vault", "list", "--config", $0.application()) }),
+        ("operationNotAllowed", { try $0.anOperationBesideAnother() }),
         ("protocolError", { try $0.aPlugin(answering: #"{"id":%s,"result":7}"#) }),
         ("serverNotTrusted", { try await $0.aServerOfAnotherAuthority() }),
         (
@@ -117,6 +117,13 @@ import Testing
 
     private func application(_ more: String = "") throws -> String {
         try file("Host = localhost\nPort = 8082\nSecurityConfiguration = SSO\nApplicationId = demo\n" + more)
+    }
+
+    /// flock(1) has the lease of the application.
+    private func anOperationBesideAnother() throws -> Output {
+        let directory = sandbox.store + "/applications/demo"
+        let script = "umask 077; mkdir -p $1 && flock $1/.claim-operation $CERTPROV unregister --yes --config $2"
+        return try sandbox.shell(script, directory, application())
     }
 
     private func aWeakKey() throws -> Output {

@@ -53,7 +53,7 @@ import Testing
         #expect(path.text == "/etc/client.p12")
         #expect(path.origin == "\(directory.path)/\(form.fileName):\(form.firstLine + 10)")
         #expect(
-            configuration.warnings.count == 2 && configuration.warnings.allSatisfy { $0.hasSuffix("has no effect.") })
+            configuration.warnings.count == 1 && configuration.warnings.allSatisfy { $0.hasSuffix("has no effect.") })
     }
 
     @Test("A property file and a property list give the same configuration")

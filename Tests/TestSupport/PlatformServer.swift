@@ -27,7 +27,9 @@ public final class PlatformServer: Sendable {
         public var log: [String] = []
         /// By id: whose it is.
         public var connections: [String: String] = [:]
-        /// For the next requests with a method.
+        /// The security configuration and the domain of each request, with or without credentials.
+        public var securityFields: [String] = []
+        /// For the next requests with a method, and as `refused` for those with a wrong password.
         public var faults: [String: [Fault]] = [:]
         /// How many TCP connections were made.
         public var accepted = 0
@@ -117,8 +119,17 @@ public final class PlatformServer: Sendable {
             .flatMap { Data(base64Encoded: String($0)) }.map { String(decoding: $0, as: UTF8.self) }
         let user = state.withLock { basic == "\(Self.user.0):\($0.password)" } ? Self.user.0 : nil
         return state.withLock { state -> Answer? in
+            state.securityFields.append(
+                ["X-SUP-SC", "X-SUP-DOMAIN"].map { head.headers[$0].joined(separator: ",") }.joined(separator: "|"))
             guard let principal = certificate ?? user else {
-                if basic != nil { state.note("\(head.method) refused") }
+                if basic != nil {
+                    state.note("\(head.method) refused")
+                    switch state.faults["refused"]?.first {
+                    case .status(let status)?: return Answer(status: status)
+                    case .some: return nil
+                    case nil: break
+                    }
+                }
                 return Answer(status: 401, headers: [("WWW-Authenticate", "Basic realm=\"test\"")])
             }
             state.note([head.method.rawValue, principal, id].compactMap(\.self).joined(separator: " "))

@@ -42,28 +42,60 @@ enum ConnectionEntry {
     }
 
     /// Returns what the server demands of passcodes: the properties that begin with `PasswordPolicy`. `nil` for nothing, and if it
-    /// says that its policy is off. A value that is not one of the type is left out.
-    static func demands(in response: HTTPResponse) -> PasscodeDemands? {
-        let body = String(decoding: response.body, as: UTF8.self)
-        func text(_ name: String) -> String? { Self.text(of: "PasswordPolicy" + name, in: body) }
-        func flag(_ name: String) -> Bool? { text(name).flatMap { Bool($0.lowercased()) } }
-        func number(_ name: String, _ range: ClosedRange<Int>) -> Int? {
-            text(name).flatMap { Int($0) }.flatMap { range.contains($0) ? $0 : nil }
-        }
-        guard flag("Enabled") != false else { return nil }
+    /// says that its policy is off. A property without a value demands nothing.
+    ///
+    /// - Throws: `protocolError` for a demand that certprov cannot read, or that no passcode meets.
+    static func demands(
+        in response: HTTPResponse, of server: ServerURL
+    ) throws(CertificateProviderError) -> PasscodeDemands? {
+        let policy = PolicyReader(body: String(decoding: response.body, as: UTF8.self), server: server)
+        guard try policy.flag("Enabled") != false else { return nil }
         var demands = PasscodeDemands()
-        demands.minimumLength = number("MinLength", 0...1024)
-        demands.minimumUniqueCharacters = number("MinUniqueChars", 0...1024)
-        demands.needsDigit = flag("DigitRequired")
-        demands.needsUpperCase = flag("UpperRequired")
-        demands.needsLowerCase = flag("LowerRequired")
-        demands.needsSpecial = flag("SpecialRequired")
-        demands.validDays = number("ExpiresInNDays", 0...36500)
+        demands.minimumLength = try policy.number("MinLength", atMost: PasscodePolicy.maximumSize)
+        demands.minimumUniqueCharacters = try policy.number("MinUniqueChars", atMost: PasscodePolicy.maximumSize)
+        demands.needsDigit = try policy.flag("DigitRequired")
+        demands.needsUpperCase = try policy.flag("UpperRequired")
+        demands.needsLowerCase = try policy.flag("LowerRequired")
+        demands.needsSpecial = try policy.flag("SpecialRequired")
+        // Of limits, a smaller one is stricter.
+        demands.validDays = try policy.number("ExpiresInNDays").map { min($0, 36500) }
         // With one attempt, a passcode from a source would be the last one, and never be tried.
-        demands.maximumAttempts = number("RetryLimit", 0...1_000_000).map { $0 == 1 ? 2 : $0 }
-        demands.lockSeconds = number("LockTimeout", 0...86400)
-        demands.allowsDefault = flag("DefaultPasswordAllowed")
+        demands.maximumAttempts = try policy.number("RetryLimit").map { $0 == 1 ? 2 : min($0, 1_000_000) }
+        demands.lockSeconds = try policy.number("LockTimeout").map { min($0, 86400) }
+        demands.allowsDefault = try policy.flag("DefaultPasswordAllowed")
         return demands == PasscodeDemands() ? nil : demands
+    }
+
+    /// The demands of a server, by name.
+    private struct PolicyReader {
+        let body: String
+        let server: ServerURL
+
+        /// Returns `nil` for one that the server does not make.
+        private func text(_ name: String) -> String? {
+            ConnectionEntry.text(of: "PasswordPolicy" + name, in: body).flatMap { $0.isEmpty ? nil : $0 }
+        }
+
+        func flag(_ name: String) throws(CertificateProviderError) -> Bool? {
+            guard let text = text(name) else { return nil }
+            guard let flag = Bool(text.lowercased()) else { throw refusal(name, text, "true or false") }
+            return flag
+        }
+
+        func number(_ name: String, atMost limit: Int = .max) throws(CertificateProviderError) -> Int? {
+            guard let text = text(name) else { return nil }
+            guard text.utf8.allSatisfy({ (0x30...0x39).contains($0) }), let number = Int(text), number <= limit else {
+                throw refusal(name, text, limit == .max ? "a number" : "a number from 0 to \(limit)")
+            }
+            return number
+        }
+
+        private func refusal(_ name: String, _ text: String, _ expected: String) -> CertificateProviderError {
+            CertificateProviderError(
+                .protocolError,
+                "\(server.authority) demands PasswordPolicy\(name) = '\(text.withVisibleControls.prefix(40))' of passcodes, and "
+                    + "certprov can meet \(expected); ask its administrator to change the policy.")
+        }
     }
 
     /// Returns the text of the first element with a local name. A server's namespace prefixes differ; ids need no entities.

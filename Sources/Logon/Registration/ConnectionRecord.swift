@@ -29,7 +29,8 @@ struct ConnectionRecord: Codable, Sendable {
 
     static let damaged = CertificateProviderError(
         .storeReadFailed,
-        "The vault has no valid connection id; run 'certprov unregister --force', and register again.")
+        "The vault has no valid record of the connection; restore the vault from a backup. If there is none, run 'certprov unregister "
+            + "--force', and register again: the server keeps the connection.")
 
     static func otherPlace(_ registered: String, _ configured: String) -> String {
         "The application was registered at \(registered), and the configuration names \(configured); restore Host, Port, HTTPS, "
@@ -40,8 +41,17 @@ struct ConnectionRecord: Codable, Sendable {
     ///
     /// - Throws: `storeReadFailed`, also for a record that a newer version has written; `vaultLocked`.
     static func read(from vault: DataVault) throws(CertificateProviderError) -> ConnectionRecord? {
-        try decoded(try vault.storage(for: provider).record(named: name))
+        do throws(CertificateProviderError) {
+            return try decoded(try vault.storage(for: provider).record(named: name))
+        } catch {
+            var error = error
+            if error.underlying is DamagedContent { error.message += " " + withoutBackup }
+            throw error
+        }
     }
+
+    private static let withoutBackup =
+        "If there is no backup, run: certprov unregister --force. The server keeps the connection then."
 
     private static func decoded(_ record: SecretBytes?) throws(CertificateProviderError) -> ConnectionRecord? {
         guard let record else { return nil }
@@ -51,8 +61,8 @@ struct ConnectionRecord: Codable, Sendable {
         else {
             throw CertificateProviderError(
                 .storeReadFailed,
-                "The record of the registration is damaged, or was written by a newer certprov; update certprov, or run: "
-                    + "certprov unregister --force")
+                "The record of the registration is damaged, or was written by a newer certprov; update certprov, or restore the vault "
+                    + "from a backup. \(withoutBackup)")
         }
         return content
     }
@@ -79,7 +89,7 @@ struct ConnectionRecord: Codable, Sendable {
     /// Removes what an attempt to register has left.
     static func forget(in vault: DataVault) throws(CertificateProviderError) {
         let storage = vault.storage(for: provider)
-        for name in [name, password, rejected] {
+        for name in [name, password, rejected, unanswered] {
             guard try storage.record(named: name) != nil else { continue }
             try storage.updateRecord(named: name) { _ in SecretBytes(copying: []) }
         }
@@ -128,5 +138,46 @@ struct ConnectionRecord: Codable, Sendable {
     static func isRejected(_ secret: SecretBytes, in vault: DataVault) throws(CertificateProviderError) -> Bool {
         guard let content = try vault.storage(for: provider).record(named: rejected) else { return false }
         return try vault.isRejected(secret, by: content)
+    }
+
+    /// Has what the name says, of the last password that the server has not accepted yet.
+    private static let unanswered = "unanswered"
+
+    /// Notes that a password is sent now. It is on disk when the function returns.
+    ///
+    /// - Throws: What `check` throws about the tries so far; `storeWriteFailed`. Send nothing then.
+    static func noteSending(
+        _ secret: SecretBytes, at time: Date, in vault: DataVault,
+        _ check: (UnansweredPassword) throws(CertificateProviderError) -> Void
+    ) throws(CertificateProviderError) {
+        var refusal: CertificateProviderError?
+        try vault.storage(for: provider).updateRecord(named: unanswered) { former throws(CertificateProviderError) in
+            var tries = try UnansweredPassword(former, of: secret, in: vault, now: time)
+            do throws(CertificateProviderError) { try check(tries) } catch {
+                refusal = error
+                // Another one only if the clock was set back.
+                let content = try tries.encoded()
+                return content == former ? nil : content
+            }
+            (tries.count, tries.last) = (tries.count + 1, time)
+            return try tries.encoded()
+        }
+        if let refusal { throw refusal }
+    }
+
+    /// Forgets the tries without an answer: there is one, or a user has typed a password.
+    static func forgetUnanswered(in vault: DataVault) throws(CertificateProviderError) {
+        let storage = vault.storage(for: provider)
+        if try storage.record(named: unanswered) != nil { try storage.removeRecord(named: unanswered) }
+    }
+
+    /// Forgets that the server has rejected a password.
+    static func forget(rejected secret: SecretBytes, in vault: DataVault) throws(CertificateProviderError) {
+        guard try isRejected(secret, in: vault) else { return }
+        try vault.storage(for: provider).updateRecord(named: rejected) { former throws(CertificateProviderError) in
+            try former.map { content throws(CertificateProviderError) in
+                try vault.forgetting(rejected: secret, in: content)
+            }
+        }
     }
 }

@@ -11,7 +11,10 @@ final class PlatformClient: Sendable {
     /// Who a request is from.
     enum Principal: Sendable {
         case identity(Identity)
-        case user(String, SecretBytes)
+        case user(String, SentPassword)
+
+        /// Whether it is a user whose password the server has not accepted yet.
+        var isOnTrial: Bool { if case .user(_, let password) = self { password.beforeSending != nil } else { false } }
     }
 
     let platform: LogonConfiguration.Platform
@@ -56,26 +59,34 @@ final class PlatformClient: Sendable {
     ) async throws(CertificateProviderError) -> HTTPResponse {
         var request = request
         if let connection { request.headers.replaceOrAdd(name: ConnectionEntry.idField, value: "\(connection)") }
+        // Instead of the security configuration that is the domain's default.
+        request.headers.replaceOrAdd(name: "X-SUP-SC", value: platform.securityConfiguration)
+        request.headers.remove(name: "X-SUP-DOMAIN")
+        if !platform.domain.isEmpty { request.headers.add(name: "X-SUP-DOMAIN", value: platform.domain) }
         let key = Self.key(of: principal)
         let budget = TimeBudget(Self.timeout, transport.retryPolicy)
-        let (known, generation) = take(key)
+        let (known, generation) = principal.isOnTrial ? (nil, 0) : take(key)
         let session: ServerSession
         if let known { session = known } else { session = try await new(principal, budget) }
         let response = try await session.with(timeBudget: budget).response(to: request)
+        // Without a challenge (RFC 9110, section 15.5.2), a gateway in front has answered, and has not looked at the password.
+        let hasRefusedPassword = response.hasRefusedPassword && !response.headers["WWW-Authenticate"].isEmpty
+        if case .user(_, let password) = principal, hasRefusedPassword || response.isOfServer {
+            await password.note(hasRefusedPassword)
+        }
         if [401, 403].contains(response.status) {
             // The session knows the password that was refused.
             forget()
             var error = response.refusal(
                 by: platform.server, of: purpose, advice: Self.advice(for: principal), at: now())
-            // Without a challenge (RFC 9110, section 15.5.2), a gateway in front has answered, and has not looked at the password.
-            if response.headers["WWW-Authenticate"].isEmpty { error.underlying = nil }
+            if !hasRefusedPassword { error.underlying = nil }
             throw error
         }
         if response.isRefusalOfCertificate {
             throw response.refusal(
                 by: platform.server, of: purpose, advice: Self.adviceAboutCertificate(for: principal), at: now())
         }
-        give(session, key, generation)
+        if !principal.isOnTrial { give(session, key, generation) }
         return response
     }
 
@@ -101,7 +112,8 @@ final class PlatformClient: Sendable {
     /// Creates a connection, or gets the one with this id again.
     ///
     /// - Returns: The id that the server gave it, and what it demands of passcodes.
-    /// - Throws: `rejected`, `configurationInvalid` for 404, `protocolError`, and the errors of the connection.
+    /// - Throws: `rejected`, `configurationInvalid` for 404, `protocolError`, also for demands that certprov cannot meet, and the
+    ///   errors of the connection.
     func create(
         _ id: ConnectionID, from principal: Principal, activationCode: SecretBytes?
     ) async throws(CertificateProviderError) -> (ConnectionID, PasscodeDemands?) {
@@ -131,7 +143,7 @@ final class PlatformClient: Sendable {
                 "\(platform.server.authority) answers \(purpose) without a valid connection id; look for the reason in the "
                     + "server's log.")
         }
-        return (given, ConnectionEntry.demands(in: response))
+        return (given, try ConnectionEntry.demands(in: response, of: platform.server))
     }
 
     /// Reads a connection, to see that the server accepts the principal.
@@ -224,7 +236,7 @@ final class PlatformClient: Sendable {
             credentials = .none
         case .user(let name, let password):
             // The server would count it as a wrong one.
-            guard !password.isEmpty else {
+            guard !password.secret.isEmpty else {
                 throw CertificateProviderError(
                     .configurationInvalid,
                     "The password of '\(name.withVisibleControls)' is empty, so it is not sent; correct Registration.password-source, "
@@ -232,7 +244,9 @@ final class PlatformClient: Sendable {
             }
             // `HTTPS=false` is refused for all others.
             security.permitsPlaintextWithinHost = true
-            credentials = .password(user: name, password)
+            credentials =
+                password.beforeSending.map { .password(user: name, password.secret, beforeSending: $0) }
+                ?? .password(user: name, password.secret)
         }
         return ServerSession(
             platform.server, security, credentials, through: proxy, timeBudget: budget, transport: transport)
@@ -240,6 +254,9 @@ final class PlatformClient: Sendable {
 }
 
 extension HTTPResponse {
+    /// Whether the server has answered, which has looked at the password before: not a gateway in its place.
+    fileprivate var isOfServer: Bool { ![401, 407, 408, 429].contains(status) && status < 500 }
+
     /// Whether a proxy in front of the server refuses the certificate with 400, as nginx does: it has done the handshake
     /// by then.
     fileprivate var isRefusalOfCertificate: Bool {

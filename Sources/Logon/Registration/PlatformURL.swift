@@ -10,6 +10,9 @@ extension LogonConfiguration {
         /// `[URLSuffix][/FarmID]`: begins with a slash, unless it is empty, and does not end with one.
         let base: String
         let applicationID: String
+        let securityConfiguration: String
+        /// Empty for none.
+        let domain: String
 
         /// The server's origin and ``base``.
         var place: String { server.origin + base }
@@ -39,8 +42,20 @@ extension LogonConfiguration {
             (host == nil, "Host"), (port == nil, "Port"), (securityConfiguration == nil, "SecurityConfiguration"),
             (registration.applicationID == nil, "ApplicationId"),
         ].filter(\.0).map { "'\($0.1)'" }
-        guard missing.isEmpty, let host, let port, let applicationID = registration.applicationID else {
-            throw invalid("A registration needs \(missing.joined(separator: " and ")); set it.")
+        guard missing.isEmpty, let host, let port, let securityConfiguration,
+            let applicationID = registration.applicationID
+        else {
+            let names =
+                missing.dropLast().isEmpty
+                ? missing.joined() : missing.dropLast().joined(separator: ", ") + " and " + (missing.last ?? "")
+            throw invalid("A registration needs \(names); set \(missing.count > 1 ? "them" : "it").")
+        }
+        for (key, value) in [("SecurityConfiguration", securityConfiguration), ("Domain", domain)] {
+            // They are header fields.
+            guard value.utf8.allSatisfy({ (0x20...0x7e).contains($0) }) else {
+                throw self.invalid(
+                    key, "The value of '\(key)' must be visible ASCII characters and blanks; correct it.")
+            }
         }
         if let source = registration.passcodeSource, source != .prompt, registration.passcodePolicy.maximumAttempts == 1
         {
@@ -73,6 +88,8 @@ extension LogonConfiguration {
                 "Without TLS the server cannot see the certificate that UserCreationPolicy=certificate registers with; remove HTTPS=false, or set "
                     + "UserCreationPolicy to automatic or manual.")
         }
-        return Platform(server: server, base: base, applicationID: applicationID)
+        return Platform(
+            server: server, base: base, applicationID: applicationID, securityConfiguration: securityConfiguration,
+            domain: domain)
     }
 }

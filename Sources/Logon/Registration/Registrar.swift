@@ -107,6 +107,12 @@ final class Registrar: Sendable {
         set { shared.withLock { $0.isLockedOnPurpose = newValue } }
     }
 
+    /// The error while another operation has the application's lease: of another process, or of another manager.
+    func busy() async -> CertificateProviderError {
+        let holder = try? await executor.run { () throws(CertificateProviderError) in self.vault.operationHolder() }
+        return RegistrationMachine.Refusal.busy(of: holder ?? nil)
+    }
+
     /// Closes the connections that no request uses.
     func forgetConnections() { shared.withLock(\.client)?.forget() }
 

@@ -16,11 +16,9 @@ extension Registration {
             let record = try await connection(&run)
             let client = try registrar.client(configuration, of: record)
             let principal = try await principal(&run, record)
-            return try await password.notingRejection(of: principal) { () throws(CertificateProviderError) in
-                try await client.response(
-                    to: request, from: principal, over: ConnectionID(record.connectionID),
-                    purpose: "the request for \(request.target.withVisibleControls.prefix(200))")
-            }
+            return try await client.response(
+                to: request, from: principal, over: ConnectionID(record.connectionID),
+                purpose: "the request for \(request.target.withVisibleControls.prefix(200))")
         }
     }
 
@@ -68,7 +66,7 @@ extension Registration {
         let lease = try await registrar.executor.run { () throws(CertificateProviderError) in
             try registrar.vault.leaseOperation()
         }
-        guard let lease else { throw RegistrationMachine.Refusal.busy.error }
+        guard let lease else { throw await registrar.busy() }
         defer { withExtendedLifetime(lease) {} }
         return try await provider.getCertificate(interaction)
     }

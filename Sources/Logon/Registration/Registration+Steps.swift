@@ -39,6 +39,12 @@ extension Registration {
             if let error = await providers.delete(provider, &log) { throw error }
             run.identity = nil
             registrar.forgetConnections()
+        case .deleteStoredCertificates:
+            for provider in providers.all {
+                guard let error = await providers.delete(provider, &log) else { continue }
+                run.remarks.append("The provider '\(provider.id)' has not deleted its own data: \(error.message)")
+            }
+            registrar.forgetConnections()
         case .writeConnection: try await writeConnection(&run)
         case .post: try await post(&run)
         case .delete:
@@ -46,9 +52,7 @@ extension Registration {
             guard let id = ConnectionID(record.connectionID) else { throw ConnectionRecord.damaged }
             let client = try registrar.client(configuration, of: record)
             let principal = run.identity == nil ? try await password.principal(record) : try principal(of: run)
-            try await password.notingRejection(of: principal) { () throws(CertificateProviderError) in
-                try await client.delete(id, from: principal)
-            }
+            try await client.delete(id, from: principal)
             // Killed from here on, another run goes on without the server and the identity. Without room on the disk, that
             // needs force.
             var left = record
@@ -73,11 +77,14 @@ extension Registration {
             let (old, new, isAutomatic) = (run.passcode, run.newPasscode, run.isAutomatic)
             let factor = try await vault.key.factor(run.interaction)
             try await registrar.executor.run { () throws(CertificateProviderError) in
-                try registrar.vault.changePasscode(from: old, to: new, factor: factor, isAutomatic: isAutomatic)
+                try vault.unlessGone { () throws(CertificateProviderError) in
+                    try registrar.vault.changePasscode(from: old, to: new, factor: factor, isAutomatic: isAutomatic)
+                }
             }
         case .changePassword:
             guard let password = run.password else { throw ConnectionRecord.damaged }
-            try await self.password.change(to: password, try await connection(&run))
+            try await self.password.change(
+                to: password, try await connection(&run), isAutomatic: run.isPasswordAutomatic)
         }
     }
 
@@ -106,6 +113,7 @@ extension Registration {
         guard var record = run.record, let id = ConnectionID(record.connectionID) else {
             throw ConnectionRecord.damaged
         }
+        let client = try registrar.client(configuration)
         let principal: PlatformClient.Principal
         if let identity = run.identity {
             principal = .identity(identity)
@@ -114,18 +122,12 @@ extension Registration {
             guard let name = run.username, let password = run.password else {
                 throw CertificateProviderError(.internal, "The registration has neither an identity nor a password.")
             }
-            principal = .user(name, password)
+            principal = .user(name, self.password.onTrial(password, of: run, at: client.platform.place))
             record.username = name
         }
-        let client = try registrar.client(configuration)
-        do throws(CertificateProviderError) {
-            let (given, demands) = try await client.create(id, from: principal, activationCode: run.activationCode)
-            record.connectionID = given.description
-            run.demands = demands
-        } catch {
-            if error.isRejectedPassword { await password.remember(rejected: run, at: client.platform.place) }
-            throw error
-        }
+        let (given, demands) = try await client.create(id, from: principal, activationCode: run.activationCode)
+        record.connectionID = given.description
+        run.demands = demands
         record.place = client.platform.place
         run.record = record
     }

@@ -80,11 +80,17 @@ struct Registration: Sendable {
         if let name = settings.username {
             run.username = name
         } else {
+            try vault.requireUser(run.interaction, "the user's name at \(server)", "Registration.username")
             run.username = try await run.interaction.requestText("User name at \(server)")
+        }
+        if passwordSource == .prompt {
+            try vault.requireUser(
+                run.interaction, "the password of '\(run.username ?? "")' at \(server)", "Registration.password-source")
         }
         run.password = try await vault.secret(
             passwordSource, run.interaction, "Password of '\(run.username ?? "")' at \(server)")
-        if passwordSource != .prompt {
+        run.isPasswordAutomatic = passwordSource != .prompt
+        if run.isPasswordAutomatic {
             try await password.requireNotRejected(run, at: try registrar.client(configuration).platform.place)
         }
     }
@@ -120,7 +126,7 @@ struct Registration: Sendable {
             lease = try await registrar.executor.run { () throws(CertificateProviderError) in
                 try registrar.vault.leaseOperation()
             }
-            if lease == nil { throw RegistrationMachine.Refusal.busy.error }
+            if lease == nil { throw await registrar.busy() }
         }
         defer { withExtendedLifetime(lease) {} }
 
@@ -153,7 +159,10 @@ struct Registration: Sendable {
                 // What the disk says, also after an effect that failed half way.
                 _ = try? await registrar.state()
                 switch transition.outcome {
-                case .failure?: throw failure ?? CertificateProviderError(.internal, "The operation failed.")
+                case .failure?:
+                    var failure = failure ?? CertificateProviderError(.internal, "The operation failed.")
+                    for remark in run.remarks { failure.message += " \(remark)" }
+                    throw failure
                 case .refused(let reason)?: throw refusal(reason, run)
                 case .success?, nil:
                     // Whatever has unlocked or made it, the user knows.

@@ -15,8 +15,10 @@ package enum RegistrationMachine {
         case forgetting, replacing
         // Leaving the server
         case reading, leaving, leavingWithPassword, deleting, destroying, destroyingAfterFailure
+        // After wrong passcodes have destroyed the vault
+        case informing
         // The same, whatever fails
-        case readingByForce, leavingByForce, leavingWithPasswordByForce
+        case readingByForce, leavingByForce, leavingWithPasswordByForce, destroyingByForce, informingByForce
 
         var isAtRest: Bool { [.notRegistered, .locked, .unlocked].contains(self) }
     }
@@ -55,6 +57,8 @@ package enum RegistrationMachine {
     /// What a step does. Those of providers and the server are the calls of the table in the documentation.
     enum Effect: String, CaseIterable, Sendable {
         case getCertificate, getStoredCertificate, deleteStoredCertificate
+        /// Has each configured provider delete what it can without the vault, in which their ids and records were. Never fails.
+        case deleteStoredCertificates
         /// Chooses the connection's id, unless there is one already, and writes it down.
         case writeConnection
         case post, delete
@@ -104,7 +108,8 @@ package enum RegistrationMachine {
         case (.unlocking, .failed), (.changingLocked, .failed): return rest(.locked, .failure)
         case (.changing, .failed): return rest(.unlocked, .failure)
         case (.unlocking, .destroyed), (.changing, .destroyed), (.changingLocked, .destroyed):
-            return rest(.notRegistered, .failure)
+            return step(.informing, .deleteStoredCertificates)
+        case (.informing, .done), (.informing, .failed): return rest(.notRegistered, .failure)
         case (.changingPassword, .done): return rest(.unlocked, .success)
         case (.changingPassword, .failed): return rest(.unlocked, .failure)
         case (.locking, .done): return rest(.locked, .success)
@@ -126,7 +131,11 @@ package enum RegistrationMachine {
             return rest(.unlocked, .failure)
         case (.destroying, .done): return rest(.notRegistered, .success)
         case (.destroyingAfterFailure, .done): return rest(.notRegistered, .failure)
-        case (.destroying, .failed), (.destroyingAfterFailure, .failed): return rest(.locked, .failure)
+        case (.destroyingByForce, .done): return step(.informingByForce, .deleteStoredCertificates)
+        case (.informingByForce, .done): return rest(.notRegistered, .success)
+        case (.informingByForce, .failed): return rest(.notRegistered, .failure)
+        case (.destroying, .failed), (.destroyingAfterFailure, .failed), (.destroyingByForce, .failed):
+            return rest(.locked, .failure)
         default: return nil
         }
     }
@@ -151,7 +160,7 @@ package enum RegistrationMachine {
         switch command {
         case .register, .request, .update, .unregister, .changePassword: refused(.locked, .vaultLocked)
         // What the provider and the server would need is sealed.
-        case .unregisterByForce: step(.destroying, .destroyVault)
+        case .unregisterByForce: step(.destroyingByForce, .destroyVault)
         case .unlock: step(.unlocking, .unlockVault)
         case .lock: rest(.locked, .success)
         case .changePasscode: step(.changingLocked, .changePasscode)

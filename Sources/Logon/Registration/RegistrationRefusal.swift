@@ -1,15 +1,19 @@
 import CertificateProviding
 
 extension RegistrationMachine.Refusal {
+    /// - Parameter holder: The process whose operation is in progress; `nil` if it is not known.
+    static func busy(of holder: String?) -> CertificateProviderError {
+        CertificateProviderError(
+            .operationNotAllowed,
+            "Another operation of the application is in progress\(holder.map { ", by \($0)" } ?? ""); wait until it has finished.",
+            underlying: OperationInProgress())
+    }
+
     var error: CertificateProviderError {
         switch self {
-        case .busy:
-            CertificateProviderError(
-                .operationNotAllowed,
-                "Another operation of the application is in progress; wait until it has finished.",
-                underlying: OperationInProgress())
+        case .busy: Self.busy(of: nil)
         case .notRegistered:
-            CertificateProviderError(.operationNotAllowed, "The application is not registered; run: certprov register")
+            CertificateProviderError(.notFound, "The application is not registered; run: certprov register")
         case .vaultLocked:
             CertificateProviderError(
                 .vaultLocked,

@@ -12,11 +12,15 @@ struct RegistrationRun: Sendable {
     var isAutomatic = false
     var username: String?
     var password: SecretBytes?
+    /// Whether ``password`` is from a source, and no user has just typed it.
+    var isPasswordAutomatic = false
     var activationCode: SecretBytes?
     /// What the server demands of passcodes.
     var demands: PasscodeDemands?
     /// Why the record of the connection cannot be read.
     var damage: CertificateProviderError?
+    /// What failed beside the operation itself.
+    var remarks: [String] = []
     /// Whether this run has created the vault.
     var isRegistered = false
 

@@ -1,9 +1,9 @@
 import CertificateProviding
+import FoundationEssentials
 import IdentityStore
-import ProviderTransport
 
-/// The user's password at the platform server. One that the server has rejected is not sent again by itself: some servers lock the
-/// user after a few.
+/// The user's password at the platform server. One that the server has rejected is not sent again by itself, and one that gets no
+/// answer only a few times: some servers lock the user after a few.
 struct ServerPassword: Sendable {
     let configuration: LogonConfiguration
     let registrar: Registrar
@@ -22,7 +22,11 @@ struct ServerPassword: Sendable {
             try ConnectionRecord.password(in: registrar.vault)
         }
         guard let password else { throw ConnectionRecord.damaged }
-        return .user(name, password)
+        return .user(
+            name,
+            SentPassword(
+                secret: password, beforeSending: nil,
+                note: { isRejected in if isRejected { await note(rejected: password) } }))
     }
 
     /// Takes the password of the source, if the server has not rejected that, too.
@@ -33,10 +37,7 @@ struct ServerPassword: Sendable {
         let source = configuration.registration.passwordSource
         if let source, source != .prompt, let new = try await vault.secret(source, NoUserInteraction(), "") {
             let credentials = Self.credentials(record, new)
-            let isRejected = try await registrar.executor.run { () throws(CertificateProviderError) in
-                try ConnectionRecord.isRejected(credentials, in: registrar.vault)
-            }
-            if !isRejected { return try await change(to: new, record) }
+            if try await !isRejected(credentials) { return try await confirm(new, record, isAutomatic: true) }
         }
         throw CertificateProviderError(
             .rejected,
@@ -45,8 +46,23 @@ struct ServerPassword: Sendable {
     }
 
     /// Asks the server whether it accepts a password, and keeps it in the vault then.
+    ///
+    /// - Parameter isAutomatic: Whether no user has just typed it.
+    /// - Throws: `rejected`, also for one of a source that the server has rejected before.
     func change(
-        to password: SecretBytes, _ record: ConnectionRecord
+        to password: SecretBytes, _ record: ConnectionRecord, isAutomatic: Bool
+    ) async throws(CertificateProviderError) {
+        if isAutomatic, try await isRejected(Self.credentials(record, password)) {
+            throw CertificateProviderError(
+                .rejected,
+                "The server has rejected this password of '\(record.username ?? "")' before, so it is not sent again; correct its "
+                    + "source, or type it: certprov password")
+        }
+        try await confirm(password, record, isAutomatic: isAutomatic)
+    }
+
+    private func confirm(
+        _ password: SecretBytes, _ record: ConnectionRecord, isAutomatic: Bool
     ) async throws(CertificateProviderError) {
         guard let name = record.username, let id = ConnectionID(record.connectionID) else {
             throw ConnectionRecord.damaged
@@ -54,12 +70,11 @@ struct ServerPassword: Sendable {
         let client = try registrar.client(configuration, of: record)
         // The sessions know the former one.
         registrar.forgetConnections()
-        do throws(CertificateProviderError) {
-            try await client.confirm(id, from: .user(name, password))
-        } catch {
-            if error.isRejectedPassword { await note(rejected: password) }
-            throw error
-        }
+        let trial = onTrial(
+            password, of: name, Self.credentials(record, password), isAutomatic: isAutomatic,
+            toTryEarlier: "certprov password"
+        ) { await note(rejected: password) }
+        try await client.confirm(id, from: .user(name, trial))
         try await registrar.executor.run { () throws(CertificateProviderError) in
             // The password first: with the former one, it would be marked as right.
             try ConnectionRecord.write(password: password, to: registrar.vault)
@@ -67,13 +82,9 @@ struct ServerPassword: Sendable {
         }
     }
 
-    /// Runs what sends the principal's password, and notes a rejection of it.
-    func notingRejection<T>(
-        of principal: PlatformClient.Principal, _ body: () async throws(CertificateProviderError) -> T
-    ) async throws(CertificateProviderError) -> T {
-        do throws(CertificateProviderError) { return try await body() } catch {
-            if case .user(_, let password) = principal, error.isRejectedPassword { await note(rejected: password) }
-            throw error
+    private func isRejected(_ credentials: SecretBytes) async throws(CertificateProviderError) -> Bool {
+        try await registrar.executor.run { () throws(CertificateProviderError) in
+            try ConnectionRecord.isRejected(credentials, in: registrar.vault)
         }
     }
 
@@ -86,21 +97,61 @@ struct ServerPassword: Sendable {
         }
     }
 
-    // MARK: - Before the registration
+    // MARK: - Passwords that the server has not accepted yet
 
-    /// Notes that the server has rejected the password, or the activation code, of an attempt to register.
-    func remember(rejected run: RegistrationRun, at place: String) async {
-        try? await registrar.executor.run { () throws(CertificateProviderError) in
-            try ConnectionRecord.remember(rejected: Self.credentials(of: run, at: place), in: registrar.vault)
+    /// A password that is written down before it is sent, unless a user has just typed it: its answer may be lost, and be a refusal.
+    private func onTrial(
+        _ password: SecretBytes, of user: String, _ credentials: SecretBytes, isAutomatic: Bool,
+        toTryEarlier command: String, whenRejected note: @escaping @Sendable () async -> Void
+    ) -> SentPassword {
+        let (vault, now, server) = (registrar.vault, registrar.now, configuration.host ?? "the server")
+        let beforeSending: @Sendable () async throws(CertificateProviderError) -> Void = {
+            () async throws(CertificateProviderError) in
+            try await registrar.executor.run { () throws(CertificateProviderError) in
+                let time = now()
+                // What a user types begins anew.
+                guard isAutomatic else {
+                    try? ConnectionRecord.forgetUnanswered(in: vault)
+                    return
+                }
+                try ConnectionRecord.noteSending(credentials, at: time, in: vault) {
+                    tries throws(CertificateProviderError) in
+                    guard tries.nextTry > time else { return }
+                    throw CertificateProviderError(
+                        .operationNotAllowed,
+                        "The password of '\(user)' was sent to \(server) \(tries.count) times without an answer, so it is not known "
+                            + "whether it is right. It may be sent again at \(tries.nextTry.formatted(.iso8601)); to try earlier, type it: "
+                            + command,
+                        retryAfter: .seconds(tries.nextTry.timeIntervalSince(time)))
+                }
+            }
+        }
+        return SentPassword(secret: password, beforeSending: beforeSending) { isRejected in
+            if isRejected { await note() }
+            // If it cannot be written down, the password waits for its next try.
+            try? await registrar.executor.run { () throws(CertificateProviderError) in
+                if !isRejected { try ConnectionRecord.forget(rejected: credentials, in: vault) }
+                try ConnectionRecord.forgetUnanswered(in: vault)
+            }
+        }
+    }
+
+    /// The password of an attempt to register.
+    func onTrial(_ password: SecretBytes, of run: RegistrationRun, at place: String) -> SentPassword {
+        let (vault, credentials) = (registrar.vault, Self.credentials(of: run, at: place))
+        return onTrial(
+            password, of: run.username ?? "", credentials, isAutomatic: run.isPasswordAutomatic,
+            toTryEarlier: "certprov register --prompt"
+        ) {
+            try? await registrar.executor.run { () throws(CertificateProviderError) in
+                try ConnectionRecord.remember(rejected: credentials, in: vault)
+            }
         }
     }
 
     /// - Throws: `rejected` for what the server has rejected before.
     func requireNotRejected(_ run: RegistrationRun, at place: String) async throws(CertificateProviderError) {
-        let isRejected = try await registrar.executor.run { () throws(CertificateProviderError) in
-            try ConnectionRecord.isRejected(Self.credentials(of: run, at: place), in: registrar.vault)
-        }
-        guard isRejected else { return }
+        guard try await isRejected(Self.credentials(of: run, at: place)) else { return }
         throw CertificateProviderError(
             .rejected,
             "The server has rejected the password of '\(run.username ?? "")' before, so it is not sent again; correct it in "
@@ -127,9 +178,4 @@ struct ServerPassword: Sendable {
         }
         return SecretBytes(copying: bytes)
     }
-}
-
-extension CertificateProviderError {
-    /// Whether a server has got a password, and does not accept it.
-    var isRejectedPassword: Bool { (underlying as? RejectedPassword)?.isOfProxy == false }
 }

@@ -68,7 +68,18 @@ struct VaultAccess: Sendable {
         }
         let factor = try await key.factor(run.interaction)
         try await registrar.executor.run { [passcode] () throws(CertificateProviderError) in
-            try registrar.vault.unlock(passcode, factor: factor, isAutomatic: isAutomatic)
+            try unlessGone { () throws(CertificateProviderError) in
+                try registrar.vault.unlock(passcode, factor: factor, isAutomatic: isAutomatic)
+            }
+        }
+    }
+
+    /// Runs what needs the vault, which was there. Another process may have unregistered the application since.
+    func unlessGone(
+        _ operation: () throws(CertificateProviderError) -> Void
+    ) throws(CertificateProviderError) {
+        do throws(CertificateProviderError) { try operation() } catch {
+            throw error.code == .notFound ? RegistrationMachine.Refusal.notRegistered.error : error
         }
     }
 
@@ -100,10 +111,22 @@ struct VaultAccess: Sendable {
             passcode = try await secret(source, interaction, newPasscodePrompt)
             isAutomatic = true
         } else if !settings.passcodePolicy.allowsDefault {
+            try requireUser(interaction, "a passcode for the vault of \(application)", "Passcode.source")
             passcode = try await newPasscode(interaction)
         }
         if let passcode { try settings.passcodePolicy.check(passcode) }
         return (passcode, isAutomatic)
+    }
+
+    /// Checks that what no setting names can be asked for.
+    ///
+    /// - Throws: `interactionRequired`.
+    func requireUser(
+        _ interaction: any UserInteraction, _ what: String, _ setting: String
+    ) throws(CertificateProviderError) {
+        guard !interaction.canAsk else { return }
+        throw CertificateProviderError(
+            .interactionRequired, "A registration needs \(what), and there is no user to ask; set \(setting).")
     }
 
     /// Asks for a new passcode, twice.

@@ -10,6 +10,10 @@ public struct ServerCredentials: Sendable {
         case tokens(any BearerTokenSource)
     }
     let kind: Kind
+    /// Called before a request is sent with the password for the first time. Such a request is not repeated by itself.
+    private(set) var beforeSendingPassword: (@Sendable () async throws(CertificateProviderError) -> Void)? = nil
+
+    init(kind: Kind) { self.kind = kind }
 
     /// No credentials.
     public static let none = ServerCredentials(kind: .none)
@@ -18,6 +22,19 @@ public struct ServerCredentials: Sendable {
     /// challenge, and by Basic only over TLS.
     public static func password(user: String, _ password: SecretBytes) -> ServerCredentials {
         ServerCredentials(kind: .password(user: user, password))
+    }
+
+    /// As ``password(user:_:)``, for a password that the server has not accepted yet: an answer that is lost may have been a refusal.
+    ///
+    /// - Parameter note: Called before a request is sent with it. If it throws, nothing is sent. After it, no request of the session
+    ///   is repeated by itself.
+    package static func password(
+        user: String, _ password: SecretBytes,
+        beforeSending note: @escaping @Sendable () async throws(CertificateProviderError) -> Void
+    ) -> ServerCredentials {
+        var credentials = ServerCredentials.password(user: user, password)
+        credentials.beforeSendingPassword = note
+        return credentials
     }
 
     /// Bearer tokens (RFC 6750) from a source that replaces them, such as `AccessTokenSource` of the product `OAuth`.

@@ -15,6 +15,8 @@ actor AuthenticatingSession {
     private var token: SecretBytes?
     /// Whether the server has asked for Basic.
     private var sendsPassword = false
+    /// Whether the caller knows that the password is sent.
+    private var hasAnnouncedPassword = false
     /// Whether the last response has refused credentials: an answer that was made with the password, or the token.
     private(set) var hasRefusedCredentials = false
 
@@ -56,6 +58,10 @@ actor AuthenticatingSession {
             if token == nil { try await authenticate(before: deadline) }
             let connection = try await connected(deadline)
             if let bind { request.body = try await bind(connection) }
+            if hasSentPassword, !hasAnnouncedPassword {
+                try await credentials.beforeSendingPassword?()
+                hasAnnouncedPassword = true
+            }
             authorize(&request)
             var response = try await connection.response(
                 to: request, limit: ServerSession.maximumBody, deadline: deadline)
@@ -94,6 +100,9 @@ actor AuthenticatingSession {
 
     /// Whether an answer to a challenge was made with the password.
     var hasSentPassword: Bool { digest != nil || sendsPassword }
+
+    /// Whether a request may be sent once more by itself, if it is repeatable.
+    var mayRepeat: Bool { credentials.beforeSendingPassword == nil || !hasSentPassword }
 
     /// Gets a token, the current or a new one, if there is a source of tokens.
     func authenticate(before deadline: NIODeadline) async throws(CertificateProviderError) {

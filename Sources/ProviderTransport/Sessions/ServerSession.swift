@@ -146,7 +146,8 @@ public struct ServerSession: Sendable {
                     .failure(error), error.code == .unavailable ? .temporary(retryAfter: nil) : .final
                 )
             }
-            guard case .temporary(let told) = verdict, attempt < RetryPolicy.maximumAttempts else {
+            guard case .temporary(let told) = verdict, attempt < RetryPolicy.maximumAttempts, await session.mayRepeat
+            else {
                 return try outcome.get()
             }
             let delay = told.map(retryPolicy.delay(afterBeingTold:)) ?? retryPolicy.delay(after: attempt)

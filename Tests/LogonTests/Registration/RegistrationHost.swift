@@ -21,6 +21,7 @@ final class RegistrationHost: Sendable {
     let person = Person()
     private let settings: [String: String?]
     private let variables: [String: String]
+    private let now: @Sendable () -> Date
     private let form: FileForm
     private let keyStore = ExampleKeyStore.descriptor(ProviderID("keys"))
     private let made: (LogonManager, DataVault)
@@ -30,16 +31,19 @@ final class RegistrationHost: Sendable {
 
     init(
         _ form: FileForm = .properties, settings: [String: String?] = [:], variables: [String: String] = [:],
-        retryPolicy: RetryPolicy = RetryPolicy(sleep: { _ in })
+        retryPolicy: RetryPolicy = RetryPolicy(sleep: { _ in }), now: @escaping @Sendable () -> Date = { Date() }
     ) async throws {
         directory = try TemporaryDirectory()
         let authority = try TestAuthority()
-        server = try await PlatformServer(authority)
+        // For clocks that a test turns.
+        let leaf = try authority.issue(
+            "server", addresses: [[127, 0, 0, 1]], notAfter: Date(timeIntervalSinceNow: 800_000))
+        server = try await PlatformServer(authority, server: leaf)
         identity = try authority.issue("client")
         let pem = PEMText.of(authority.root)
         try directory.write(Array(pem.utf8), to: "anchors.pem")
-        (self.settings, self.variables, self.form) = (settings, variables, form)
-        made = try Self.manager(form, settings, variables, directory, server, provider, keyStore, retryPolicy)
+        (self.settings, self.variables, self.form, self.now) = (settings, variables, form, now)
+        made = try Self.manager(form, settings, variables, directory, server, provider, keyStore, retryPolicy, now)
     }
 
     /// The next process, with other settings.
@@ -49,7 +53,7 @@ final class RegistrationHost: Sendable {
     ) throws -> LogonManager {
         try Self.manager(
             form, settings.merging(more) { $1 }, self.variables.merging(variables) { $1 }, directory, server, provider,
-            keyStore, retryPolicy
+            keyStore, retryPolicy, now
         ).0
     }
 
@@ -63,7 +67,7 @@ final class RegistrationHost: Sendable {
     private static func manager(
         _ form: FileForm, _ settings: [String: String?], _ variables: [String: String], _ directory: TemporaryDirectory,
         _ server: PlatformServer, _ provider: ScriptedProvider, _ keyStore: KeyStoreDescriptor,
-        _ retryPolicy: RetryPolicy = RetryPolicy(sleep: { _ in })
+        _ retryPolicy: RetryPolicy, _ now: @escaping @Sendable () -> Date
     ) throws -> (LogonManager, DataVault) {
         var all: [String: String?] = [
             "Host": "127.0.0.1", "Port": "\(server.port)", "SecurityConfiguration": "SSO",
@@ -89,7 +93,7 @@ final class RegistrationHost: Sendable {
         let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
         let manager = try LogonManager(
             configuration: configuration, registry: registry, vault: vault,
-            transport: Transport(retryPolicy: retryPolicy), secrets: secrets
+            transport: Transport(retryPolicy: retryPolicy), secrets: secrets, now: now
         ) { id in
             ProviderEnvironment(
                 storage: vault.storage(for: id), secrets: secrets, logger: logger, executor: BlockingExecutor { $0() })
@@ -100,7 +104,7 @@ final class RegistrationHost: Sendable {
     /// The vault of another process.
     func restartedVault() throws -> DataVault {
         try Self.manager(
-            form, settings, variables, directory, server, provider, keyStore, RetryPolicy(sleep: { _ in })
+            form, settings, variables, directory, server, provider, keyStore, RetryPolicy(sleep: { _ in }), now
         ).1
     }
 

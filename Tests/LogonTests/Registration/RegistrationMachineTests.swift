@@ -78,7 +78,7 @@ import Testing
                 [.getStoredCertificate, .delete, .deleteStoredCertificate, .destroyVault], .notRegistered
             ),
             (.unlocked, .unregisterByForce, .changed, [.destroyVault], .notRegistered),
-            (.locked, .unregisterByForce, .certificate, [.destroyVault], .notRegistered),
+            (.locked, .unregisterByForce, .certificate, [.destroyVault, .deleteStoredCertificates], .notRegistered),
             (.locked, .unlock, .certificate, [.unlockVault], .unlocked),
             (.unlocked, .lock, .certificate, [.lockVault], .locked),
         ])

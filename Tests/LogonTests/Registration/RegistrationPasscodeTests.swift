@@ -23,8 +23,77 @@ import Testing
             if code == .vaultDestroyed { #expect(error?.message.contains("pkcs11:token=hsm") == true) }
         }
         #expect(try await host.manager.registrationState() == .notRegistered)
-        #expect(host.provider.calls.isEmpty && host.server.log.count == 1)
+        #expect(host.provider.takeCalls() == ["delete"] && host.server.log.count == 1)
         await host.end()
+    }
+
+    @Test("The provider is told that the vault is gone, and its failure is a remark")
+    func theProviderIsToldAfterTheDestruction() async throws {
+        let host = try await RegistrationHost(settings: ["Passcode.max-attempts": "2"])
+        _ = try await host.register()
+        _ = host.provider.takeCalls()
+        let key = host.directory["applications/com.example.app/vault/key"]
+        host.provider.whenCalled { _ in
+            #expect(!FileManager.default.fileExists(atPath: key), "The vault is gone first.")
+        }
+        host.provider.deletion(.failure(CertificateProviderError(.deleteFailed, "It is stuck.")))
+        let (wrong, new) = (SecretBytes(utf8: "wrong one"), SecretBytes(utf8: "another passcode"))
+        // Also for a change, while the vault is unlocked.
+        for code in [CertificateProviderError.Code.wrongPassword, .vaultDestroyed] {
+            let error = await failure { try await host.manager.changePasscode(from: wrong, to: new) }
+            #expect(error?.code == code)
+            #expect(
+                (error?.message.contains("'test'") == true && error?.message.contains("stuck") == true)
+                    == (code == .vaultDestroyed))
+        }
+        #expect(host.provider.takeCalls() == ["delete"])
+        await host.end()
+    }
+
+    @Test("Without a terminal and Passcode.source, register names the setting")
+    func registerNamesTheSettings() async throws {
+        let host = try await RegistrationHost()
+        let error = await failure { try await host.manager.register(NoUserInteraction()) }
+        #expect(error?.code == .interactionRequired && error?.message.contains("set Passcode.source") == true)
+        let password = try host.restarted(
+            ["UserCreationPolicy": "automatic", "Registration.username": "alice", "Passcode.source": "env:PASSCODE"],
+            variables: ["PASSCODE": RegistrationHost.passcode])
+        let missing = await failure { try await password.register(NoUserInteraction()) }
+        #expect(missing?.message.contains("set Registration.password-source") == true, "\(String(describing: missing))")
+        let nothing = try host.restarted(["Host": nil, "Port": nil, "SecurityConfiguration": nil])
+        let three = failure { try nothing.configuration.checkRegistration() }
+        #expect(
+            three?.message.contains("'Host', 'Port' and 'SecurityConfiguration'; set them.") == true,
+            "\(String(describing: three))")
+        #expect(host.provider.calls.isEmpty && host.server.log.isEmpty)
+        await host.end()
+    }
+
+    /// Whoever waits for the user's passcode finds no vault any more.
+    @Test func aVaultThatGoesMeanwhileIsNoReasonToRegister() async throws {
+        let host = try await RegistrationHost()
+        _ = try await host.register()
+        let (next, vault) = (try host.restarted(), try host.restartedVault())
+        let error = await failure { try await next.unlock(Destroyer(vault)) }
+        #expect(error?.code == .notFound && error?.message.contains("is not registered") == true)
+        await next.shutdown()
+        await host.end()
+    }
+
+    /// Destroys the vault before it answers.
+    private struct Destroyer: UserInteraction {
+        let vault: DataVault
+
+        init(_ vault: DataVault) { self.vault = vault }
+
+        func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
+            try vault.destroy()
+            return SecretBytes(utf8: RegistrationHost.passcode)
+        }
+
+        func confirm(_ question: String) async throws(CertificateProviderError) -> Bool { true }
+        func report(_ progress: String) {}
+        func report(_ progress: String, remaining: Duration) {}
     }
 
     /// Wrong passcodes that no user has typed cost one attempt each, and never the last one: also two in turn, and for a change.

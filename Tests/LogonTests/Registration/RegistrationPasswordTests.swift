@@ -175,7 +175,7 @@ import Testing
         let host = try await RegistrationHost()
         #expect(
             await failure { try await host.manager.changePassword(to: SecretBytes(utf8: "x")) }?.code
-                == .operationNotAllowed)
+                == .notFound)
         _ = try await host.register()
         let error = await failure { try await host.manager.changePassword(to: SecretBytes(utf8: "x")) }
         #expect(error?.code == .operationNotAllowed && error?.message.contains("certificate") == true)
@@ -189,8 +189,7 @@ import Testing
         _ = try await host.manager.register(host.person)
         var files = 0
         for file in host.directory.contents() where !file.hasSuffix("properties") {
-            var status = stat()
-            guard lstat(host.directory[file], &status) == 0, status.st_mode & S_IFMT == S_IFREG else { continue }
+            guard FileStatus(host.directory[file])?.isRegular == true else { continue }
             let data = try Data(contentsOf: URL(filePath: host.directory[file]))
             #expect(data.range(of: Data("search for".utf8)) == nil, "\(file)")
             files += 1
@@ -220,10 +219,135 @@ import Testing
         await host.end()
     }
 
+    // MARK: - Without an answer
+
+    @Test(
+        "A password that gets no answer is sent twice at once, then after an hour, then once a day",
+        arguments: [PlatformServer.Fault.ignored, .status(503), .status(401)])
+    func withoutAnAnswerItIsSentAFewTimes(fault: PlatformServer.Fault) async throws {
+        let clock = WallClock()
+        let host = try await RegistrationHost(
+            settings: Self.settings, variables: ["PASSWORD": "wrong"], now: { clock.now })
+        host.server.state.withLock { $0.faults["refused"] = [fault] }
+        func runs() async throws -> [CertificateProviderError.Code?] {
+            var codes: [CertificateProviderError.Code?] = []
+            for _ in 0..<4 {
+                // Each by another process.
+                let manager = try host.restarted()
+                codes.append(await failure { try await manager.register(host.person) }?.code)
+                await manager.shutdown()
+            }
+            return codes
+        }
+        let code: CertificateProviderError.Code = fault == .status(401) ? .rejected : .unavailable
+        #expect(try await runs() == [code, code, .operationNotAllowed, .operationNotAllowed])
+        #expect(refusals(host) == 2)
+        let waiting = await failure { try await host.manager.register(host.person) }
+        #expect(waiting?.message.contains("2 times") == true && waiting?.message.contains("--prompt") == true)
+        #expect(waiting?.retryAfter == .seconds(3600))
+        clock.pass(3600)
+        #expect(try await runs() == [code, .operationNotAllowed, .operationNotAllowed, .operationNotAllowed])
+        clock.pass(3600)
+        #expect(try await runs().allSatisfy { $0 == .operationNotAllowed } && refusals(host) == 3)
+        clock.pass(82800)
+        #expect(try await runs().first == code && refusals(host) == 4)
+        // A clock that was set back begins the pause anew.
+        clock.pass(-80000)
+        #expect(try await runs().allSatisfy { $0 == .operationNotAllowed } && refusals(host) == 4)
+        clock.pass(86400)
+        #expect(try await runs().first == code && refusals(host) == 5)
+
+        // Another one begins anew, and so does one that a user types.
+        let other = try host.restarted(variables: ["PASSWORD": "wrong as well"])
+        #expect(await failure { try await other.register(host.person) }?.code == code)
+        host.person.answer("Password", with: "wrong")
+        #expect(await failure { try await other.register(host.person, isAsking: true) }?.code == code)
+        #expect(refusals(host) == 7)
+        await host.end()
+    }
+
+    @Test("A right password comes back by itself after an outage")
+    func afterAnOutageTheRightOneComesBack() async throws {
+        let clock = WallClock()
+        let host = try await RegistrationHost(
+            settings: Self.settings, variables: ["PASSWORD": PlatformServer.user.1], now: { clock.now })
+        host.server.fail("POST", .ignored, .status(503))
+        for _ in 0..<2 {
+            #expect(await failure { try await host.restarted().register(host.person) }?.code == .unavailable)
+        }
+        #expect(await failure { try await host.restarted().register(host.person) }?.code == .operationNotAllowed)
+        #expect(host.server.log.count == 2)
+        clock.pass(3600)
+        _ = try await host.manager.register(host.person)
+        #expect(try await host.manager.request(hello).status == 200)
+        let left = host.directory.contents().filter { $0.hasSuffix("/unanswered") }
+        #expect(left.isEmpty)
+        await host.end()
+    }
+
+    /// So that a kill before the answer counts.
+    @Test func itIsWrittenDownBeforeItIsSent() async throws {
+        let host = try await host("wrong")
+        let record = host.directory["applications/com.example.app/store/records/registration_/unanswered"]
+        let seen = Mutex<[Bool]>([])
+        host.server.state.withLock {
+            $0.whenAsked = { _ in seen.withLock { $0.append(FileManager.default.fileExists(atPath: record)) } }
+        }
+        #expect(await failure { try await host.manager.register(host.person) }?.code == .rejected)
+        #expect(seen.withLock(\.self) == [true])
+        #expect(!FileManager.default.fileExists(atPath: record), "The server has answered.")
+        await host.end()
+    }
+
+    @Test("A new password of a source obeys the same rules")
+    func aNewPasswordOfASourceObeysTheSameRules() async throws {
+        let clock = WallClock()
+        let host = try await RegistrationHost(
+            settings: Self.settings, variables: ["PASSWORD": PlatformServer.user.1], now: { clock.now })
+        _ = try await host.manager.register(host.person)
+        func change(_ password: String, isAutomatic: Bool = true) async -> CertificateProviderError? {
+            await failure {
+                try await host.manager.changePassword(to: SecretBytes(utf8: password), isAutomatic: isAutomatic)
+            }
+        }
+        for _ in 0..<3 { #expect(await change("wrong")?.code == .rejected) }
+        #expect(refusals(host) == 1)
+        #expect(await change("wrong")?.message.contains("certprov password") == true)
+        host.server.state.withLock { $0.faults["refused"] = [.ignored] }
+        for code in [CertificateProviderError.Code.unavailable, .unavailable, .operationNotAllowed] {
+            #expect(await change("wrong as well")?.code == code)
+        }
+        #expect(refusals(host) == 3)
+        // The former one works all the time.
+        #expect(try await host.manager.request(hello).status == 200)
+        // What a user types is always sent. Right by now, it may come from a source again.
+        host.server.state.withLock { ($0.password, $0.faults) = ("wrong", [:]) }
+        try await host.manager.changePassword(to: SecretBytes(utf8: "wrong"))
+        try await host.manager.changePassword(to: SecretBytes(utf8: "wrong"), isAutomatic: true)
+        await host.end()
+    }
+
+    @Test func aPasswordOfASourceThatReplacesARejectedOneObeysThem() async throws {
+        let host = try await host()
+        _ = try await host.manager.register(host.person)
+        host.server.state.withLock { $0.password = "changed" }
+        await host.manager.shutdown()
+        #expect(await failure { try await host.manager.request(hello) }?.code == .rejected)
+        host.server.state.withLock { $0.faults["refused"] = [.ignored] }
+        let wrong = try host.restarted(variables: ["PASSWORD": "wrong"])
+        try await wrong.unlock(host.person)
+        for code in [CertificateProviderError.Code.unavailable, .unavailable, .operationNotAllowed] {
+            #expect(await failure { try await wrong.request(hello) }?.code == code)
+        }
+        #expect(refusals(host) == 3)
+        await wrong.shutdown()
+        await host.end()
+    }
+
     /// The id of the attempt before stays: the server may know it.
     @Test func theLastAttemptsPolicyIsThatOfTheRegistration() async throws {
         let host = try await host()
-        host.server.fail("POST", .noAnswer, .noAnswer, .noAnswer)
+        host.server.fail("POST", .noAnswer)
         #expect(await failure { try await host.manager.register(host.person) }?.code == .unavailable)
         let next = try host.restarted(["UserCreationPolicy": "manual"])
         let id = try await next.register(host.person).id
@@ -234,4 +358,12 @@ import Testing
         await next.shutdown()
         await host.end()
     }
+}
+
+/// The time of day, which a test sets.
+private final class WallClock: Sendable {
+    private let time = Mutex(Date(timeIntervalSince1970: Date().timeIntervalSince1970.rounded(.down)))
+
+    var now: Date { time.withLock(\.self) }
+    func pass(_ seconds: TimeInterval) { time.withLock { $0 += seconds } }
 }

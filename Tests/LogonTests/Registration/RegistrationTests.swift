@@ -4,6 +4,7 @@ import Foundation
 import IdentityStore
 import Logging
 import NIOCore
+import NIOHTTP1
 import ProviderTransport
 import Synchronization
 import TestSupport
@@ -248,7 +249,7 @@ import Testing
                 "UserCreationPolicy": "automatic", "Registration.username": PlatformServer.user.0,
                 "Registration.password-source": "env:PASSWORD",
             ], variables: ["PASSWORD": PlatformServer.user.1])
-        host.server.fail("POST", .noAnswer, .noAnswer, .noAnswer)
+        host.server.fail("POST", .noAnswer)
         #expect(await failure { try await host.manager.register(host.person) }?.code == .unavailable)
         try await host.manager.unregister(host.person)
         let before = host.server.connections
@@ -387,6 +388,39 @@ import Testing
         release.continuation.yield()
         _ = try await registration
         #expect(host.server.log.count == 1)
+        await host.end()
+    }
+
+    @Test("Each request names the security configuration and the domain")
+    func eachRequestNamesTheSecurityConfiguration() async throws {
+        let host = try await RegistrationHost(settings: ["SecurityConfiguration": "Cert02", "Domain": "default"])
+        _ = try await host.register()
+        host.provider.stored(.success(host.identity))
+        var request = HTTPRequest(target: "/hello")
+        request.headers.add(name: "X-SUP-SC", value: "another")
+        _ = try await host.manager.request(request)
+        let without = try host.restarted(["SecurityConfiguration": "SSO", "Domain": nil])
+        try await without.unlock(host.person)
+        _ = try await without.request(request)
+        try await host.manager.unregister(host.person)
+        #expect(
+            host.server.state.withLock(\.securityFields)
+                == ["Cert02|default", "Cert02|default", "SSO|", "Cert02|default"])
+        let unsafe = try host.restarted(["SecurityConfiguration": "é"])
+        let error = failure { try unsafe.configuration.checkRegistration() }
+        #expect(error?.code == .configurationInvalid && error?.message.contains("SecurityConfiguration") == true)
+        await without.shutdown()
+        await host.end()
+    }
+
+    @Test("An operation beside another process's says whose it is")
+    func anotherProcessIsNamed() async throws {
+        let host = try await RegistrationHost()
+        let lease = try host.restartedVault().leaseOperation()
+        let error = await failure { try await host.manager.register(host.person) }
+        #expect(error?.code == .operationNotAllowed && error?.underlying is OperationInProgress)
+        #expect(error?.message.contains("of this process") == true, "\(String(describing: error))")
+        withExtendedLifetime(lease) {}
         await host.end()
     }
 

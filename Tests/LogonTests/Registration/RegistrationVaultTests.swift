@@ -20,7 +20,7 @@ import Testing
         host.server.state.withLock {
             $0.properties = [
                 ("PasswordPolicyEnabled", "true"), ("PasswordPolicyMinLength", "30"), ("PasswordPolicyRetryLimit", "1"),
-                ("PasswordPolicyLockTimeout", "60"), ("PasswordPolicyDigitRequired", "nonsense"),
+                ("PasswordPolicyLockTimeout", "60"), ("PasswordPolicyDigitRequired", ""),
             ]
         }
         // The first one is too short for the server, so that the user is asked again.
@@ -56,6 +56,36 @@ import Testing
         _ = try await next.register(host.person)
         #expect(host.server.connections.count == 1, "The same connection.")
         await next.shutdown()
+        await host.end()
+    }
+
+    @Test(
+        "A demand that cannot be read or met is refused with its name",
+        arguments: [
+            ("MinLength", "1025"), ("MinUniqueChars", "1025"), ("MinLength", "-1"),
+            ("RetryLimit", "99999999999999999999"),
+            ("UpperRequired", "1"), ("DigitRequired", "nonsense"), ("Enabled", "perhaps"), ("ExpiresInNDays", "P30D"),
+        ])
+    func aDemandThatCannotBeMetIsRefused(name: String, value: String) async throws {
+        let host = try await RegistrationHost()
+        host.server.state.withLock { $0.properties = [("PasswordPolicy\(name)", value)] }
+        host.provider.obtain(host.identity)
+        let error = await failure { try await host.manager.register(host.person) }
+        #expect(error?.code == .protocolError, "\(String(describing: error))")
+        #expect(error?.message.contains("PasswordPolicy\(name) = '\(value)'") == true, "\(String(describing: error))")
+        #expect(try await host.manager.registrationState() == .notRegistered)
+        await host.end()
+    }
+
+    @Test("A limit that is beyond certprov's counts as its greatest")
+    func aLimitBeyondTheGreatest() async throws {
+        let host = try await RegistrationHost(settings: ["Passcode.max-attempts": "0"])
+        host.server.state.withLock {
+            $0.properties = [("PasswordPolicyRetryLimit", "2000000"), ("PasswordPolicyLockTimeout", "90000")]
+        }
+        _ = try await host.register()
+        #expect(try host.vault.attemptsLeft() == 1_000_000)
+        #expect(host.manager.registration?.vault.lockTimeout == .seconds(86400))
         await host.end()
     }
 

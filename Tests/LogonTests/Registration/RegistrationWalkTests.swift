@@ -94,8 +94,10 @@ import Testing
                 case .request: [[], ["stored"], ["stored", "get"]]
                 case .update: [[], ["delete"], ["delete", "get"]]
                 case .unregister: [[], ["stored"], ["stored", "delete"]]
-                case .force: [[], ["stored", "delete"]]
-                case .lock, .unlock, .wrongPasscode, .changePasscode, .restart, .other: [[]]
+                case .force: [[], ["stored", "delete"], ["delete"]]
+                case .unlock, .wrongPasscode, .changePasscode, .other:
+                    [error?.code == .vaultDestroyed ? ["delete"] : []]
+                case .lock, .restart: [[]]
                 }
             #expect(legal.contains(calls), "\(context)")
             #expect(error?.code != .internal, "\(context): \(String(describing: error))")

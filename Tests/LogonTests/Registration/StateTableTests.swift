@@ -293,7 +293,8 @@ extension Row {
             "23", .locked, with: ["Passcode.max-attempts": "2"],
             arrange: { host in
                 await #expect(throws: CertificateProviderError.self) { try await unlockWrongly(host) }
-            }, event: unlockWrongly, throws: .vaultDestroyed, state: .notRegistered, check: hasNoVault),
+            }, event: unlockWrongly, asks: ["delete"], throws: .vaultDestroyed, state: .notRegistered, check: hasNoVault
+        ),
         Row(
             "24", .locked, with: ["Passcode.max-attempts": "3"],
             arrange: { host in
@@ -306,7 +307,14 @@ extension Row {
         [("request", request), ("update", update), ("register", register), ("unregister", unregister)].map {
             name, event in
             Row("26 \(name)", .locked, event: event, throws: .vaultLocked, state: .registeredLocked)
-        } + [Row("26 by force", .locked, event: unregisterByForce, state: .notRegistered, check: hasNoVault)]
+        } + [
+            Row(
+                "26 by force", .locked, event: unregisterByForce, asks: ["delete"], state: .notRegistered,
+                check: hasNoVault),
+            Row(
+                "26 by force, and the provider fails", .locked, arrange: deletionFails, event: unregisterByForce,
+                asks: ["delete"], state: .notRegistered, check: hasNoVault),
+        ]
 
     private static let moved = [
         ("provider", ["CertificateProvider": "other"]), ("policy", ["UserCreationPolicy": "automatic"]),

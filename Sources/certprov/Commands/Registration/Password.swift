@@ -10,7 +10,7 @@ struct Password: AsyncParsableCommand {
             "Set the user's new password at the platform server, for an application that has registered with one.",
         discussion: """
             The password itself is changed at the server. This command asks the server whether it accepts the new one, and keeps \
-            it in the vault then. Until there is a new one, a password that the server has rejected is not sent again.
+            it in the vault then. A password that the server has rejected is not sent again, unless a user types it.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -25,7 +25,7 @@ struct Password: AsyncParsableCommand {
             try await manager.requirePassword()
             let password = try await context.secret(
                 new.source, "New password of the user of \(vault.applicationID) at the server", interaction)
-            try await manager.changePassword(to: password)
+            try await manager.changePassword(to: password, isAutomatic: new.source != .prompt)
             if options.json { try context.show(PasswordDocument(application: vault.applicationID)) { "" } }
             return .done
         }

@@ -54,7 +54,8 @@ struct Unregister: AsyncParsableCommand {
         abstract: "End the registration: the connection on the server, the identity and the vault.",
         discussion: """
             If the server cannot be asked, or refuses, nothing is deleted. With --force, identity and vault are deleted \
-            all the same, also a vault whose passcode is unknown: keys in key stores stay there then.
+            all the same, also a vault whose passcode is unknown: providers then delete what they can without it, and keys in \
+            key stores stay there.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -90,6 +91,9 @@ struct Unregister: AsyncParsableCommand {
             try await manager.unregister(isForced: force, interaction)
             if state == .registeredLocked, !manager.configuration.remainingKeys.isEmpty {
                 context.remark("the vault was not read.\(manager.configuration.remainingKeys)")
+            }
+            for decision in manager.decisions where decision.step == .delete && decision.outcome == .stopped {
+                context.remark("a provider has not deleted its own data: \(decision)")
             }
             vault.forgetInSession()
             try context.show(EndDocument(application: vault.applicationID, wasRegistered: state != .notRegistered)) {
