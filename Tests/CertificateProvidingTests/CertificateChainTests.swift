@@ -59,7 +59,8 @@ import X509
         #expect(identity.status(at: start - 1) == .notYetValid)
         #expect(identity.obstacle(at: start - 300) == nil, "the CA's clock may be ahead")
         #expect(identity.obstacle(at: start - 301) == "it is not valid before \(start.formatted(.iso8601))")
-        #expect(CertificateChain.expiry(of: []) == .distantPast && CertificateChain.status(of: [], at: start) == .expired)
+        #expect(
+            CertificateChain.expiry(of: []) == .distantPast && CertificateChain.status(of: [], at: start) == .expired)
     }
 
     @Test(
@@ -93,7 +94,8 @@ import X509
         let again = try Identity(certificateChain: whole, key: identity.key, provenance: identity.provenance)
         #expect(again.certificateChain == identity.certificateChain)
         let listed = ListedIdentity(
-            provider: identity.provenance.provider, alias: nil, isStored: false, certificateChain: whole, keyLocation: .file,
+            provider: identity.provenance.provider, alias: nil, isStored: false, certificateChain: whole,
+            keyLocation: .file,
             isKeyExportable: true)
         #expect(listed.certificateChain == identity.certificateChain)
         #expect(ListedIdentity(again, isStored: true).certificateChain.count == 2)

@@ -200,7 +200,8 @@ import Testing
                 state: "unusable", reason: "id-RSASSA-PSS"),
             UselessRow(
                 testDescription: "three primes",
-                script: "rsa leaf -pkeyopt rsa_keygen_bits:2048 -pkeyopt rsa_keygen_primes:3; self leaf keyUsage=digitalSignature",
+                script:
+                    "rsa leaf -pkeyopt rsa_keygen_bits:2048 -pkeyopt rsa_keygen_primes:3; self leaf keyUsage=digitalSignature",
                 state: nil, reason: "more than two primes"),
             UselessRow(
                 testDescription: "an intermediate for servers",
@@ -229,9 +230,9 @@ import Testing
                 openssl x509 -req -in leaf.csr -CA chain.pem -CAkey ca.key -set_serial 8 -days 20 -extfile leaf.ext -out leaf.pem
             }
             """# + "\n\(row.script)\n" + #"""
-            if [ -e chain.pem ]; then cat root.pem >>chain.pem; set -- -certfile chain.pem; else set --; fi
-            openssl pkcs12 -export -inkey leaf.key -in leaf.pem "$@" -passout env:P12_PASSWORD -out client.p12
-            """#
+                if [ -e chain.pem ]; then cat root.pem >>chain.pem; set -- -certfile chain.pem; else set --; fi
+                openssl pkcs12 -export -inkey leaf.key -in leaf.pem "$@" -passout env:P12_PASSWORD -out client.p12
+                """#
         let made = try sandbox.shell(script, sandbox.path)
         try #require(made.status == 0, "\(made)")
         let file = sandbox.path + "/client.p12"

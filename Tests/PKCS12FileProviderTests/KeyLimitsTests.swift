@@ -15,7 +15,8 @@ import Testing
         let algorithm = builder.sequence(PFXBuilder.oid([1, 2, 840, 113549, 1, 1, 1]), [5, 0])
         let spki = builder.sequence(
             algorithm, PFXBuilder.element(3, [0] + builder.sequence(modulus, exponent)))
-        let numbers = [PFXBuilder.integer(isMultiPrime ? 1 : 0), modulus, exponent]
+        let numbers =
+            [PFXBuilder.integer(isMultiPrime ? 1 : 0), modulus, exponent]
             + [[UInt8]](repeating: PFXBuilder.integer(3), count: 6)
             + (isMultiPrime ? [builder.sequence(builder.sequence([2, 1, 3], [2, 1, 3], [2, 1, 3]))] : [])
         let key = builder.sequence(
@@ -44,7 +45,9 @@ import Testing
         #expect(error.message.contains("has 16384 bits; at most 8192 are supported"), "\(error)")
         let list = await provider.listIdentities()
         #expect(list.identities.map(\.certificateChain) == [[certificate]])
-        if case .failure(let error)? = list.choice { #expect(error.code == .unsupportedAlgorithm) } else {
+        if case .failure(let error)? = list.choice {
+            #expect(error.code == .unsupportedAlgorithm)
+        } else {
             Issue.record("\(list)")
         }
     }

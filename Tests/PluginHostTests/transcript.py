@@ -47,9 +47,9 @@ def encoded(data):
     return base64.b64encode(data).decode()
 
 
-def certificate(subject, key, signer):
+def certificate(subject, key, signer, issuer="issuer"):
     now, day = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(days=1)
-    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)]) for text in ("issuer", subject)]
+    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)]) for text in (issuer, subject)]
     builder = x509.CertificateBuilder(*names, key, x509.random_serial_number(), now - day, now + day)
     return encoded(builder.sign(signer, hashes.SHA256()).public_bytes(DER))
 
@@ -86,7 +86,8 @@ class Side:
     def chain(self, fields):
         if "mayAsk" in fields and "key" not in fields:
             return self.last["chain"]
-        issuer = certificate("issuer", self.authority.public_key(), self.authority)
+        # Not a root, which the host would leave out.
+        issuer = certificate("issuer", self.authority.public_key(), self.authority, issuer="root")
         return [certificate("leaf", self.public(fields), self.authority), issuer]
 
     def value(self, name, fields, message):

@@ -24,7 +24,9 @@ extension CertificateChain {
     public static func obstacle(in chain: [X509Certificate], at date: Date) -> String? {
         for (index, certificate) in chain.enumerated() {
             let moment = max(date, min(date + IssuedCertificate.skew, certificate.notValidBefore))
-            if let reason = certificate.reasonNotToBeValid(at: moment) { return "\(name(certificate, index)) \(reason)" }
+            if let reason = certificate.reasonNotToBeValid(at: moment) {
+                return "\(name(certificate, index)) \(reason)"
+            }
         }
         guard let leaf = chain.first, leaf.permitsClientAuthentication else { return nil }
         for (index, issuer) in chain.enumerated().dropFirst() where !issuer.permitsIssuingForClients {

@@ -53,7 +53,8 @@ struct PrivateKeyInfo {
             guard version != 1 else {
                 throw CertificateProviderError(
                     .unsupportedAlgorithm,
-                    "An RSA key with more than two primes is not supported; have a certificate issued for a key with two.")
+                    "An RSA key with more than two primes is not supported; have a certificate issued for a key with two."
+                )
             }
             let pair = (try nodes.required("modulus").encodedBytes, try nodes.required("exponent").encodedBytes)
             while nodes.next() != nil {}

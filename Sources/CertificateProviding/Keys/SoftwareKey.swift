@@ -160,7 +160,8 @@ extension SoftwareKey {
             guard publicKey.bits <= Identity.rsaKeySizes.upperBound else {
                 throw CertificateProviderError(
                     .unsupportedAlgorithm,
-                    "An RSA key of \(publicKey.bits) bits is too large; use at most \(Identity.rsaKeySizes.upperBound) bits.")
+                    "An RSA key of \(publicKey.bits) bits is too large; use at most \(Identity.rsaKeySizes.upperBound) bits."
+                )
             }
             return (.rsa(try _RSA.Signing.PrivateKey(unsafeDERRepresentation: info.privateKey)), publicKey)
         case .ecPublicKey:
