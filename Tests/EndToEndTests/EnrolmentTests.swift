@@ -57,8 +57,8 @@ import Testing
         try #require(made.status == 0, "\(made)")
         for (server, transcript) in zip(servers, page.transcripts) {
             // Any free port.
-            let command = server.replacing(" --port 8443", with: "")
-            let process = try SpawnedProcess(["/bin/sh", "-c", "exec \(command)"], in: sandbox.path + "/home")
+            let command = server.replacing(" --port 8443", with: "").replacing("Tests/", with: "exec Tests/")
+            let process = try SpawnedProcess(["/bin/sh", "-c", command], in: sandbox.path + "/home")
             let line = try #require(process.readLine())
             let ready = try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any]
             let port = try #require(ready?["port"] as? Int)
