@@ -86,6 +86,26 @@ import Testing
         #expect(try plain.document("Identity").keys == ["apiVersion", "identity", "kind", "warnings"])
     }
 
+    /// A look with --json must not take the key from the server that reads the directory.
+    @Test("fetch --out without --export-key leaves the key of the set, and refuses a set of another key")
+    func theKeyOfTheSetStays() throws {
+        #expect(try fetch("a.p12", "--export-key").status == 0)
+        let target = try FileManager.default.destinationOfSymbolicLink(atPath: out + "/current")
+        let key = try contents(out + "/current/key.pem")
+        let same = try fetch("a.p12")
+        #expect(try same.document("Identity")["files"].keys == ["certificate", "chain", "identity", "key"])
+        for more in [[], ["--force"]] {
+            let output = try sandbox.certprov(
+                ["fetch", "--json", "--out", out] + more + adHoc(Fixtures.path("b.p12")))
+            let message = try output.expectFailure("storeWriteFailed", status: 73)
+            #expect(message.contains("--export-key") && message.contains("current is unchanged"), "\(message)")
+        }
+        #expect(try FileManager.default.destinationOfSymbolicLink(atPath: out + "/current") == target)
+        #expect(try contents(out + "/current/key.pem") == key)
+        #expect(try fetch("b.p12", "--export-key").status == 0)
+        #expect(try contents(out + "/current/key.pem") != key)
+    }
+
     @Test func writesNothingWhereNothingChanged() throws {
         #expect(try fetch("ec.p12", "--export-key").status == 0)
         let current = out + "/current"

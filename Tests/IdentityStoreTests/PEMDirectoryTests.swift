@@ -10,11 +10,14 @@ import Testing
     private struct Fixture {
         let directory: TemporaryDirectory
         let disk = FaultyDisk()
+        /// That of ``one``.
+        let identity: Identity
         let (one, other): (PEMFiles, PEMFiles)
 
         init() throws {
             directory = try TemporaryDirectory()
-            one = try PEMFiles(try Samples.identity("one"), exportingKey: true)
+            identity = try Samples.identity("one")
+            one = try PEMFiles(identity, exportingKey: true)
             other = try PEMFiles(try Samples.identity("other"), exportingKey: true)
         }
 
@@ -61,19 +64,39 @@ import Testing
         #expect(try mode(fixture.directory["pem/current/key.pem"]) == 0o600)
     }
 
-    @Test("Without the key, the key of the set before is removed, and its certificates stay")
-    func theKeyOfTheSetBeforeIsRemoved() throws {
+    @Test("A set that had a key keeps it, with a renewed certificate too")
+    func theKeyOfAnUnchangedIdentityStays() throws {
         let fixture = try Fixture()
-        let certificates = try PEMFiles(try Samples.identity("one"), exportingKey: false)
+        let authority = try TestAuthority()
+        let old = try authority.issue("one")
+        let certificate = try authority.renew(old, as: "one", notBefore: Date())
+        let new = try Identity(certificateChain: [certificate], key: old.key, provenance: old.provenance)
+        _ = try fixture.write(try PEMFiles(old, exportingKey: true))
+        let paths = try fixture.write(try PEMFiles(old, exportingKey: false))
+        #expect(try fixture.isCurrent(PEMFiles(old, exportingKey: true)) && fixture.sets.count == 1)
+        #expect(
+            paths.map { $0.split(separator: "/").last } == ["certificate.pem", "chain.pem", "key.pem", "identity.pem"])
+        _ = try fixture.write(try PEMFiles(new, exportingKey: false))
+        #expect(try fixture.isCurrent(PEMFiles(new, exportingKey: true)) && fixture.sets.count == 2)
+        #expect(try mode(fixture.directory["pem/current/key.pem"]) == 0o600)
+    }
+
+    @Test("A set without a key never takes the place of one with another key", arguments: [nil, "", "no key"])
+    func aSetWithoutAKeyIsRefused(keyFile: String?) throws {
+        let fixture = try Fixture()
         _ = try fixture.write(fixture.one)
-        for _ in 0..<2 {
-            _ = try fixture.write(certificates)
-            #expect(fixture.isCurrent(certificates) && fixture.sets.count == 2)
-            for set in fixture.sets {
-                let names = try FileManager.default.contentsOfDirectory(atPath: fixture.directory["pem/\(set)"])
-                #expect(names.sorted() == ["certificate.pem", "chain.pem"])
-            }
+        let key = fixture.directory["pem/current/key.pem"]
+        if let keyFile { try fixture.directory.write(Array(keyFile.utf8), to: "pem/current/key.pem") }
+        let before = (fixture.sets, try Data(contentsOf: URL(filePath: key)))
+        // The one whose key it was, too, where the file does not have it any more.
+        let sets = [try Samples.identity("other")] + (keyFile == nil ? [] : [fixture.identity])
+        for identity in sets {
+            let error = try error { _ = try fixture.write(try PEMFiles(identity, exportingKey: false)) }
+            #expect(error.code == .storeWriteFailed && error.message.contains("--export-key"), "\(error)")
+            #expect(try fixture.sets == before.0 && Data(contentsOf: URL(filePath: key)) == before.1)
         }
+        _ = try fixture.write(fixture.other)
+        #expect(fixture.isCurrent(fixture.other))
     }
 
     private func mode(_ path: String) throws -> UInt32 {

@@ -35,18 +35,22 @@ package struct PEMDirectory {
     /// Writes a set of files and points `current` to it. If `current` already has the same content, nothing is written,
     /// so that a program that watches the link is notified of changes only. The directory has events of its own, such as those of its lock.
     ///
+    /// A program may read the key of `current`: a set without a key gets that one, if it is the key of the new certificate.
+    ///
     /// - Returns: The paths of the files, in `current`.
-    /// - Throws: `storeWriteFailed`; `current` is then unchanged.
+    /// - Throws: `storeWriteFailed`, also for a set without a key in place of one with another key; `current` is then
+    ///   unchanged.
     package func write(_ set: PEMFiles) throws(CertificateProviderError) -> [String] {
+        let written: PEMFiles
         do throws(SafeDirectory.Refusal) {
             let directory = try open()
             let lock = try StoreLock(in: directory, timeout: StoreLock.timeout, files)
             defer { withExtendedLifetime(lock) {} }
-            try write(set, directory)
+            written = try write(set, directory)
         } catch {
             throw notWritten(error)
         }
-        return set.files.map { "\(path)/\(Self.link)/\($0.name)" }
+        return written.files.map { "\(path)/\(Self.link)/\($0.name)" }
     }
 
     private func notWritten(_ refusal: SafeDirectory.Refusal) -> CertificateProviderError {
@@ -63,11 +67,12 @@ package struct PEMDirectory {
         return directory
     }
 
-    private func write(_ set: PEMFiles, _ directory: SafeDirectory) throws(SafeDirectory.Refusal) {
+    /// - Returns: The files of `current`, with the key that it had.
+    private func write(_ set: PEMFiles, _ directory: SafeDirectory) throws(SafeDirectory.Refusal) -> PEMFiles {
         let current = try target(directory)
-        // Who does not export the key any more would not look for it beside the current set.
-        defer { if !set.hasKey { removeKeys(directory) } }
-        if let current, isSame(set, as: current, directory) { return }
+        let set =
+            try current.map { name throws(SafeDirectory.Refusal) in try keepingKey(set, of: name, directory) } ?? set
+        if let current, isSame(set, as: current, directory) { return set }
         // What a crash left, and all sets but the one that readers may still be in.
         removeSets(directory, except: current)
         let name = Self.setPrefix + String(UInt64.random(in: .min ... .max), radix: 36)
@@ -79,6 +84,7 @@ package struct PEMDirectory {
                 throw target.failure("\(target.path) cannot be flushed to disk")
             }
             try switchLink(from: current, to: name, directory)
+            return set
         } catch {
             // The switch may have happened, with its flushing and its taking back failed.
             removeSets(directory, except: current, try? target(directory))
@@ -99,19 +105,45 @@ package struct PEMDirectory {
         return target
     }
 
+    /// Returns the set with the key of the current one.
+    ///
+    /// - Throws: If the current one has a key, and the set has none and is of another key.
+    private func keepingKey(
+        _ set: PEMFiles, of current: String, _ directory: SafeDirectory
+    ) throws(SafeDirectory.Refusal) -> PEMFiles {
+        guard !set.hasKey, let existing = try directory.directory(current),
+            try existing.entries().contains(where: PEMFiles.namesWithKey.contains)
+        else { return set }
+        let key = read(PEMFiles.namesWithKey[0], in: existing, atMost: PEMFiles.maximumKeySize)
+        if let kept = key.flatMap({ set.withKey($0.content) }) { return kept }
+        throw SafeDirectory.Refusal(
+            reason:
+                "the programs that read it would be without a private key, since \(path)/\(Self.link) has that of another "
+                + "certificate; add --export-key, or name another directory with --out")
+    }
+
     private func isSame(_ set: PEMFiles, as current: String, _ directory: SafeDirectory) -> Bool {
         guard let existing = try? directory.directory(current),
             let names = try? existing.entries(), names.sorted() == set.files.map(\.name).sorted()
         else { return false }
         return set.files.allSatisfy { file in
-            let descriptor = openat(existing.descriptor, file.name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
-            guard descriptor >= 0 else { return false }
-            defer { close(descriptor) }
-            let open = FileDescriptor(rawValue: descriptor)
-            guard let mode = try? open.stat().permissions.rawValue else { return false }
-            return mode == file.mode
-                && (try? RegularFile.read(open, atMost: file.content.count)) == file.content
+            guard let found = read(file.name, in: existing, atMost: file.content.count) else { return false }
+            return found.mode == file.mode && found.content == file.content
         }
+    }
+
+    /// Returns a file of a set with its mode, whatever that is; `nil` if it cannot be read.
+    private func read(
+        _ name: String, in set: SafeDirectory, atMost limit: Int
+    ) -> (content: [UInt8], mode: UInt32)? {
+        let descriptor = openat(set.descriptor, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+        guard descriptor >= 0 else { return nil }
+        defer { close(descriptor) }
+        let open = FileDescriptor(rawValue: descriptor)
+        guard let mode = try? open.stat().permissions.rawValue,
+            let content = try? RegularFile.read(open, atMost: limit)
+        else { return nil }
+        return (content, mode)
     }
 
     private func switchLink(
@@ -136,15 +168,6 @@ package struct PEMDirectory {
         }
         guard files.rename(directory.descriptor, temporary, Self.link) == 0 else {
             throw directory.failure("\(path)/\(Self.link) cannot be replaced")
-        }
-    }
-
-    /// Removes the files with the private key from all sets but the current one, as far as possible.
-    private func removeKeys(_ directory: SafeDirectory) {
-        guard let current = try? target(directory) else { return }
-        for name in (try? directory.entries()) ?? [] where name.hasPrefix(Self.setPrefix) && name != current {
-            guard let set = try? directory.directory(name) else { continue }
-            for file in PEMFiles.namesWithKey { _ = files.unlink(set.descriptor, file) }
         }
     }
 

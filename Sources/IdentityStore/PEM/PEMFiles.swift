@@ -9,8 +9,13 @@ package struct PEMFiles: Sendable {
         let mode: UInt32
     }
 
-    let files: [File]
+    private(set) var files: [File]
+    private let publicKey: PublicKeyInfo
+    private let chain: String
+    /// First that of the key alone.
     static let namesWithKey = ["key.pem", "identity.pem"]
+    /// That of an RSA key of 16,384 bits is a fifth of it.
+    static let maximumKeySize = 65_536
     var hasKey: Bool { files.contains { Self.namesWithKey.contains($0.name) } }
 
     /// Creates the files of an identity.
@@ -19,7 +24,9 @@ package struct PEMFiles: Sendable {
     /// - Throws: `unsupportedAlgorithm` if the key is requested and cannot be exported.
     package init(_ identity: Identity, exportingKey: Bool) throws(CertificateProviderError) {
         let chain = identity.certificateChain.map(\.pemRepresentation).joined()
-        var files = [
+        publicKey = identity.certificate.publicKey
+        self.chain = chain
+        files = [
             File(name: "certificate.pem", content: Array(identity.certificate.pemRepresentation.utf8), mode: 0o644),
             File(name: "chain.pem", content: Array(chain.utf8), mode: 0o644),
         ]
@@ -32,10 +39,26 @@ package struct PEMFiles: Sendable {
                     provider: identity.provenance.provider)
             }
             let der = try key.pkcs8Representation().withUnsafeBytes { Array($0) }
-            let pem = PEMDocument(type: "PRIVATE KEY", derBytes: der).pemString + "\n"
-            files.append(File(name: Self.namesWithKey[0], content: Array(pem.utf8), mode: 0o600))
-            files.append(File(name: Self.namesWithKey[1], content: Array((pem + chain).utf8), mode: 0o600))
+            add(key: Array((PEMDocument(type: Self.keyType, derBytes: der).pemString + "\n").utf8))
         }
-        self.files = files
+    }
+
+    private static let keyType = "PRIVATE KEY"
+
+    private mutating func add(key: [UInt8]) {
+        files.append(File(name: Self.namesWithKey[0], content: key, mode: 0o600))
+        files.append(File(name: Self.namesWithKey[1], content: key + Array(chain.utf8), mode: 0o600))
+    }
+
+    /// Returns the set with this content of a file `key.pem`; `nil` if it is not the key of the certificate.
+    func withKey(_ pem: [UInt8]) -> PEMFiles? {
+        guard let document = try? PEMDocument(pemString: String(decoding: pem, as: UTF8.self)),
+            document.discriminator == Self.keyType,
+            let key = try? SoftwareKey(pkcs8: SecretBytes(copying: document.derBytes), location: .file),
+            key.publicKey.isSameKey(as: publicKey)
+        else { return nil }
+        var copy = self
+        copy.add(key: pem)
+        return copy
     }
 }
