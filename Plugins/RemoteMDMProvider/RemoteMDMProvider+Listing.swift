@@ -4,34 +4,58 @@ import ProviderTransport
 extension RemoteMDMProvider: IdentityListing {
     public var listing: (any IdentityListing)? { self }
 
-    /// Returns the stored identity. The server is not contacted.
+    /// Returns the stored identity. The server is not contacted. The choice is an error if the server has rejected a configured
+    /// password before.
     public func listIdentities() async -> IdentityList {
         do throws(CertificateProviderError) {
-            return try await environment.executor.run { [self] () throws(CertificateProviderError) in
-                var list = IdentityList()
-                let entry = try environment.storage.entry(named: settings.entryName)
-                if let entry {
-                    // The certificate is listed in any case.
-                    var identity: Identity?
-                    do throws(CertificateProviderError) { identity = try getStoredCertificate() } catch {
-                        list.failures.append(error)
-                    }
-                    list.identities.append(listed(entry, identity?.key))
-                }
-                let record = try environment.storage.record(named: settings.recordName)
-                let pending = try record.map { record throws(CertificateProviderError) in
-                    try PendingEnrolment(record)
-                }
-                list.remarks += pending.flatMap { Self.remark(on: $0, entry, settings) }.map { [$0] } ?? []
-                if entry == nil, let remark = try remarkOnUser(settings) {
-                    list.remarks.append(remark)
-                    list.choice = .failure(CertificateProviderError(.interactionRequired, remark, provider: id))
-                }
-                return list
+            var list = try await storedIdentities()
+            if list.choice == nil, let error = await settings.rejectedBefore(environment) {
+                list.choice = .failure(error.attributed(to: id))
             }
+            return list
         } catch {
             return IdentityList(failures: [error.attributed(to: id)])
         }
+    }
+
+    private func storedIdentities() async throws(CertificateProviderError) -> IdentityList {
+        try await environment.executor.run { [self] () throws(CertificateProviderError) in
+            var list = IdentityList()
+            let entry = try environment.storage.entry(named: settings.entryName)
+            if let entry {
+                // The certificate is listed in any case.
+                var identity: Identity?
+                do throws(CertificateProviderError) { identity = try getStoredCertificate() } catch {
+                    list.failures.append(error)
+                }
+                list.identities.append(listed(entry, identity?.key))
+                if let remark = remarkOnKeyStore(of: entry) { list.remarks.append(remark) }
+            }
+            let record = try environment.storage.record(named: settings.recordName)
+            let pending = try record.map { record throws(CertificateProviderError) in
+                try PendingEnrolment(record)
+            }
+            list.remarks += pending.flatMap { Self.remark(on: $0, entry, settings) }.map { [$0] } ?? []
+            if entry == nil, let remark = try remarkOnUser(settings) {
+                list.remarks.append(remark)
+                list.choice = .failure(CertificateProviderError(.interactionRequired, remark, provider: id))
+            }
+            return list
+        }
+    }
+
+    /// Returns a remark if the key of the stored identity is not where new keys are made.
+    private func remarkOnKeyStore(of entry: StoredIdentity) -> String? {
+        let place: String
+        switch OwnedKey(entry) {
+        case .stored(let key)? where !keys.isConfigured(key): place = Self.shown(key.uri)
+        // One of before there were key stores.
+        case .sealed? where keys.store.location != .store: place = "this host's store"
+        default: return nil
+        }
+        return
+            "The key of the stored identity is in \(place), and not in the key store of 'key'. The next renewal makes a key "
+            + "there; to have one now, run: certprov fetch --force"
     }
 
     private static func remark(

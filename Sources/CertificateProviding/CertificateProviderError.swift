@@ -69,6 +69,8 @@ extension CertificateProviderError.Code {
     public static let fileNotFound = Self(rawValue: "fileNotFound")
     /// The alias, object or identity does not exist.
     public static let notFound = Self(rawValue: "notFound")
+    /// The certificate has expired, and there is none to replace it.
+    public static let expired = Self(rawValue: "expired")
 
     // Unavailable
     /// A server, device or service does not answer, or not as expected. A later attempt may succeed.

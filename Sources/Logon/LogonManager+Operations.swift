@@ -16,13 +16,24 @@ extension LogonManager {
         }
     }
 
-    /// Returns the first stored identity, and obtains one if there is none.
+    /// Returns the first stored identity, and obtains one if there is none. If the stored one has expired, its provider is
+    /// asked for another one.
     ///
-    /// - Throws: As ``storedIdentity()`` and ``obtainIdentity(_:)``.
+    /// - Throws: As ``storedIdentity()`` and ``obtainIdentity(_:)``; `expired` if the provider has only one that is over. Then
+    ///   also in place of `pending`, `timedOut` and `operationNotAllowed` of the provider.
     public func identity(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         try await exclusively { log throws(CertificateProviderError) in
-            if let identity = try await self.stored(&log) { return identity }
-            return try await self.obtain(interaction, &log)
+            let now = self.now()
+            let identity: Identity
+            if let stored = try await self.stored(&log) {
+                guard stored.hasExpired(at: now) else { return stored }
+                identity = try await self.replacement(
+                    of: stored, because: "the stored identity has expired", at: now, interaction, &log)
+            } else {
+                identity = try await self.obtain(interaction, &log)
+            }
+            try identity.requireUnexpired(at: now)
+            return identity
         }
     }
 

@@ -18,24 +18,35 @@ extension LogonManager {
     ///
     /// - Parameter now: The wall clock.
     /// - Throws: Errors of the provider about its stored or new identity; `pending` also if it returns the same
-    ///   certificate again.
+    ///   certificate again. `expired` in place of `pending`, `timedOut` and `operationNotAllowed` if the stored one has expired.
     public func renewIdentityIfDue(
         at now: Date, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
         try await exclusively { log throws(CertificateProviderError) in
             guard let current = try await self.stored(&log) else { return try await self.obtain(interaction, &log) }
-            guard self.renewalSchedule(for: current).isDue(at: now),
-                let id = log.decisions.first(where: { $0.outcome == .identity })?.provider,
-                let provider = self.providers.first(where: { $0.id == id })
-            else { return current }
-            return try await self.sequence.obtain(
-                from: provider, because: "the stored identity was due for renewal", &log
-            ) {
+            guard self.renewalSchedule(for: current).isDue(at: now) else { return current }
+            return try await self.replacement(
+                of: current, because: "the stored identity was due for renewal", at: now, interaction, &log)
+        }
+    }
+
+    /// Asks the provider of the stored identity, which the last decision is about, for another one.
+    func replacement(
+        of stored: Identity, because reason: String, at now: Date, _ interaction: any UserInteraction,
+        _ log: inout DecisionLog
+    ) async throws(CertificateProviderError) -> Identity {
+        guard let id = log.decisions.first(where: { $0.outcome == .identity })?.provider,
+            let provider = providers.first(where: { $0.id == id })
+        else { return stored }
+        do throws(CertificateProviderError) {
+            return try await sequence.obtain(from: provider, because: reason, &log) {
                 () throws(CertificateProviderError) in
                 let identity = try await provider.getCertificate(interaction)
-                try identity.requireSuccession(to: current)
+                try identity.requireSuccession(to: stored, at: now)
                 return identity
             }
+        } catch {
+            throw error.replacing(stored, at: now)
         }
     }
 
@@ -47,7 +58,7 @@ extension LogonManager {
     /// Returns what an identity's provider has in its place by now: the stored identity if that is another one, otherwise one
     /// that is obtained.
     ///
-    /// - Throws: Errors of the provider; `pending` if it returns the same certificate again.
+    /// - Throws: Errors of the provider; `pending`, or `expired`, if it returns the same certificate again.
     public func successor(
         of current: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
@@ -61,7 +72,7 @@ extension LogonManager {
             {
                 () throws(CertificateProviderError) in
                 let identity = try await provider.getCertificate(interaction)
-                try identity.requireSuccession(to: current)
+                try identity.requireSuccession(to: current, at: self.now())
                 return identity
             }
         }

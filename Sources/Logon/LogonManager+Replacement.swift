@@ -42,7 +42,8 @@ extension LogonManager {
         defer { withExtendedLifetime(lease) {} }
         let new = try await executor.run { [self] () throws(CertificateProviderError) in
             try LogonManager(
-                loaded, registry, replacing: self, operations, registrar, uptime: sequence.uptime, environment)
+                loaded, registry, replacing: self, operations, registrar, uptime: sequence.uptime, now: now,
+                environment)
         }
         guard let registration, let replacing = new.registration else {
             try await install(new)

@@ -25,6 +25,8 @@ public final class LogonManager: Sendable {
     public let keyStores: KeyStores
     let sequence: ProviderSequence
     let operations: Operations
+    /// The current time.
+    let now: @Sendable () -> Date
     /// `nil` for a host that registers no application.
     let registration: Registration?
 
@@ -53,7 +55,7 @@ public final class LogonManager: Sendable {
         try self.init(
             configuration, registry, replacing: nil, Operations(),
             vault.map { Registrar($0, transport, secrets, executor, now: now) },
-            uptime: { start.duration(to: clock.now) }, environment)
+            uptime: { start.duration(to: clock.now) }, now: now, environment)
         registration?.vault.takeOver()
     }
 
@@ -61,7 +63,7 @@ public final class LogonManager: Sendable {
     init(
         _ configuration: LogonConfiguration, _ registry: ProviderRegistry, replacing old: LogonManager?,
         _ operations: Operations, _ registrar: Registrar?, uptime: @escaping @Sendable () -> Duration,
-        _ environment: @escaping ProviderRegistry.Surroundings
+        now: @escaping @Sendable () -> Date, _ environment: @escaping ProviderRegistry.Surroundings
     ) throws(CertificateProviderError) {
         let registry = configuration.pluginDirectory.map(registry.looking) ?? registry
         keyStores = try registry.keyStores(configuration.keyStores, in: environment)
@@ -75,7 +77,7 @@ public final class LogonManager: Sendable {
         } else {
             registration = nil
         }
-        (self.configuration, self.operations) = (configuration, operations)
+        (self.configuration, self.operations, self.now) = (configuration, operations, now)
     }
 
     /// The steps of the last operation. ``explain()`` does not count as one.

@@ -45,8 +45,9 @@ extension CertificateProviderError.Code {
 
     /// The codes that a plugin can use.
     package static let known: Set<Self> = [
-        .malformedData, .unsupportedAlgorithm, .keyMismatch, .fileNotFound, .notFound, .unavailable, .tokenNotPresent,
-        .internal, .storeWriteFailed, .deleteFailed, .storeReadFailed, .pending, .timedOut, .operationNotAllowed,
+        .malformedData, .unsupportedAlgorithm, .keyMismatch, .fileNotFound, .notFound, .expired, .unavailable,
+        .tokenNotPresent, .internal, .storeWriteFailed, .deleteFailed, .storeReadFailed, .pending, .timedOut,
+        .operationNotAllowed,
         .protocolError, .serverNotTrusted, .wrongPassword, .pinIncorrect, .pinFinalTry, .pinLocked, .rejected,
         .interactionRequired, .userCancelled, .vaultLocked, .vaultDestroyed, .configurationMissing,
         .configurationInvalid,

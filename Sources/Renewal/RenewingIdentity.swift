@@ -11,7 +11,8 @@ import Synchronization
 /// signature, and was accepted by `install`. Then it becomes ``current``, and all tasks that iterate over ``updates``
 /// get it. A provider that announces an update (``/CertificateProviding/UpdateAnnouncing``) is asked at once, but not more than
 /// once a minute. A failed renewal or update is tried again after a pause (see ``RenewalBackoff``), also after the identity
-/// has expired.
+/// has expired. One that is pending is logged as a warning from a twentieth of the lifetime before the expiry on, and as an error
+/// after it; all other failures are errors.
 /// The user is never asked: a renewal that needs the user fails.
 ///
 /// Metrics, each with the dimension `provider`: the gauges `certprov_certificate_expiration_timestamp_seconds` and
@@ -277,7 +278,7 @@ public final class RenewingIdentity: Service {
             if isUpdate, identity.certificate == current.certificate {
                 return state.withLock { $0.plan.endUpdate() }
             }
-            try identity.requireSuccession(to: current)
+            try identity.requireSuccession(to: current, at: moment.wall)
             try checkValidity(of: identity)
             try await identity.verifyPossession()
             try await install(identity)
@@ -289,6 +290,7 @@ public final class RenewingIdentity: Service {
                 isOfSameProvider: identity.provenance.provider == current.provenance.provider)
             metrics.count(.renewed)
         } catch {
+            let error = error.replacing(current, at: moment.wall)
             failed(with: error)
             throw error
         }
@@ -327,6 +329,12 @@ public final class RenewingIdentity: Service {
             ])
     }
 
+    /// How urgent it is that there is no new identity: from the margin before the expiry on, and after it.
+    private func level(at now: Date) -> Logger.Level {
+        let schedule = state.withLock(\.plan.schedule)
+        return now > schedule.expiry ? .error : now >= schedule.latest ? .warning : .info
+    }
+
     private func failed(with error: CertificateProviderError) {
         let moment = environment.moment
         let draw = environment.random()
@@ -334,7 +342,11 @@ public final class RenewingIdentity: Service {
         // Processes with the same store are due at the same time: one renews, and the others use the result.
         if error.code == .pending || error.underlying is OperationInProgress {
             metrics.count(.pending)
-            environment.logger.info("renewal is pending", metadata: ["reason": "\(error)"])
+            environment.logger.log(
+                level: level(at: moment.wall), "renewal is pending",
+                metadata: [
+                    "reason": "\(error)", "expires": "\(current.certificate.notValidAfter.formatted(.iso8601))",
+                ])
         } else {
             metrics.count(.failed)
             metrics.countFailure(error.code)

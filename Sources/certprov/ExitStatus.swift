@@ -23,7 +23,7 @@ enum ExitStatus: Int32, Sendable {
     private static let byCode: [CertificateProviderError.Code: ExitStatus] = [
         .malformedData: .data, .unsupportedAlgorithm: .data, .keyMismatch: .data,
         .usage: .usage,
-        .fileNotFound: .noInput, .notFound: .noInput,
+        .fileNotFound: .noInput, .notFound: .noInput, .expired: .noInput,
         .unavailable: .unavailable, .tokenNotPresent: .unavailable,
         .internal: .software,
         .storeWriteFailed: .cannotCreate, .deleteFailed: .cannotCreate,

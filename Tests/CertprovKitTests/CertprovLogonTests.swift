@@ -13,8 +13,10 @@ import Testing
     init() throws { (directory, authority) = (try TemporaryDirectory(), try TestAuthority()) }
 
     /// Writes a PKCS#12 file with a new identity, and the property file that names it.
-    private func configure(_ more: String = "", name: String = "client") throws -> String {
-        let identity = try authority.issue(name)
+    private func configure(
+        _ more: String = "", name: String = "client", expires: Date = Date(timeIntervalSinceNow: 86_400)
+    ) throws -> String {
+        let identity = try authority.issue(name, notBefore: Date(timeIntervalSinceNow: -172_800), notAfter: expires)
         let exporter = try #require(identity.key.exporter)
         let key = try exporter.pkcs8Representation().withUnsafeBytes { Array($0) }
         try directory.write(key, to: "key.p8")
@@ -63,6 +65,18 @@ import Testing
             presenting: credentials, trusting: logon.trustAnchors)
         #expect(try NIOSSLContext(configuration: configuration) as NIOSSLContext? != nil)
         #expect(try await logon.credentials() === credentials)
+    }
+
+    @Test("A service does not start with an expired identity, and starts when there is another one")
+    func aServiceDoesNotStartWithAnExpiredIdentity() async throws {
+        let logon = try logon(try configure(expires: Date(timeIntervalSinceNow: -86_400)))
+        // It is in the store the second time.
+        for _ in 0..<2 {
+            let error = await #expect(throws: CertificateProviderError.self) { _ = try await logon.credentials() }
+            #expect(error?.code == .expired && error?.message.contains(directory["client.p12"]) == true)
+        }
+        _ = try configure()
+        #expect(try await logon.credentials().current.identity.certificate.status(at: Date()) == .valid)
     }
 
     @Test("The process of a plugin's key store ends in order, with the service")

@@ -131,6 +131,37 @@ import Testing
                 """#))
     }
 
+    @Test("check fails where the store is on a full or read-only disk, and leaves nothing there")
+    func checkTriesAWrite() throws {
+        expectDone(
+            try onSmallDisk(
+                #"""
+                check() { "$CERTPROV" check --json --provider pkcs12 --set path=client.p12 \
+                    --set password-source=env:P12_PASSWORD >out 2>err; }
+                refused() { # REASON
+                    check; found=$?
+                    [ $found = 73 ] && grep -q '"code":"storeWriteFailed"' out && grep -q "$1" out || fail "$found $(cat out err)"
+                }
+                check || fail "empty: $(cat out err)"
+                [ "$(ls -A state)" = '' ] || fail "left: $(ls -A state)"
+                mount -o remount,ro state || fail remount
+                refused 'Read-only file system'
+                mount -o remount,rw state || fail remount
+                expect 0 '' fetch
+                check || fail "before: $(cat out err)"
+                files=$(find state)
+                cat /dev/zero >state/filler 2>/dev/null
+                refused 'No space left on device'
+                rm state/filler
+                mount -o remount,ro state || fail remount
+                refused 'Read-only file system'
+                mount -o remount,rw state || fail remount
+                check || fail "after: $(cat out err)"
+                [ "$(find state)" = "$files" ] || fail "left: $(find state)"
+                echo done
+                """#))
+    }
+
     @Test func aDirectoryWithoutTheRightToWriteIsSaid() throws {
         // Root may write anywhere: the script runs as somebody else.
         let user = geteuid() == 0 ? ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] : []
@@ -155,6 +186,7 @@ import Testing
             certprov fetch || fail "3 $(cat err)"
             certprov list || fail "4 $(cat err)"
             certprov fetch --force; [ $? = 73 ] || fail "5 $(cat err)"
+            certprov check; [ $? = 73 ] && grep -q 'Permission denied' out || fail "5a $(cat out err)"
             certprov delete --yes; [ $? = 73 ] && grep -q deleteFailed err || fail "6 $(cat err)"
             certprov fetch || fail "7 $(cat err)"
             chmod -R u+w state

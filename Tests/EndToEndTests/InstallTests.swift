@@ -103,7 +103,16 @@ import Testing
         let tpm = try Page("Documentation/Tokens.md").blocks("ini")
         try #require(tpm.count == 1)
         try sandbox.write(tpm[0], to: dropIns + "/tpm.conf")
-        let names = ["certprov-renew@web.service"] + files.dropFirst()
+        let often = try Page("Documentation/Renewal.md").blocks("ini")
+        try #require(often.count == 2)
+        let timer = try contents(prefix + "/lib/systemd/system/certprov-renew@.timer")
+        try sandbox.write(timer, to: units + "/certprov-renew@web.timer")
+        let timerDropIns = units + "/certprov-renew@web.timer.d"
+        try FileManager.default.createDirectory(atPath: timerDropIns, withIntermediateDirectories: true)
+        try sandbox.write(often[0], to: timerDropIns + "/often.conf")
+        try sandbox.write(
+            often[1].replacing("/usr/bin/certprov", with: prefix + "/bin/certprov"), to: dropIns + "/often.conf")
+        let names = ["certprov-renew@web.service", "certprov-renew@web.timer"] + files.dropFirst()
         let output = try sandbox.run([Self.analyzer, "verify", "--man=no"] + names.map { "\(units)/\($0)" })
         #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
     }

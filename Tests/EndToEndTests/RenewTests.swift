@@ -137,6 +137,75 @@ import Testing
         #expect(try storedSerialNumber() == old.certificate.serialNumberText)
     }
 
+    @Test("An identity that has expired is an error of its own, until its source has another one")
+    func anExpiredIdentityIsAnError() throws {
+        try put("client", daysOld: 101)
+        // From the second on it is a stored one.
+        for command in [
+            ["fetch"], ["fetch"], ["fetch", "--force"], ["renew"], ["fetch", "--out", sandbox.path + "/out"],
+        ] {
+            let output = try sandbox.certprov(command + ["--json"] + adHoc(file))
+            let message = try output.expectFailure("expired", status: 66)
+            #expect(
+                message.contains(file) && message.contains("CN=client") && !message.contains("--force"), "\(message)")
+        }
+        #expect(!FileManager.default.fileExists(atPath: sandbox.path + "/out/current"))
+        let check = try sandbox.certprov(["check", "--json"] + adHoc(file))
+        let items = try check.document("CheckReport")["items"].array
+        #expect(check.status == 66 && items.contains { $0["code"].string == "expired" }, "\(check)")
+        let new = try put("client", daysOld: 1)
+        #expect(try storedSerialNumber() == new.certificate.serialNumberText)
+        #expect(try sandbox.certprov(["check"] + adHoc(file)).status == 0)
+    }
+
+    @Test("For the unit, a renewal that is pending is a success, and one of an expired identity a failure")
+    func theUnitFailsForAnExpiredIdentity() throws {
+        let unit = try Page("Scripts/systemd/certprov-renew@.service").text
+        let successes = try #require(unit.firstMatch(of: #/(?m)^SuccessExitStatus=(.*)$/#)).1.split(separator: " ")
+        try put("client", daysOld: 90)
+        try fetch()
+        let pending = try renew().status
+        #expect(successes.contains("\(pending)"))
+        try put("other", daysOld: 101)
+        try #require(try sandbox.certprov(["delete", "--yes"] + adHoc(file)).status == 0)
+        #expect(try sandbox.certprov(["fetch"] + adHoc(file)).status == 66)
+        let status = try renew().status
+        #expect(status == 66 && !successes.contains("\(status)"))
+    }
+
+    @Test("check --expires-within fails in time, and names the identity")
+    func checkFailsInTime() throws {
+        try put("client", daysOld: 90)
+        try fetch()
+        for (limit, status) in [("14d", 66), ("241h", 66), ("9d", 0), ("36h", 0), ("soon", 64), ("0d", 64)] {
+            let output = try sandbox.certprov(["check", "--json", "--expires-within", limit] + adHoc(file))
+            #expect(output.status == Int32(status), "\(limit): \(output)")
+            guard status == 66 else { continue }
+            let document = try output.document("CheckReport")
+            let item = document["items"].array.first { $0["severity"].string == "error" }
+            #expect(document["ok"].bool == false && item?["code"].string == "expired")
+            #expect(item?["detail"].string?.contains("CN=client") == true, "\(output)")
+        }
+    }
+
+    /// A third of its life is an hour and a half.
+    @Test("check and renew warn of a certificate that lives too short for the timer")
+    func aSlowTimerIsSaid() throws {
+        try put("client", daysOld: 0, lifetime: 0.2)
+        try fetch()
+        for (every, isSlow) in [([], true), (["--every", "1h"], true), (["--every", "10m"], false)] {
+            let check = try sandbox.certprov(["check", "--json"] + every + adHoc(file))
+            let items = try check.document("CheckReport")["items"].array
+            #expect(check.status == 0 && items.contains { $0["what"].string == "pkcs12 timer" } == isSlow, "\(check)")
+            let renew = try sandbox.certprov(["renew", "--json"] + every + adHoc(file))
+            let warnings = try renew.document("Renewal")["warnings"].array.compactMap(\.string)
+            #expect(renew.status == 0 && warnings.contains { $0.contains("--every") } == isSlow, "\(renew)")
+        }
+        try put("client", daysOld: 0)
+        try #require(try sandbox.certprov(["fetch", "--force"] + adHoc(file)).status == 0)
+        #expect(try renew().document("Renewal")["warnings"].array.isEmpty)
+    }
+
     @Test func withoutAStoredIdentityThereIsNothingToRenew() throws {
         try put("client", daysOld: 67)
         for options in [[], ["--dry-run"]] {

@@ -16,6 +16,7 @@ import Testing
         ("keyMismatch", { try $0.aPluginWithAnotherKey() }),
         ("fileNotFound", { try $0.sandbox.certprov(["fetch"] + adHoc("/etc/myservice/no.p12")) }),
         ("notFound", { try $0.sandbox.certprov(["fetch"] + adHoc(ec, "--set", "alias=other")) }),
+        ("expired", { try $0.aRenewalFromTheSameFile(daysLeft: -1) }),
         ("unavailable", { try $0.sandbox.certprov(["connect", "127.0.0.1:1"] + adHoc(ec)) }),
         ("tokenNotPresent", { _ in try TokenHost(.softhsm).certprov(["fetch", "--uri", "pkcs11:token=absent"]) }),
         ("internal", { try $0.aPlugin(answering: #"{"id":%s,"error":{"code":"internal","message":"It fails."}}"#) }),
@@ -195,9 +196,9 @@ import Testing
         return try sandbox.certprov(["fetch"] + adHoc(Self.ec))
     }
 
-    private func aRenewalFromTheSameFile() throws -> Output {
+    private func aRenewalFromTheSameFile(daysLeft: Double = 10) throws -> Output {
         // Due since a month.
-        let (start, end) = (Date(timeIntervalSinceNow: -100 * 86_400), Date(timeIntervalSinceNow: 10 * 86_400))
+        let (start, end) = (Date(timeIntervalSinceNow: -100 * 86_400), Date(timeIntervalSinceNow: daysLeft * 86_400))
         let identity = try TestAuthority().issue("client", notBefore: start, notAfter: end)
         let key = try #require(identity.key.exporter).pkcs8Representation()
         try sandbox.write(key.withUnsafeBytes { Array($0) }, to: "key.der")
@@ -208,7 +209,8 @@ import Testing
             openssl pkcs12 -export -inkey key.pem -in leaf.pem -passout env:P12_PASSWORD -out due.p12
             """, sandbox.path)
         try #require(made.status == 0, "\(made)")
-        try #require(try sandbox.certprov(["fetch"] + adHoc(sandbox.path + "/due.p12")).status == 0)
+        let fetched = try sandbox.certprov(["fetch"] + adHoc(sandbox.path + "/due.p12"))
+        try #require(fetched.status == (daysLeft > 0 ? 0 : 66))
         return try sandbox.certprov(["renew"] + adHoc(sandbox.path + "/due.p12"))
     }
 

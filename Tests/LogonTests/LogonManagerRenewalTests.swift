@@ -29,7 +29,9 @@ import Testing
         parameters["renew-at"] = renewAt.map { .init($0, origin: "file:1") }
         let configuration = LogonConfiguration(
             providers: [preferred, other].map { ConfiguredProvider(id: $0.id, parameters: parameters) })
-        return try LogonManager(configuration: configuration, registry: registry) { _ in environment() }
+        return try LogonManager(configuration: configuration, registry: registry, now: { [now] in now }) { _ in
+            environment()
+        }
     }
 
     private func renew(_ manager: LogonManager) async throws(CertificateProviderError) -> Identity {
@@ -105,5 +107,56 @@ import Testing
     func aWrongParameterIsAnErrorWithItsPlace() {
         let error = failure { try manager(renewAt: "soon") }
         #expect(error?.code == .configurationInvalid && error?.message.hasPrefix("file:1: ") == true)
+    }
+
+    @Test("An expired stored identity is replaced by the one that its provider has now")
+    func anExpiredIdentityIsReplaced() async throws {
+        let new = try identity(daysOld: 0, from: other)
+        other.stored(.success(try identity(daysOld: 101, from: other)))
+        other.get { _ in new }
+        let manager = try manager()
+        #expect(try await manager.identity(NoUserInteraction()).certificate == new.certificate)
+        #expect(preferred.calls == ["stored"] && other.calls == ["stored", "get"])
+    }
+
+    @Test(
+        "An expired identity that is not replaced is an error of its own, whatever may come later",
+        arguments: [nil, .pending, .timedOut, .operationNotAllowed] as [CertificateProviderError.Code?])
+    func anExpiredIdentityIsNoSuccess(code: CertificateProviderError.Code?) async throws {
+        let stored = try identity(daysOld: 101, from: preferred)
+        preferred.stored(.success(stored))
+        preferred.get { _ throws(CertificateProviderError) in
+            guard let code else { return stored }
+            throw CertificateProviderError(code, "Not yet.", retryAfter: .seconds(60))
+        }
+        let manager = try manager()
+        let errors = [
+            await failure { try await renew(manager) },
+            await failure { try await manager.identity(NoUserInteraction()) },
+        ]
+        for error in errors {
+            #expect(error?.code == .expired && error?.provider == preferred.id)
+            #expect(error?.message.contains("expired on") == true)
+            if code != nil {
+                #expect(error?.message.hasSuffix("Not yet.") == true && error?.retryAfter == .seconds(60))
+            }
+        }
+        #expect(other.calls == [])
+    }
+
+    @Test("An expired identity that nothing replaces fails with the provider's own error")
+    func theProvidersErrorStays() async throws {
+        preferred.stored(.success(try identity(daysOld: 101, from: preferred)))
+        preferred.get { _ throws(CertificateProviderError) in throw CertificateProviderError(.unavailable, "Down.") }
+        let manager = try manager()
+        #expect(await failure { try await manager.identity(NoUserInteraction()) }?.code == .unavailable)
+    }
+
+    @Test("An expired identity is not obtained")
+    func anExpiredIdentityIsNotObtained() async throws {
+        let expired = try identity(daysOld: 101, from: preferred)
+        preferred.get { _ in expired }
+        let manager = try manager()
+        #expect(await failure { try await manager.identity(NoUserInteraction()) }?.code == .expired)
     }
 }

@@ -69,6 +69,23 @@ import Testing
         #expect(try await second.keys.store.list().count == 1)
     }
 
+    @Test("A listing says that the stored key is not in the configured key store, until it is")
+    func aListingSaysWhereTheKeyIs() async throws {
+        let server = try ESTResponder(.basic)
+        let storage = InMemoryStorage()
+        let keyStores = [(ExampleKeyStore.descriptor(ProviderID("vault")), InMemoryStorage() as any IdentityStorage)]
+        let first = try server.provider(storage: storage, keyStores: keyStores)
+        func isSaid(by provider: RemoteMDMProvider) async -> Bool {
+            await provider.listIdentities().remarks.contains { $0.contains("not in the key store of 'key'") }
+        }
+        _ = try await first.getCertificate(NoUserInteraction())
+        #expect(await !isSaid(by: first))
+        let second = try server.provider(storage: storage, ["key": "vault:"], keyStores: keyStores)
+        #expect(await isSaid(by: second))
+        _ = try await second.getCertificate(NoUserInteraction())
+        #expect(await !isSaid(by: second))
+    }
+
     @Test("A changed 'key-type' replaces the key of a pending request")
     func anotherConfigurationWantsAnotherKey() async throws {
         let server = try ESTResponder(.basic, .init(pending: 1, retryAfter: "3600"))

@@ -41,6 +41,23 @@ import Testing
         #expect(await failure(right) == nil)
     }
 
+    @Test("A listing says that a configured password was rejected, until another one is there")
+    func aListingSaysIt() async throws {
+        let server = try ESTResponder(.basic, .init(password: "another"))
+        let storage = InMemoryStorage()
+        let provider = try server.provider(storage: storage)
+        #expect(await provider.listIdentities().choice == nil)
+        #expect(await failure(provider)?.code == .rejected)
+        let sent = server.requests.count
+        guard case .failure(let error)? = await provider.listIdentities().choice else {
+            Issue.record("The listing does not say it.")
+            return
+        }
+        #expect(error.code == .rejected && error.underlying is RejectedBefore && error.provider == provider.id)
+        let right = try server.provider(storage: storage, variables: ["PASSWORD": "another"])
+        #expect(await right.listIdentities().choice == nil && server.requests.count == sent)
+    }
+
     /// Its status is what rejects the password.
     @Test(
         "A rejection counts although the answer is cut off, endless or hangs",

@@ -1,5 +1,6 @@
 import CertificateProviding
 import FoundationEssentials
+import Logging
 import MetricsTestKit
 import Synchronization
 import TestSupport
@@ -280,6 +281,26 @@ import Testing
         let pending = try metrics.expectCounter(
             "certprov_renewals_total", [("provider", "issuing"), ("result", "pending")])
         #expect(pending.totalValue == Int64(waits.count + 1))
+    }
+
+    @Test("A pending renewal is logged as a warning from the margin on, and the end of the identity as an error")
+    func theLogIsMoreUrgentFromTheMarginOn() async throws {
+        provider.fail(from: .zero, to: .hours(30), with: CertificateProviderError(.pending, "Later."))
+        let log = LevelLog()
+        var environment = clock.environment
+        (environment.logger, environment.metrics) = (log.logger, metrics)
+        let service = RenewingIdentity(
+            first, of: provider, executor: BlockingExecutor { $0() }, environment: environment)
+        await service.run(on: clock)
+        // The margin of a day is a twentieth of it.
+        let failures = provider.attempts.filter { $0 < .hours(30) }
+        let expected = failures.map { $0 < .hours(22.8) ? Logger.Level.info : $0 <= .hours(24) ? .warning : .error }
+        #expect(Set(expected) == [.info, .warning, .error])
+        let levels = log.levels
+        #expect(Array(levels.prefix(expected.count)) == expected, "\(levels)")
+        let expired = try metrics.expectCounter(
+            "certprov_renewal_failures_total", [("provider", "issuing"), ("code", "expired")])
+        #expect(expired.totalValue == Int64(expected.count { $0 == .error }))
     }
 
     @Test("After a reload, an identity that is due is tried at once, as after no failure")

@@ -1,10 +1,16 @@
+package import FoundationEssentials
+
 extension Identity {
+    /// Whether the certificate is over at `now`.
+    package func hasExpired(at now: Date) -> Bool { certificate.status(at: now) == .expired }
+
     /// Checks that a renewal has returned a new certificate.
     ///
     /// - Throws: `pending` if the certificate is the same as that of `current`, such as when the file that it is read
-    ///   from has not been replaced yet.
-    package func requireSuccession(to current: Identity) throws(CertificateProviderError) {
+    ///   from has not been replaced yet; `expired` if it is over.
+    package func requireSuccession(to current: Identity, at now: Date) throws(CertificateProviderError) {
         guard certificate == current.certificate else { return }
+        try requireUnexpired(at: now)
         throw CertificateProviderError(
             .pending,
             """
@@ -12,5 +18,37 @@ extension Identity {
             or wait until one is issued.
             """,
             provider: provenance.provider)
+    }
+
+    /// Checks that a provider that was asked for an identity has not returned one that is over.
+    ///
+    /// - Throws: `expired`.
+    package func requireUnexpired(at now: Date) throws(CertificateProviderError) {
+        guard hasExpired(at: now) else { return }
+        let source = provenance.source.map { " (\($0.withVisibleControls))" } ?? ""
+        throw CertificateProviderError(
+            .expired,
+            """
+            The certificate of '\(certificate.subject)' expired on \(certificate.notValidAfter.formatted(.iso8601)), and \
+            its source\(source) has no newer one. Replace the certificate at its source, and check this host's clock.
+            """,
+            provider: provenance.provider)
+    }
+}
+
+extension CertificateProviderError {
+    /// The error of an attempt to replace `current`. What may succeed later by itself is no comfort for an identity that is
+    /// over: then it is `expired`.
+    package func replacing(_ current: Identity, at now: Date) -> Self {
+        guard [.pending, .timedOut, .operationNotAllowed].contains(code), current.hasExpired(at: now) else {
+            return self
+        }
+        var copy = self
+        copy.code = .expired
+        copy.message = """
+            The certificate of '\(current.certificate.subject)' expired on \
+            \(current.certificate.notValidAfter.formatted(.iso8601)), and is not replaced yet: \(message)
+            """
+        return copy
     }
 }

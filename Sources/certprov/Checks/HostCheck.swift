@@ -40,13 +40,18 @@ struct Finding: Sendable {
 }
 
 /// Checks the host, from the property file to the server's port. Does not prompt and does not change anything, but logs
-/// in to a token whose PIN is configured.
+/// in to a token whose PIN is configured, and tries a write to the store.
 struct HostCheck {
     /// The time before expiry at which to warn of a certificate without planned renewal, in seconds.
     private static let notice: TimeInterval = 14 * 86400
     private let context: CommandContext
+    private let timer: RenewalTimer
+    /// The time before expiry at which a certificate is an error.
+    private let limit: SpanOfTime?
 
-    init(_ context: CommandContext) { self.context = context }
+    init(_ context: CommandContext, _ timer: RenewalTimer, expiresWithin limit: SpanOfTime?) {
+        (self.context, self.timer, self.limit) = (context, timer, limit)
+    }
 
     func run() async -> [Finding] {
         let configuration: LogonConfiguration
@@ -70,6 +75,11 @@ struct HostCheck {
         }
         var findings = [origin(of: configuration)]
         findings += configuration.warnings.map { .warning("configuration", $0) }
+        do throws(CertificateProviderError) {
+            try IdentityStore.standard(secrets: context.secrets).checkWritable()
+        } catch {
+            findings.append(.error("store", error))
+        }
         // An application may register by a password.
         if vault == nil || configuration.userCreationPolicy == .certificate {
             do throws(CertificateProviderError) { try manager.requireProviders() } catch {
@@ -88,7 +98,9 @@ struct HostCheck {
         var isSettled = false
         var failure: CertificateProviderError?
         if !manager.providers.isEmpty {
-            do throws(CertificateProviderError) { isSettled = try await manager.storedIdentity() != nil } catch {
+            do throws(CertificateProviderError) {
+                isSettled = try await manager.storedIdentity()?.hasExpired(at: Date()) == false
+            } catch {
                 failure = error
             }
         }
@@ -174,7 +186,8 @@ struct HostCheck {
                 guard let identity = try provider.getStoredCertificate() else {
                     return [.warning("\(provider.id)", "No identity is stored.")]
                 }
-                return [expiry(ListedIdentity(identity, isStored: true), plan, "\(provider.id)")]
+                let listed = ListedIdentity(identity, isStored: true)
+                return [expiry(listed, plan, "\(provider.id)")] + slowTimer(listed, plan)
             } catch {
                 return [.error("\(provider.id)", error)]
             }
@@ -195,6 +208,7 @@ struct HostCheck {
                 identity.isStored || chosen == nil || identity.certificateChain == chosen?.certificateChain
             return isInUse ? finding : finding.asWarning
         }
+        findings += list.identities.flatMap { slowTimer($0, plan) }
         findings += list.failures.map { failure($0, id, isSettled) }
         // What a person could do is no news where something has failed before.
         if case .failure(let error)? = list.choice,
@@ -218,6 +232,14 @@ struct HostCheck {
         return error.code == .interactionRequired && isSettled ? finding.asWarning : finding
     }
 
+    /// A warning where the stored identity lives too short for the timer.
+    private func slowTimer(_ identity: ListedIdentity, _ plan: RenewalPolicy?) -> [Finding] {
+        guard identity.isStored, let leaf = identity.certificateChain.first, leaf.status(at: Date()) == .valid,
+            let remark = timer.remark(on: RenewalSchedule(for: leaf, policy: plan ?? RenewalPolicy()))
+        else { return [] }
+        return [.warning("\(identity.provider) timer", "\(leaf.subject): \(remark)")]
+    }
+
     private func expiry(_ identity: ListedIdentity, _ plan: RenewalPolicy?, _ what: String) -> Finding {
         guard let leaf = identity.certificateChain.first else {
             return .warning(what, "The identity has no certificate.")
@@ -230,10 +252,18 @@ struct HostCheck {
         case .expired:
             return .error(
                 what,
-                CertificateProviderError(.notFound, text + ". Obtain a new certificate, then: certprov fetch --force"))
+                CertificateProviderError(
+                    .expired, text + ". Replace the certificate at its source, then: certprov fetch"))
         case .notYetValid:
             return .error(what, CertificateProviderError(.notFound, text + ". Check this host's clock."))
         case .valid:
+            if let limit, leaf.notValidAfter < now.addingTimeInterval(limit.duration / .seconds(1)) {
+                return .error(
+                    what,
+                    CertificateProviderError(
+                        .expired,
+                        text + ", which is within \(limit). Renew it: certprov fetch --force"))
+            }
             if let plan {
                 let due = RenewalSchedule(for: leaf, expiring: expiry, policy: plan).due
                 return due <= now

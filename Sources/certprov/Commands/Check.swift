@@ -4,13 +4,23 @@ import CertificateProviding
 struct Check: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "check",
-        abstract: "Check the configuration and this host for problems; fails if one needs manual action.")
+        abstract: "Check the configuration and this host for problems; fails if one needs manual action.",
+        discussion: """
+            A certificate that has expired is such a problem. With --expires-within, so is one that will soon.
+            """)
 
     @OptionGroup var options: GlobalOptions
+    @OptionGroup var timer: RenewalTimer
+
+    @Option(
+        help: ArgumentHelp(
+            "Fail also if an identity in use expires within this time, such as 14d or 36h.", valueName: "time"),
+        transform: SpanOfTime.ofCertificates)
+    var expiresWithin: SpanOfTime?
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let findings = await HostCheck(context).run()
+            let findings = await HostCheck(context, timer, expiresWithin: expiresWithin).run()
             try context.show(CheckDocument(findings)) {
                 var table = TextTable(header: ["RESULT", "WHAT", "DETAIL"])
                 for finding in findings { table.append([finding.severity.rawValue, finding.what, finding.detail]) }

@@ -53,7 +53,10 @@ struct Connect: AsyncParsableCommand {
             let configuration = try context.configuration()
             let manager = try await context.manager(configuration)
             defer { context.log(manager.decisions) }
-            let identity = try await manager.identity(TerminalInteraction())
+            // Also one that has expired: what the server says about it is of interest.
+            let stored = try await manager.storedIdentity()
+            let identity =
+                if let stored { stored } else { try await manager.obtainIdentity(TerminalInteraction()) }
             for remark in Self.remarks(on: identity, at: Date()) { context.remark(remark) }
             var probe = ConnectionProbe(
                 host: server.host, port: Int(server.port), presenting: try TLSCredentials(identity),

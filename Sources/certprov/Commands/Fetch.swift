@@ -9,8 +9,10 @@ struct Fetch: AsyncParsableCommand {
         commandName: "fetch",
         abstract: "Get the identity: the stored one, else a new one from the provider.",
         discussion: """
-            With --out, DIR/current is switched to the new files in one atomic step, so that it always holds one \
-            complete set.
+            If the stored identity has expired, its provider is asked for another one; if that has none, the command fails \
+            with 'expired'. With --out, DIR/current is switched to the new files in one atomic step, so that it always \
+            holds one complete set. A set that has a private key keeps having one: without --export-key it is only written \
+            for the same key.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -44,6 +46,7 @@ struct Fetch: AsyncParsableCommand {
             let directory = out.map { PEMDirectory(path: $0) }
             try directory?.prepare()
             let identity = try await force ? manager.obtainIdentity(interaction) : manager.identity(interaction)
+            try identity.requireUnexpired(at: Date())
             let files = try directory?.write(try PEMFiles(identity, exportingKey: exportKey))
             // Not before others can have the new one: without it they go on with what it replaces.
             if force { await context.discardReplaced(by: identity, of: manager, interaction) }
@@ -52,11 +55,8 @@ struct Fetch: AsyncParsableCommand {
             guard let document = IdentityDocument(listed, now: now) else {
                 throw CertificateProviderError(.internal, "The identity has no certificate.")
             }
-            let status = identity.status(at: now)
-            if status != .valid {
-                context.remark(
-                    "the certificate is \(status == .expired ? "expired" : "not yet valid"); 'certprov fetch --force' "
-                        + "asks the provider for a new one.")
+            if identity.status(at: now) == .notYetValid {
+                context.remark("the certificate is not valid yet; check this host's clock.")
             }
             try context.show(FetchDocument(identity: document, files: files)) {
                 List.table([listed], now: now) + (files ?? []).map { $0.withVisibleControls + "\n" }.joined()

@@ -11,11 +11,13 @@ struct Renew: AsyncParsableCommand {
             The provider's parameter renew-at sets when a renewal is due: by default after two thirds of the \
             certificate's lifetime, less a part that spreads the load of many hosts. Only the provider of the stored \
             identity is asked. The stored identity stays until the new one is available. Exits with 0 also when \
-            nothing is due, and with 75 while the new certificate is pending. 'certprov fetch --force' renews at any \
-            time.
+            nothing is due, and with 75 while the new certificate is pending; with 66 if the stored one has expired \
+            meanwhile. 'certprov fetch --force' renews at any time.
             """)
 
     @OptionGroup var options: GlobalOptions
+
+    @OptionGroup var timer: RenewalTimer
 
     @Flag(help: "Show when the renewal is due, and do not contact the provider.")
     var dryRun = false
@@ -37,14 +39,16 @@ struct Renew: AsyncParsableCommand {
                 identity = try await manager.renewIdentityIfDue(at: now, interaction)
                 await context.discardReplaced(by: identity, of: manager, interaction)
                 now = Date()  // a server may have taken its time
+                try identity.requireUnexpired(at: now)
                 result = .renewed
             }
             let status = identity.status(at: now)
             if status != .valid {
                 context.remark("the certificate is \(status == .expired ? "expired" : "not yet valid").")
             }
-            let document = try RenewalDocument(
-                result, identity, due: manager.renewalSchedule(for: identity).due, now: now)
+            let schedule = manager.renewalSchedule(for: identity)
+            if let remark = timer.remark(on: schedule) { context.remark(remark) }
+            let document = try RenewalDocument(result, identity, due: schedule.due, now: now)
             try context.show(document) {
                 var table = TextTable(header: ["PROVIDER", "SUBJECT", "EXPIRES", "RENEWAL", "RESULT"])
                 table.append([

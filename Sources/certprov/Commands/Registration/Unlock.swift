@@ -68,21 +68,6 @@ private struct LockDocument: Document {
     let isUnlocked: Bool
 }
 
-/// A time such as `15m`: from one second to a week.
-struct SpanOfTime: ExpressibleByArgument, CustomStringConvertible {
-    let description: String
-    let duration: Duration
-
-    init?(argument: String) {
-        let units: [Character: Int] = ["s": 1, "m": 60, "h": 3600, "d": 86400]
-        guard let unit = argument.last.flatMap({ units[$0] }),
-            argument.dropLast().utf8.allSatisfy({ 0x30...0x39 ~= $0 }),
-            let count = Int(argument.dropLast()), (1...604_800).contains(count), count * unit <= 604_800
-        else { return nil }
-        (description, duration) = (argument, .seconds(count * unit))
-    }
-}
-
 struct Passcode: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "passcode",
