@@ -118,8 +118,8 @@ public final class CertprovLogon: Sendable {
         let executor = executor
         environment = { id in
             ProviderEnvironment(
-                storage: vault?.storage(for: id) ?? store.storage(for: id), secrets: secrets, logger: logger, now: now,
-                executor: executor)
+                storage: vault?.storage(for: id) ?? store.storage(for: id, storedWith: path), secrets: secrets,
+                logger: logger, now: now, executor: executor)
         }
         current = CurrentManager(
             try LogonManager(
@@ -161,7 +161,7 @@ public final class CertprovLogon: Sendable {
     /// Prompts for nothing.
     ///
     /// - Throws: Errors of the provider, such as `interactionRequired` where a PIN has no source; `unsupportedAlgorithm` for
-    ///   an identity that TLS cannot use.
+    ///   an identity that TLS cannot use; `expired` if there is only one that is over. A service that runs keeps such an identity.
     public func credentials() async throws(CertificateProviderError) -> RotatingTLSCredentials {
         try await start().credentials
     }
@@ -227,12 +227,23 @@ public final class CertprovLogon: Sendable {
     private func firstCredentials(
         of manager: LogonManager
     ) async throws(CertificateProviderError) -> TLSCredentials {
-        if let stored = try await manager.storedIdentity(), let credentials = usable(stored) { return credentials }
-        return try TLSCredentials(try await manager.obtainIdentity(NoUserInteraction()))
+        let stored = try await manager.storedIdentity()
+        if let stored, let credentials = usable(stored) { return credentials }
+        // One that TLS cannot use is the manager's choice still.
+        let isUnusable = stored?.hasExpired(at: now()) == false
+        let identity =
+            if isUnusable {
+                try await manager.obtainIdentity(NoUserInteraction())
+            } else {
+                try await manager.identity(NoUserInteraction())
+            }
+        // A peer would refuse it, and nothing here would tell.
+        try identity.requireUnexpired(at: now())
+        return try TLSCredentials(identity)
     }
 
     private func usable(_ stored: Identity) -> TLSCredentials? {
-        guard stored.status(at: now()) != .expired else { return nil }
+        guard !stored.hasExpired(at: now()) else { return nil }
         do throws(CertificateProviderError) { return try TLSCredentials(stored) } catch {
             logger.warning(
                 "the stored identity is not used", metadata: ["code": "\(error.code)", "reason": "\(error)"])

@@ -65,6 +65,14 @@ public final class IdentityStore: Sendable {
         ProviderStorage(store: self, provider: provider)
     }
 
+    /// Returns one provider's part of the store. What it stores names the property file.
+    ///
+    /// - Parameter propertyFile: A relative path is resolved against the current directory now.
+    package func storage(for provider: ProviderID, storedWith propertyFile: String?) -> any IdentityStorage {
+        let path = propertyFile.map { $0.hasPrefix("/") ? $0 : "\(FileManager.default.currentDirectoryPath)/\($0)" }
+        return ProviderStorage(store: self, provider: provider, propertyFile: path)
+    }
+
     /// Returns the key that decrypts entries; `nil` if there is none.
     func keyForOpening() throws(CertificateProviderError) -> SealingKey? {
         let (key, generation) = opened.withLock { ($0.key, $0.generation) }

@@ -9,10 +9,13 @@ final class ProviderStorage: IdentityStorage {
     let provider: ProviderID
     /// The path of this provider's directory, with a final slash.
     let path: String
+    /// The property file of the identities that are stored.
+    private let propertyFile: String?
 
-    init(store: IdentityStore, provider: ProviderID) {
+    init(store: IdentityStore, provider: ProviderID, propertyFile: String? = nil) {
         self.store = store
         self.provider = provider
+        self.propertyFile = propertyFile
         self.path = "\(store.path)/\(Self.parent)/\(provider)/"
     }
 
@@ -27,6 +30,8 @@ final class ProviderStorage: IdentityStorage {
 
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
         if let flaw = StoredIdentityCoding.flaw(of: identity) { throw writeFailure(flaw) }
+        var identity = identity
+        if let propertyFile { identity.attributes[StoreEntry.propertyFile] = propertyFile }
         let content = StoredIdentityCoding.encode(identity)
         try changing(name) { root throws(CertificateProviderError) in try write(content, name, in: Self.parent, root) }
     }

@@ -210,8 +210,8 @@ struct CommandContext: Sendable {
         }
         let manager = try LogonManager(
             configuration: configuration, registry: registry, vault: vault, secrets: secrets, executor: Self.executor
-        ) { [vault] id in
-            environment(vault?.storage(for: id) ?? store.storage(for: id))
+        ) { [vault, path = configuration.path] id in
+            environment(vault?.storage(for: id) ?? store.storage(for: id, storedWith: path))
         }
         return (manager, vault)
     }

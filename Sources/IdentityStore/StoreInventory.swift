@@ -1,0 +1,67 @@
+package import CertificateProviding
+
+/// An entry of the identity store, whichever configuration it is from.
+package struct StoreEntry: Sendable {
+    package let provider: ProviderID
+    /// The name that the provider has given it.
+    package let name: String
+    /// The identity, or why it cannot be read.
+    package let identity: Result<StoredIdentity, CertificateProviderError>
+
+    /// The provider and the name, which identify it.
+    package var path: String { "\(provider)/\(name)" }
+    /// The property file that the identity was stored with; `nil` for none, and for an entry of a former version.
+    package var propertyFile: String? { (try? identity.get())?.attributes[Self.propertyFile] }
+
+    /// The attribute of a stored identity that has the property file.
+    static let propertyFile = "property-file"
+}
+
+extension IdentityStore {
+    /// Returns the entries of all providers, by provider and name.
+    ///
+    /// - Throws: `storeReadFailed` for a directory that cannot be read.
+    package func entries() throws(CertificateProviderError) -> [StoreEntry] {
+        let providers = try names(in: ProviderStorage.parent)
+        var entries: [StoreEntry] = []
+        for provider in providers {
+            let storage = storage(for: ProviderID(provider))
+            for name in try names(in: "\(ProviderStorage.parent)/\(provider)") {
+                let result = Result { () throws(CertificateProviderError) in try storage.entry(named: name) }
+                switch result {
+                case .success(nil): break
+                case .success(let identity?):
+                    entries.append(.init(provider: ProviderID(provider), name: name, identity: .success(identity)))
+                case .failure(let error):
+                    entries.append(.init(provider: ProviderID(provider), name: name, identity: .failure(error)))
+                }
+            }
+        }
+        return entries
+    }
+
+    /// Removes an entry, and the records that the provider has named after it. Its key, where that is in a key store, is the
+    /// caller's to destroy before.
+    ///
+    /// - Throws: As ``CertificateProviding/IdentityStorage/removeRecord(named:)`` and
+    ///   ``CertificateProviding/IdentityStorage/removeEntry(named:)``.
+    package func remove(_ entry: StoreEntry) throws(CertificateProviderError) {
+        let storage = storage(for: entry.provider)
+        for record in try names(in: "\(ProviderStorage.records)/\(entry.provider)")
+        where record.hasSuffix("-" + entry.name) {
+            try storage.removeRecord(named: record)
+        }
+        try storage.removeEntry(named: entry.name)
+    }
+
+    /// The names in a directory of the store, without those of temporary files; none if it does not exist.
+    private func names(in directory: String) throws(CertificateProviderError) -> [String] {
+        do throws(SafeDirectory.Refusal) {
+            var place = try SafeDirectory.open(path)
+            for part in directory.split(separator: "/") { place = try place?.directory(String(part)) }
+            return try (place?.entries() ?? []).filter { !$0.hasPrefix(".") }.sorted()
+        } catch {
+            throw CertificateProviderError(.storeReadFailed, "The store cannot be read: \(error.reason).")
+        }
+    }
+}

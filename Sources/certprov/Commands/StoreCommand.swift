@@ -1,0 +1,177 @@
+import ArgumentParser
+import CertificateProviding
+import FoundationEssentials
+import Glibc
+import IdentityStore
+import Logon
+
+/// The subcommands for all that rests in the identity store.
+struct StoreCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "store",
+        abstract: "Show the identities in this user's store, of whichever property file, and delete those without one.",
+        subcommands: [Entries.self, Remove.self])
+
+    struct Entries: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "list",
+            abstract: "Show all stored identities, with the property file that each was stored with.",
+            discussion: """
+                USED says whether the present property file leads to the identity. Those in the vault of an application are \
+                not shown.
+                """)
+
+        @OptionGroup var options: GlobalOptions
+
+        func run() async throws {
+            try await CommandContext.run(options) { context throws(CertificateProviderError) in
+                let used = try await context.usedIdentities(try context.presentConfiguration())
+                let items = try IdentityStore.standard(secrets: context.secrets).entries().map { entry in
+                    StoreItem(entry, isUsed: used.map { $0.contains(entry) }, now: Date())
+                }
+                try context.show(StoreDocument(items: items)) {
+                    guard !items.isEmpty else { return "" }
+                    var table = TextTable(header: ["ENTRY", "SUBJECT", "EXPIRES", "USED", "PROPERTY FILE"])
+                    for item in items {
+                        table.append([
+                            item.entry.withVisibleControls, item.subject.value ?? "(cannot be read)",
+                            item.notAfter.value ?? "-", item.used.value.map { $0 ? "yes" : "no" } ?? "-",
+                            item.propertyFile.value?.withVisibleControls ?? "-",
+                        ])
+                    }
+                    return table.text
+                }
+                return .done
+            }
+        }
+    }
+
+    struct Remove: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "delete",
+            abstract: "Delete one stored identity by its entry, with its key.",
+            discussion: """
+                For an identity that no property file leads to any more; 'certprov delete' is for the others. A key on a token is \
+                destroyed permanently.
+                """)
+
+        @OptionGroup var options: GlobalOptions
+
+        @Argument(help: "The entry, as 'certprov store list' shows it.") var entry: String
+
+        @Flag(help: "Do not ask for confirmation.")
+        var yes = false
+
+        func run() async throws {
+            try await CommandContext.run(options) { context throws(CertificateProviderError) in
+                let store = try IdentityStore.standard(secrets: context.secrets)
+                guard let found = try store.entries().first(where: { $0.path == entry }) else {
+                    throw CertificateProviderError(
+                        .notFound, "The store has no entry '\(entry.withVisibleControls)'; see: certprov store list")
+                }
+                let configuration = try context.presentConfiguration()
+                if try await context.usedIdentities(configuration)?.contains(found) == true {
+                    throw CertificateProviderError(
+                        .operationNotAllowed,
+                        "The property file leads to the identity '\(found.path)'; delete it with: certprov delete")
+                }
+                let interaction = TerminalInteraction()
+                if !yes {
+                    guard isatty(STDIN_FILENO) == 1 else {
+                        throw CertificateProviderError(
+                            .interactionRequired,
+                            "Deleting '\(found.path)' needs a confirmation, and stdin is not a terminal; use --yes.")
+                    }
+                    let file = found.propertyFile.map { ", stored with \($0.withVisibleControls)," } ?? ""
+                    let subject = (try? found.identity.get())?.certificateChain.first?.subject ?? found.path
+                    guard try await interaction.confirm("Delete the identity '\(subject)'\(file) and its key?") else {
+                        throw CertificateProviderError(.userCancelled, "Nothing was deleted.")
+                    }
+                }
+                if let key = (try? found.identity.get())?.key {
+                    let keyStores = try context.registry.keyStores(configuration?.keyStores ?? [:]) { id in
+                        context.environment(store.storage(for: id))
+                    }
+                    try await keyStores.store(key.uri).destroy(key, interaction)
+                }
+                try store.remove(found)
+                if options.json {
+                    try context.show(StoreDocument(items: [StoreItem(found, isUsed: false, now: Date())])) { "" }
+                }
+                return .done
+            }
+        }
+    }
+}
+
+/// The stored identities that a configuration leads to.
+private struct UsedIdentities {
+    let identities: [ListedIdentity]
+
+    func contains(_ entry: StoreEntry) -> Bool {
+        guard let chain = (try? entry.identity.get())?.certificateChain else { return false }
+        return identities.contains { $0.provider == entry.provider && $0.certificateChain == chain }
+    }
+}
+
+extension CommandContext {
+    /// Returns the configuration; `nil` if there is none.
+    fileprivate func presentConfiguration() throws(CertificateProviderError) -> LogonConfiguration? {
+        do throws(CertificateProviderError) { return try configuration() } catch {
+            guard error.code == .configurationMissing, options.config == nil else { throw error }
+            return nil
+        }
+    }
+
+    /// Returns the stored identities that a configuration leads to; `nil` without one.
+    fileprivate func usedIdentities(
+        _ configuration: LogonConfiguration?
+    ) async throws(CertificateProviderError) -> UsedIdentities? {
+        guard let configuration else { return nil }
+        var identities: [ListedIdentity] = []
+        for provider in try await manager(configuration).activeProviders() {
+            if let listing = provider.listing {
+                identities += await listing.listIdentities().identities.filter(\.isStored)
+            } else if let identity = try provider.getStoredCertificate() {
+                identities.append(ListedIdentity(identity, isStored: true))
+            }
+        }
+        return UsedIdentities(identities: identities)
+    }
+}
+
+/// The result of `store list` and `store delete`.
+private struct StoreDocument: Document {
+    static let kind = "StoredIdentities"
+
+    let items: [StoreItem]
+}
+
+private struct StoreItem: Encodable {
+    let entry: String
+    let provider: String
+    /// Null for an entry that cannot be read.
+    let subject: Nullable<String>
+    let notAfter: Nullable<String>
+    let status: Nullable<String>
+    let propertyFile: Nullable<String>
+    /// Null without a property file.
+    let used: Nullable<Bool>
+    let error: Nullable<Enveloped<ErrorDocument>>
+
+    init(_ entry: StoreEntry, isUsed: Bool?, now: Date) {
+        let leaf = (try? entry.identity.get())?.certificateChain.first
+        self.entry = entry.path
+        provider = entry.provider.rawValue
+        subject = Nullable(leaf?.subject)
+        notAfter = Nullable(leaf?.notValidAfter.rfc3339)
+        status = Nullable(leaf?.status(at: now).rawValue)
+        propertyFile = Nullable(entry.propertyFile)
+        used = Nullable(isUsed)
+        if case .failure(let failure) = entry.identity {
+            error = Nullable(Enveloped(ErrorDocument(failure)))
+        } else {
+            error = Nullable(nil)
+        }
+    }
+}
