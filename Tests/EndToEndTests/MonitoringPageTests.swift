@@ -1,0 +1,169 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// Documentation/Monitoring.md: the checks run, and the tables are those of the documents.
+@Suite struct MonitoringPageTests {
+    private let sandbox: Sandbox
+    private let configuration: String
+    private static let page = "Documentation/Monitoring.md"
+
+    init() throws {
+        sandbox = try Sandbox()
+        configuration = sandbox.path + "/web.properties"
+    }
+
+    /// Writes a property file for a fixture, and stores its identity.
+    private func configure(_ fixture: String, isStored: Bool = true) throws {
+        let lines = [
+            "CertificateProvider=pkcs12", "CertificateProvider.pkcs12.path=\(Fixtures.path(fixture))",
+            "CertificateProvider.pkcs12.password-source=env:P12_PASSWORD",
+        ]
+        try sandbox.write(lines.joined(separator: "\n"), to: configuration)
+        if isStored { try #require(try sandbox.certprov("fetch", "--config", configuration).status == 0) }
+    }
+
+    private static let hasJQ = ["/usr/bin/jq", "/usr/local/bin/jq"].contains(
+        where: FileManager.default.isExecutableFile)
+
+    /// Runs a script of the page.
+    private func run(_ index: Int) throws -> Output {
+        let scripts = try Page(Self.page).blocks("sh")
+        try #require(scripts.count == 2 && scripts.allSatisfy { $0.split(separator: "\n").count <= 11 })
+        let script = try sandbox.write(scripts[index], to: "check", mode: 0o700)
+        try FileManager.default.createDirectory(atPath: sandbox.path + "/bin", withIntermediateDirectories: true)
+        symlink(BuiltCommand.path, sandbox.path + "/bin/certprov")
+        let path = sandbox.path + "/bin:" + (sandbox.environment["PATH"] ?? "")
+        return try sandbox.run(["/bin/sh", script, configuration], with: ["PATH": path])
+    }
+
+    @Test("The check for Nagios is OK, a warning or critical", .enabled(if: hasJQ, "it needs jq"))
+    func theNagiosCheckIsTrue() throws {
+        try configure("ec.p12")
+        var output = try run(0)
+        #expect(output.status == 0 && output.stdout == "OK: \(configuration)\n", "\(output)")
+        // Five days are left.
+        try configure("soon.p12")
+        output = try run(0)
+        #expect(output.status == 2 && output.stdout.hasPrefix("CRITICAL: "), "\(output)")
+        #expect(output.stdout.contains("CN=soon"))
+        try configure("a.p12", isStored: false)
+        chmod(configuration, 0o622)
+        output = try run(0)
+        #expect(output.status == 2 && output.stdout.contains("chmod go-w"), "\(output)")
+        try sandbox.write("Port = x", to: configuration)
+        output = try run(0)
+        #expect(output.status == 2 && output.stdout.contains("web.properties:1"), "\(output)")
+        // A secret that everybody can read is a warning.
+        let copy = try sandbox.copy("a.p12", to: "open.p12")
+        chmod(copy, 0o644)
+        try sandbox.write(
+            """
+            CertificateProvider=pkcs12
+            CertificateProvider.pkcs12.path=\(copy)
+            CertificateProvider.pkcs12.password-source=env:P12_PASSWORD
+            """, to: configuration)
+        output = try run(0)
+        #expect(output.status == 1 && output.stdout.hasPrefix("WARNING: "), "\(output)")
+    }
+
+    @Test("The metrics for Prometheus have the expiry of each stored identity", .enabled(if: hasJQ, "it needs jq"))
+    func thePrometheusMetricsAreTrue() throws {
+        try configure("soon.p12")
+        let output = try run(1)
+        let list = try sandbox.certprov("list", "--json", "--config", configuration).document("IdentityList")
+        let text = try #require(list["items"].array.first { $0["stored"].bool == true }?["notAfter"].string)
+        let end = Int(try Date(text, strategy: .iso8601).timeIntervalSince1970)
+        let name = "certprov_certificate_expiration_timestamp_seconds"
+        #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")
+        #expect(
+            output.stdout.split(separator: "\n")
+                == [
+                    "# TYPE certprov_check_exit_status gauge",
+                    "certprov_check_exit_status{config=\"\(configuration)\"} 0", "# TYPE \(name) gauge",
+                    "\(name){provider=\"pkcs12\",subject=\"CN=soon\"} \(end)",
+                ][...])
+    }
+
+    @Test func theTablesHaveTheFieldsOfTheDocuments() throws {
+        try configure("ec.p12")
+        let fetch = ["fetch", "--json", "--export-key", "--out", sandbox.path + "/out", "--config", configuration]
+        var documents = [try sandbox.certprov(fetch).document("Identity")]
+        for (command, kind) in [
+            ("list", "IdentityList"), ("renew", "Renewal"), ("check", "CheckReport"), ("explain", "Explanation"),
+        ] {
+            documents.append(try sandbox.certprov(command, "--json", "--config", configuration).document(kind))
+        }
+        let failed = try sandbox.certprov("fetch", "--json", "--config", sandbox.path + "/no.properties")
+        documents.append(try #require(try failed.errorDocuments().first))
+        let identity = try documents[0]["identity"]
+        #expect(try Self.fields("An identity") == identity.paths.sorted())
+        for document in documents {
+            let kind = try #require(document["kind"].string)
+            let known = try Self.fields(kind)
+            // Those of an identity and of an error have tables of their own.
+            let found = Set(document.paths(except: ["apiVersion", "kind", "warnings"]).map(Self.withoutInner))
+            let absent = try Self.absent(kind)
+            #expect(found.isSubset(of: known), "\(kind): \(found.subtracting(known))")
+            #expect(Set(known).subtracting(found).isSubset(of: absent), "\(kind): \(Set(known).subtracting(found))")
+        }
+    }
+
+    @Test func eachKindOfDocumentIsOnThePage() throws {
+        let folder = Page.root.appending(path: "Sources/certprov")
+        let files = FileManager.default.enumerator(atPath: folder.path)?.compactMap { $0 as? String } ?? []
+        let page = try Page(Self.page).text
+        var kinds = 0
+        for file in files where file.hasSuffix(".swift") {
+            let source = try String(contentsOf: folder.appending(path: file), encoding: .utf8)
+            for kind in source.matches(of: #/static let kind = "(\w+)"/#).map(\.1) {
+                kinds += 1
+                #expect(page.contains("\n### \(kind)\n") || page.contains("`\(kind)`"), "\(kind) of \(file)")
+            }
+        }
+        #expect(kinds > 15)
+    }
+
+    /// The part of a path before an object that another table has.
+    private static func withoutInner(_ path: String) -> String {
+        for (inner, rest) in [("identity", "identity"), ("items[]", "items"), ("errors[]", "errors")]
+        where path.hasPrefix(inner + ".") && !path.hasPrefix("items[].severity") && path != inner {
+            if inner == "items[]", ["what", "detail", "code"].contains(path.split(separator: ".").last) { return path }
+            return rest
+        }
+        return path
+    }
+
+    private static func section(_ heading: String) throws -> Substring {
+        let sections = try Page(page).text.components(separatedBy: "\n### ")
+        return try #require(sections.first { $0.hasPrefix(heading + "\n") })[...]
+    }
+
+    /// The fields of the table below a heading.
+    private static func fields(_ heading: String) throws -> [String] {
+        try section(heading).matches(of: #/(?m)^\| (`[^|]+`) \|/#)
+            .flatMap { $0.1.matches(of: #/`([^`]+)`/#).map { String($0.1) } }.sorted()
+    }
+
+    /// The fields that the table says may be absent.
+    private static func absent(_ heading: String) throws -> Set<String> {
+        let rows = try section(heading).split(separator: "\n").filter {
+            $0.contains("absent") || $0.contains("or null")
+        }
+        return Set(rows.flatMap { $0.split(separator: "|")[0].matches(of: #/`([^`]+)`/#).map { String($0.1) } })
+    }
+}
+
+extension JSON {
+    /// The paths to its values: `a.b` in objects, `a[].b` in lists of objects.
+    fileprivate var paths: [String] { paths(except: []) }
+
+    fileprivate func paths(except left: Set<String>) -> [String] {
+        keys.filter { !left.contains($0) }.flatMap { key -> [String] in
+            let inner = self[key]
+            if !inner.keys.isEmpty { return inner.paths.map { "\(key).\($0)" } }
+            let elements = Set(inner.array.flatMap(\.paths))
+            return elements.isEmpty ? [key] : elements.map { "\(key)[].\($0)" }
+        }
+    }
+}
