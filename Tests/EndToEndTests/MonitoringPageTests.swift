@@ -15,8 +15,9 @@ import Testing
 
     /// Writes a property file for a fixture, and stores its identity.
     private func configure(_ fixture: String, isStored: Bool = true) throws {
+        let file = try sandbox.copy(fixture, to: fixture)
         let lines = [
-            "CertificateProvider=pkcs12", "CertificateProvider.pkcs12.path=\(Fixtures.path(fixture))",
+            "CertificateProvider=pkcs12", "CertificateProvider.pkcs12.path=\(file)",
             "CertificateProvider.pkcs12.password-source=env:P12_PASSWORD",
         ]
         try sandbox.write(lines.joined(separator: "\n"), to: configuration)

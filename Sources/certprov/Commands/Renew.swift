@@ -11,8 +11,8 @@ struct Renew: AsyncParsableCommand {
             The provider's parameter renew-at sets when a renewal is due: by default after two thirds of the \
             certificate's lifetime, less a part that spreads the load of many hosts. Only the provider of the stored \
             identity is asked. The stored identity stays until the new one is available. Exits with 0 also when \
-            nothing is due, and with 75 while the new certificate is pending; with 66 if the stored one has expired \
-            meanwhile. 'certprov fetch --force' renews at any time.
+            nothing is due, with 75 while the new certificate is pending, and with 66 once the stored one has expired and \
+            none replaces it. 'certprov fetch --force' renews at any time.
             """)
 
     @OptionGroup var options: GlobalOptions

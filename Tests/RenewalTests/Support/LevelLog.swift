@@ -1,7 +1,7 @@
 import Logging
 import Synchronization
 
-/// Keeps the levels of what a service logs.
+/// Keeps the levels of what a service logs about renewals that have not succeeded.
 final class LevelLog: Sendable {
     private let heard = Mutex([Logger.Level]())
 
@@ -23,6 +23,9 @@ final class LevelLog: Sendable {
             set { metadata[key] = newValue }
         }
 
-        func log(event: LogEvent) { log.heard.withLock { $0.append(event.level) } }
+        func log(event: LogEvent) {
+            guard "\(event.message)".hasPrefix("renewal ") else { return }
+            log.heard.withLock { $0.append(event.level) }
+        }
     }
 }
