@@ -66,7 +66,7 @@ import Testing
         parameters["renew-at"] = .init("50%")
         let manager = try LogonManager(
             configuration: LogonConfiguration(providers: [.init(id: provider.id, parameters: parameters)]),
-            registry: try ProviderRegistry([descriptor])
+            registry: try ProviderRegistry([descriptor]), now: { clock.wall }
         ) { _ in .testing() }
         let service = RenewingIdentity(
             try await manager.identity(NoUserInteraction()), of: manager, environment: clock.environment)
