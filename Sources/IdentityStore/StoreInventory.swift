@@ -25,15 +25,15 @@ extension IdentityStore {
         let providers = try names(in: ProviderStorage.parent)
         var entries: [StoreEntry] = []
         for provider in providers {
-            let storage = storage(for: ProviderID(provider))
+            let storage = storage(for: ProviderID(rawValue: provider))
             for name in try names(in: "\(ProviderStorage.parent)/\(provider)") {
                 let result = Result { () throws(CertificateProviderError) in try storage.entry(named: name) }
                 switch result {
                 case .success(nil): break
                 case .success(let identity?):
-                    entries.append(.init(provider: ProviderID(provider), name: name, identity: .success(identity)))
+                    entries.append(.init(provider: ProviderID(rawValue: provider), name: name, identity: .success(identity)))
                 case .failure(let error):
-                    entries.append(.init(provider: ProviderID(provider), name: name, identity: .failure(error)))
+                    entries.append(.init(provider: ProviderID(rawValue: provider), name: name, identity: .failure(error)))
                 }
             }
         }
