@@ -31,9 +31,11 @@ extension IdentityStore {
                 switch result {
                 case .success(nil): break
                 case .success(let identity?):
-                    entries.append(.init(provider: ProviderID(rawValue: provider), name: name, identity: .success(identity)))
+                    entries.append(
+                        .init(provider: ProviderID(rawValue: provider), name: name, identity: .success(identity)))
                 case .failure(let error):
-                    entries.append(.init(provider: ProviderID(rawValue: provider), name: name, identity: .failure(error)))
+                    entries.append(
+                        .init(provider: ProviderID(rawValue: provider), name: name, identity: .failure(error)))
                 }
             }
         }

@@ -345,7 +345,7 @@ public final class RenewingIdentity: Service {
             environment.logger.log(
                 level: level(at: moment.wall), "renewal is pending",
                 metadata: [
-                    "reason": "\(error)", "expires": "\(current.certificate.notValidAfter.formatted(.iso8601))",
+                    "reason": "\(error)", "expires": "\(current.expiry.formatted(.iso8601))",
                 ])
         } else {
             metrics.count(.failed)

@@ -17,8 +17,14 @@ extension ListedIdentity {
             return error
         }
         return CertificateChain.obstacle(in: certificateChain, at: now).map { obstacle in
-            CertificateProviderError(
-                status(at: now) == .valid ? .unsupportedAlgorithm : .notFound,
+            let code: CertificateProviderError.Code =
+                switch status(at: now) {
+                case .valid: .unsupportedAlgorithm
+                case .expired: .expired
+                case .notYetValid: .notFound
+                }
+            return CertificateProviderError(
+                code,
                 "The certificate of '\(leaf.subject)' cannot be used: \(obstacle). Obtain another one with its chain.",
                 provider: provider)
         }

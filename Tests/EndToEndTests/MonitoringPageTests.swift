@@ -73,7 +73,7 @@ import Testing
         try configure("soon.p12")
         let output = try run(1)
         let list = try sandbox.certprov("list", "--json", "--config", configuration).document("IdentityList")
-        let text = try #require(list["items"].array.first { $0["stored"].bool == true }?["notAfter"].string)
+        let text = try #require(list["items"].array.first { $0["stored"].bool == true }?["expires"].string)
         let end = Int(try Date(text, strategy: .iso8601).timeIntervalSince1970)
         let name = "certprov_certificate_expiration_timestamp_seconds"
         #expect(output.status == 0 && output.stderr.isEmpty, "\(output)")

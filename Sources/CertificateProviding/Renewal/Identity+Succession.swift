@@ -1,15 +1,15 @@
 package import FoundationEssentials
 
 extension Identity {
-    /// Whether the certificate is over at `now`.
-    package func hasExpired(at now: Date) -> Bool { certificate.status(at: now) == .expired }
+    /// Whether the identity is over at `now`, by the earliest end in its chain.
+    package func hasExpired(at now: Date) -> Bool { status(at: now) == .expired }
 
     /// Checks that a renewal has returned a new certificate.
     ///
-    /// - Throws: `pending` if the certificate is the same as that of `current`, such as when the file that it is read
-    ///   from has not been replaced yet; `expired` if it is over.
+    /// - Throws: `pending` if the chain is the same as that of `current`, such as when the file that it is read from has not
+    ///   been replaced yet; `expired` if it is over.
     package func requireSuccession(to current: Identity, at now: Date) throws(CertificateProviderError) {
-        guard certificate == current.certificate else { return }
+        guard certificateChain == current.certificateChain else { return }
         try requireUnexpired(at: now)
         throw CertificateProviderError(
             .pending,
@@ -28,11 +28,16 @@ extension Identity {
         let source = provenance.source.map { " (\($0.withVisibleControls))" } ?? ""
         throw CertificateProviderError(
             .expired,
-            """
-            The certificate of '\(certificate.subject)' expired on \(certificate.notValidAfter.formatted(.iso8601)), and \
-            its source\(source) has no newer one. Replace the certificate at its source, and check this host's clock.
-            """,
+            "\(ending), and its source\(source) has no newer one. Replace the certificate at its source, and check this host's "
+                + "clock.",
             provider: provenance.provider)
+    }
+
+    /// The sentence of its end.
+    fileprivate var ending: String {
+        let first = certificateChain.min { $0.notValidAfter < $1.notValidAfter } ?? certificate
+        let issuer = first == certificate ? "" : " with '\(first.subject)' in its chain"
+        return "The certificate of '\(certificate.subject)' expired on \(expiry.formatted(.iso8601))\(issuer)"
     }
 }
 
@@ -45,10 +50,7 @@ extension CertificateProviderError {
         }
         var copy = self
         copy.code = .expired
-        copy.message = """
-            The certificate of '\(current.certificate.subject)' expired on \
-            \(current.certificate.notValidAfter.formatted(.iso8601)), and is not replaced yet: \(message)
-            """
+        copy.message = "\(current.ending), and is not replaced yet: \(message)"
         return copy
     }
 }

@@ -234,8 +234,9 @@ struct HostCheck {
 
     /// A warning where the stored identity lives too short for the timer.
     private func slowTimer(_ identity: ListedIdentity, _ plan: RenewalPolicy?) -> [Finding] {
-        guard identity.isStored, let leaf = identity.certificateChain.first, leaf.status(at: Date()) == .valid,
-            let remark = timer.remark(on: RenewalSchedule(for: leaf, policy: plan ?? RenewalPolicy()))
+        guard identity.isStored, let leaf = identity.certificateChain.first, identity.status(at: Date()) == .valid,
+            let remark = timer.remark(
+                on: RenewalSchedule(for: leaf, expiring: identity.expiry, policy: plan ?? RenewalPolicy()))
         else { return [] }
         return [.warning("\(identity.provider) timer", "\(leaf.subject): \(remark)")]
     }
@@ -257,7 +258,7 @@ struct HostCheck {
         case .notYetValid:
             return .error(what, CertificateProviderError(.notFound, text + ". Check this host's clock."))
         case .valid:
-            if let limit, leaf.notValidAfter < now.addingTimeInterval(limit.duration / .seconds(1)) {
+            if let limit, expiry < now.addingTimeInterval(limit.duration / .seconds(1)) {
                 return .error(
                     what,
                     CertificateProviderError(

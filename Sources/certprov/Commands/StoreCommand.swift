@@ -35,7 +35,7 @@ struct StoreCommand: AsyncParsableCommand {
                     for item in items {
                         table.append([
                             item.entry.withVisibleControls, item.subject.value ?? "(cannot be read)",
-                            item.notAfter.value ?? "-", item.used.value.map { $0 ? "yes" : "no" } ?? "-",
+                            item.expires.value ?? "-", item.used.value.map { $0 ? "yes" : "no" } ?? "-",
                             item.propertyFile.value?.withVisibleControls ?? "-",
                         ])
                     }
@@ -152,7 +152,7 @@ private struct StoreItem: Encodable {
     let provider: String
     /// Null for an entry that cannot be read.
     let subject: Nullable<String>
-    let notAfter: Nullable<String>
+    let expires: Nullable<String>
     let status: Nullable<String>
     let propertyFile: Nullable<String>
     /// Null without a property file.
@@ -160,12 +160,12 @@ private struct StoreItem: Encodable {
     let error: Nullable<Enveloped<ErrorDocument>>
 
     init(_ entry: StoreEntry, isUsed: Bool?, now: Date) {
-        let leaf = (try? entry.identity.get())?.certificateChain.first
+        let chain = (try? entry.identity.get())?.certificateChain
         self.entry = entry.path
         provider = entry.provider.rawValue
-        subject = Nullable(leaf?.subject)
-        notAfter = Nullable(leaf?.notValidAfter.rfc3339)
-        status = Nullable(leaf?.status(at: now).rawValue)
+        subject = Nullable(chain?.first?.subject)
+        expires = Nullable(chain.map { CertificateChain.expiry(of: $0).rfc3339 })
+        status = Nullable(chain.map { CertificateChain.status(of: $0, at: now).rawValue })
         propertyFile = Nullable(entry.propertyFile)
         used = Nullable(isUsed)
         if case .failure(let failure) = entry.identity {
