@@ -22,20 +22,16 @@ extension IdentityStore {
     ///
     /// - Throws: `storeReadFailed` for a directory that cannot be read.
     package func entries() throws(CertificateProviderError) -> [StoreEntry] {
-        let providers = try names(in: ProviderStorage.parent)
         var entries: [StoreEntry] = []
-        for provider in providers {
-            let storage = storage(for: ProviderID(rawValue: provider))
-            for name in try names(in: "\(ProviderStorage.parent)/\(provider)") {
-                let result = Result { () throws(CertificateProviderError) in try storage.entry(named: name) }
-                switch result {
-                case .success(nil): break
-                case .success(let identity?):
-                    entries.append(
-                        .init(provider: ProviderID(rawValue: provider), name: name, identity: .success(identity)))
-                case .failure(let error):
-                    entries.append(
-                        .init(provider: ProviderID(rawValue: provider), name: name, identity: .failure(error)))
+        for directory in try names(in: ProviderStorage.parent) {
+            guard let provider = ProviderID(rawValue: directory) else { continue }
+            let storage = storage(for: provider)
+            for name in try names(in: "\(ProviderStorage.parent)/\(directory)") {
+                do throws(CertificateProviderError) {
+                    guard let identity = try storage.entry(named: name) else { continue }
+                    entries.append(StoreEntry(provider: provider, name: name, identity: .success(identity)))
+                } catch {
+                    entries.append(StoreEntry(provider: provider, name: name, identity: .failure(error)))
                 }
             }
         }

@@ -24,8 +24,9 @@ import Testing
         if isStored { try #require(try sandbox.certprov("fetch", "--config", configuration).status == 0) }
     }
 
-    private static let hasJQ = ["/usr/bin/jq", "/usr/local/bin/jq"].contains(
-        where: FileManager.default.isExecutableFile)
+    private static let hasJQ = ["/usr/bin/jq", "/usr/local/bin/jq"].contains {
+        FileManager.default.isExecutableFile(atPath: $0)
+    }
 
     /// Runs a script of the page.
     private func run(_ index: Int) throws -> Output {
