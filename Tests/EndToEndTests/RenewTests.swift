@@ -193,7 +193,7 @@ import Testing
     func aSlowTimerIsSaid() throws {
         try put("client", daysOld: 0, lifetime: 0.2)
         try fetch()
-        for (every, isSlow) in [([], true), (["--every", "1h"], true), (["--every", "10m"], false)] {
+        for (every, isSlow) in [([String](), true), (["--every", "1h"], true), (["--every", "10m"], false)] {
             let check = try sandbox.certprov(["check", "--json"] + every + adHoc(file))
             let items = try check.document("CheckReport")["items"].array
             #expect(check.status == 0 && items.contains { $0["what"].string == "pkcs12 timer" } == isSlow, "\(check)")
