@@ -48,9 +48,6 @@ extension ProviderStorage {
         }
     }
 
-    /// The provider; `nil` for what belongs to none, as ids do that end with `_`.
-    var owner: ProviderID? { provider.rawValue.hasSuffix("_") ? nil : provider }
-
     func readFailure(_ reason: String, of subject: String = "The stored identity") -> CertificateProviderError {
         CertificateProviderError(.storeReadFailed, "\(subject) cannot be read: \(reason).", provider: owner)
     }

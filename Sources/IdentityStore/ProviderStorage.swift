@@ -12,10 +12,15 @@ final class ProviderStorage: IdentityStorage {
     /// The property file of the identities that are stored.
     private let propertyFile: String?
 
-    init(store: IdentityStore, provider: ProviderID, propertyFile: String? = nil) {
+    /// The provider; `nil` for what belongs to none, as ids do that end with `_`.
+    let owner: ProviderID?
+
+    /// - Parameter hasOwner: Whether errors name the provider.
+    init(store: IdentityStore, provider: ProviderID, propertyFile: String? = nil, hasOwner: Bool = true) {
         self.store = store
         self.provider = provider
         self.propertyFile = propertyFile
+        owner = hasOwner && !provider.rawValue.hasSuffix("_") ? provider : nil
         self.path = "\(store.path)/\(Self.parent)/\(provider)/"
     }
 
@@ -41,7 +46,7 @@ final class ProviderStorage: IdentityStorage {
         do throws(SafeDirectory.Refusal) { try remove(name, &isGone) } catch {
             try store.requireCurrent()
             let outcome = isGone ? "is deleted, but a power failure may restore it" : "was not deleted"
-            throw error.error(.deleteFailed, "The stored identity \(outcome): \(error.reason).", provider: provider)
+            throw error.error(.deleteFailed, "The stored identity \(outcome): \(error.reason).", provider: owner)
         }
         // An identity that is not here may be in the vault by now.
         try store.requireCurrent()
@@ -126,7 +131,7 @@ extension ProviderStorage {
             }
             try directory.write(sealed, to: name, replacing: true, store.files)
         } catch let error as CertificateProviderError {
-            throw error.attributed(to: provider)
+            throw owner.map(error.attributed) ?? error
         } catch let refusal as SafeDirectory.Refusal {
             throw writeFailure(refusal)
         } catch SealedEnvelope.Failure.newerVersion(let version) {

@@ -29,7 +29,8 @@ public final class PlatformServer: Sendable {
         public var connections: [String: String] = [:]
         /// The security configuration and the domain of each request, with or without credentials.
         public var securityFields: [String] = []
-        /// For the next requests with a method, and as `refused` for those with a wrong password.
+        /// For the next requests with a method, as `refused` for those with a wrong password, and as `challenge` for those without
+        /// credentials.
         public var faults: [String: [Fault]] = [:]
         /// How many TCP connections were made.
         public var accepted = 0
@@ -129,6 +130,9 @@ public final class PlatformServer: Sendable {
                     case .some: return nil
                     case nil: break
                     }
+                }
+                if basic == nil, case .status(let status)? = state.faults["challenge"]?.first {
+                    return Answer(status: status)
                 }
                 return Answer(status: 401, headers: [("WWW-Authenticate", "Basic realm=\"test\"")])
             }

@@ -8,7 +8,9 @@ extension DataVault {
     package static func isValid(valueName: String) -> Bool { ProviderStorage.isPermitted(valueName) }
 
     private static let values = "values"
-    private var values: ProviderStorage { ProviderStorage(store: sealed, provider: ProviderID("application")) }
+    private var values: ProviderStorage {
+        ProviderStorage(store: sealed, provider: ProviderID("application"), hasOwner: false)
+    }
 
     /// Returns a named value; `nil` if there is none.
     ///

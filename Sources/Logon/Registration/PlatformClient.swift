@@ -71,7 +71,9 @@ final class PlatformClient: Sendable {
         let response = try await session.with(timeBudget: budget).response(to: request)
         // Without a challenge (RFC 9110, section 15.5.2), a gateway in front has answered, and has not looked at the password.
         let hasRefusedPassword = response.hasRefusedPassword && !response.headers["WWW-Authenticate"].isEmpty
-        if case .user(_, let password) = principal, hasRefusedPassword || response.isOfServer {
+        if case .user(_, let password) = principal, hasRefusedPassword || response.isOfServer,
+            await session.hasSentPassword
+        {
             await password.note(hasRefusedPassword)
         }
         if [401, 403].contains(response.status) {
@@ -255,7 +257,9 @@ final class PlatformClient: Sendable {
 
 extension HTTPResponse {
     /// Whether the server has answered, which has looked at the password before: not a gateway in its place.
-    fileprivate var isOfServer: Bool { ![401, 407, 408, 429].contains(status) && status < 500 }
+    fileprivate var isOfServer: Bool {
+        ![401, 407, 408, 429].contains(status) && status < 500 && !isRefusalOfCertificate
+    }
 
     /// Whether a proxy in front of the server refuses the certificate with 400, as nginx does: it has done the handshake
     /// by then.

@@ -285,6 +285,22 @@ import Testing
         await host.end()
     }
 
+    @Test("An answer to a request without the password forgets no try")
+    func anAnswerWithoutThePasswordForgetsNothing() async throws {
+        let host = try await host("wrong")
+        host.server.state.withLock { $0.faults["refused"] = [.ignored] }
+        for _ in 0..<2 {
+            #expect(await failure { try await host.restarted().register(host.person) }?.code == .unavailable)
+            // A gateway that does not ask for a password.
+            host.server.state.withLock { $0.faults["challenge"] = [.status(404)] }
+            #expect(await failure { try await host.restarted().register(host.person) }?.code == .configurationInvalid)
+            host.server.state.withLock { $0.faults["challenge"] = [] }
+        }
+        #expect(await failure { try await host.restarted().register(host.person) }?.code == .operationNotAllowed)
+        #expect(refusals(host) == 2)
+        await host.end()
+    }
+
     /// So that a kill before the answer counts.
     @Test func itIsWrittenDownBeforeItIsSent() async throws {
         let host = try await host("wrong")
