@@ -3,7 +3,8 @@ public import CertificateProviding
 extension PKCS12FileProvider {
     enum Parameter {
         static let path = CertificateProviding.Parameter<String>(
-            "path", .path, absent: nil, summary: "The PKCS#12 file, or a directory whose .p12 and .pfx files are read."
+            "path", .secretPath, absent: nil,
+            summary: "The PKCS#12 file, or a directory whose .p12 and .pfx files are read."
         ) { text, _ throws(ParameterProblem) in
             guard !text.utf8.contains(0) else { throw .expected("contains a NUL character, which a path cannot have") }
             return text

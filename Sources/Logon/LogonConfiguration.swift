@@ -120,6 +120,17 @@ public struct LogonConfiguration: Sendable {
     public static func pluginDirectory(path: String) throws(CertificateProviderError) -> String? {
         try SettingsReader(ConfigurationFile(path: path).settings(), registry: ProviderRegistry()).pluginDirectory()
     }
+
+    /// Returns a function that gives what a file says for a plugin, whatever else it says: as a provider, or as the key store
+    /// with the scheme that is its id. Blocks as ``pluginDirectory(path:)`` does.
+    ///
+    /// - Throws: Errors of the file.
+    package static func pluginParameters(
+        path: String
+    ) throws(CertificateProviderError) -> @Sendable (ProviderID) -> ProviderParameters {
+        let reader = try SettingsReader(ConfigurationFile(path: path).settings(), registry: ProviderRegistry())
+        return { reader.pluginParameters($0) }
+    }
 }
 
 extension LogonConfiguration: Equatable {

@@ -58,7 +58,9 @@ struct SettingsReader {
         configuration.usesHTTPS = try flag(.https) ?? configuration.usesHTTPS
         configuration.sharesCredentials = try flag(.shareCredentials) ?? configuration.sharesCredentials
 
-        configuration.trustAnchors = try optionalText(.trustAnchors)
+        configuration.trustAnchors = try text(
+            .trustAnchors, "must not be blank; remove the line for the system trust store"
+        ) { !$0.isEmpty }
         try readRegistration(into: &configuration)
 
         // Read whatever the policy is, so that a mistake shows now and not when the policy changes.
@@ -247,6 +249,11 @@ extension SettingsReader {
                 value.trimmed, origin: setting.position.description)
         }
         return parameters
+    }
+
+    func pluginParameters(_ id: ProviderID) -> ProviderParameters {
+        let ofProvider = configured(id.rawValue)
+        return ofProvider.names.isEmpty ? configured(id.rawValue, in: Self.keyStoreNamespace) : ofProvider
     }
 
     private static let keyStoreNamespace = "KeyStore"

@@ -154,12 +154,12 @@ struct DeclaredParameter: Sendable {
         }
         let parameter = Parameter<String?>(
             wire.name, kind, absent: wire.required == true ? nil : .some(nil), defaultValue: wire.default?.line,
-            needs: needs,
-            excludes: excludes, summary: summary
+            // Which servers are trusted: without the value, more may be.
+            isBlankRefused: [.pins, .certificateFile].contains(kind), needs: needs, excludes: excludes, summary: summary
         ) { text, _ throws(ParameterProblem) in try wire.check(text) }
         descriptor = parameter.descriptor
         // A plugin runs in a directory of its own.
-        let isPath = kind == .path || kind == .certificateFile
+        let isPath = [.path, .secretPath, .certificateFile].contains(kind)
         text = { parameters in parameters.text(parameter).map { isPath ? $0.absolutePath : $0 } }
         store = nil
     }
@@ -222,7 +222,8 @@ struct PluginOptions: Sendable {
         "environment", defaultValue: "none",
         summary: "Names of environment variables that the plugin gets, separated by commas.")
     static let digestParameter = Parameter<String?>(
-        "sha256", .string, absent: .some(nil), summary: "The SHA-256 of the executable file; another file is refused."
+        "sha256", .string, absent: .some(nil), isBlankRefused: true,
+        summary: "The SHA-256 of the executable file; another file is refused."
     ) { text, _ throws(ParameterProblem) in
         guard text.utf8.count == 64, text.allSatisfy(\.isHexDigit) else {
             throw .expected("must be 64 hexadecimal digits")

@@ -80,7 +80,7 @@ package struct WireParameter: Codable, Sendable {
     }
 
     package var name: String
-    /// As ``ParameterDescriptor/Kind``: `string`, `path`, `boolean`, `secret-source`, `key-store` …
+    /// As ``ParameterDescriptor/Kind``: `string`, `path`, `secret-path`, `boolean`, `secret-source`, `key-store` …
     package var type: String
     package var required: Bool?
     package var `default`: String?

@@ -110,6 +110,8 @@ import Testing
         }
         + [
             Mistake([("SecurityConfiguration", " ")]),
+            // The system trust store instead of the file that was meant.
+            Mistake([("TrustAnchors", "")], "must not be blank"), Mistake([("TrustAnchors", " ")], "must not be blank"),
             Mistake([("Host", "sEcReT"), ("Port", "1"), ("Host", "2")], "already", line: 2),
             Mistake([("CertificateProvider", "sEcReT")], "installed: bare, mdm, pkcs12"),
             Mistake([("CertificateProvider", "pkcs12, sEcReT")], "position 2"),

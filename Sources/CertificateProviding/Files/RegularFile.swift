@@ -80,3 +80,14 @@ public enum RegularFile {
         }
     }
 }
+
+extension String {
+    /// The next step for a file of this path that other users may read: a command, or where that is not possible, the mode to
+    /// set for the volume.
+    package func stepToMode(_ mode: String, inVolume volumeMode: String) -> String {
+        if access(self, W_OK) != 0, errno == EROFS {
+            return "its file system is read-only; in Kubernetes, set defaultMode: \(volumeMode) for the volume"
+        }
+        return "run: chmod \(mode) \(shellQuoted)"
+    }
+}

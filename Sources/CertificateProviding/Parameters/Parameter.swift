@@ -118,6 +118,8 @@ public struct ParameterDescriptor: Sendable {
         public static let string = Self(rawValue: "string")
         /// The path of a file or directory on this host.
         public static let path = Self(rawValue: "path")
+        /// The path of a file or directory with private keys, which other users must not read.
+        public static let secretPath = Self(rawValue: "secret-path")
         /// A file of certificates, readable by every user.
         public static let certificateFile = Self(rawValue: "certificate-file")
         /// A file of certificates, or the URI of an identity in a key store.
@@ -139,7 +141,7 @@ public struct ParameterDescriptor: Sendable {
 
         /// All of these.
         package static let known: [Self] = [
-            .string, .path, .certificateFile, .certificate, .pins, .library,
+            .string, .path, .secretPath, .certificateFile, .certificate, .pins, .library,
             .boolean, .secretSource, .serverURL, .proxyURL, .keyStore,
         ]
     }

@@ -18,12 +18,13 @@ public enum ServerParameter {
         }
     }
 
-    /// A PEM file with the CA of the server's certificate.
+    /// A PEM file with the CA of the server's certificate. A blank is an error: without the file, other servers may be trusted.
     public static func trustAnchors(
         _ name: String = "trust-anchors", defaultValue: String? = nil, needs: [ParameterCondition] = [],
         summary: String = "PEM file with the CA of the server's certificate."
     ) -> Parameter<String?> {
-        .string(name, .certificateFile, defaultValue: defaultValue, needs: needs, summary: summary)
+        .string(
+            name, .certificateFile, defaultValue: defaultValue, isBlankRefused: true, needs: needs, summary: summary)
     }
 
     /// Pins as `CertificatePin` reads them, separated by commas. A blank among them is an error: its value may have been

@@ -29,7 +29,7 @@ struct ParameterCheck {
             let what = "\(configured.id) \(parameter.name)"
             switch parameter.kind {
             case .secretSource: return SecretSource(text).flatMap { secret($0, what) }
-            case .path: return path(text, what)
+            case .secretPath: return secretPath(text, what)
             // A key store's certificates are for the store to look at.
             case .certificate where isKeyStoreURI(text): return nil
             case .certificate: return Self.certificates(text, what, mustBeValid: true)
@@ -133,16 +133,22 @@ struct ParameterCheck {
         }
     }
 
-    private func path(_ path: String, _ what: String) -> Finding? {
+    private func secretPath(_ path: String, _ what: String) -> Finding? {
         // What is missing or unreadable the provider itself reports.
-        let open = keyFiles(at: path).filter(isReadableByEverybody)
+        let open = keyFiles(at: path).filter { isReadableByEverybody($0) && !Self.hasNoKey($0) }
         guard let first = open.first else { return nil }
         let others = open.count > 1 ? " (and \(open.count - 1) more)" : ""
         return .warning(
             what,
-            "\(first.withVisibleControls)\(others) can be read by all users of this host; run: chmod o-r "
-                + "\(first.shellQuoted)"
-        )
+            "\(first.withVisibleControls)\(others) can be read by all users of this host; "
+                + first.stepToMode("o-r", inVolume: "0440"))
+    }
+
+    /// Whether a file has PEM, and no private key.
+    private static func hasNoKey(_ path: String) -> Bool {
+        guard let bytes = try? RegularFile.read(path, atMost: 1 << 20) else { return false }
+        let text = String(decoding: bytes, as: UTF8.self)
+        return text.contains("-----BEGIN ") && !text.contains("PRIVATE KEY-----")
     }
 
     /// The file itself, or the first 4096 files of a directory whose names have an extension of key files.

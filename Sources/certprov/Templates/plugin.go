@@ -16,7 +16,7 @@ const description = `{
 	"provider": {
 		"displayName": "@NAME@", "summary": "cert.pem and key.pem in a directory.",
 		"parameters": [{
-			"name": "directory", "type": "path", "required": true,
+			"name": "directory", "type": "secret-path", "required": true,
 			"summary": "The directory with cert.pem and key.pem."
 		}]
 	}

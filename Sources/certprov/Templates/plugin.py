@@ -10,7 +10,7 @@ DESCRIPTION = {
     "version": 1, "id": "@NAME@", "pluginVersion": "1.0",
     "provider": {
         "displayName": "@NAME@", "summary": "cert.pem and key.pem in a directory.",
-        "parameters": [{"name": "directory", "type": "path", "required": True,
+        "parameters": [{"name": "directory", "type": "secret-path", "required": True,
                         "summary": "The directory with cert.pem and key.pem."}]}}
 
 

@@ -3,7 +3,7 @@
 export LC_ALL=C
 description='{"version":1,"id":"@NAME@","pluginVersion":"1.0","provider":{
     "displayName":"@NAME@","summary":"cert.pem and key.pem in a directory.","parameters":[{
-    "name":"directory","type":"path","required":true,"summary":"The directory with cert.pem and key.pem."}]}}'
+    "name":"directory","type":"secret-path","required":true,"summary":"The directory with cert.pem and key.pem."}]}}'
 
 # Your source of certificates: replace this function, and the parameters above.
 # Sets chain to the certificates, leaf first, one on each line, and key to the unencrypted PKCS#8 key: base64 of DER.
