@@ -134,6 +134,7 @@ let package = Package(
             path: "Plugins/PKCS12FileProvider"
         ),
         .systemLibrary(name: "CLinux"),
+        .target(name: "CArguments"),
         .systemLibrary(name: "CP11Kit", pkgConfig: "p11-kit-1", providers: [.apt(["libp11-kit-dev"])]),
         .target(
             name: "PKCS11TokenProvider",
@@ -223,7 +224,7 @@ let package = Package(
         .executableTarget(
             name: "certprov",
             dependencies: [
-                "CLinux", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon",
+                "CArguments", "CLinux", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
                 "CertificateProviderTesting", "PKCS12FileProvider", "PluginHost", "PluginProtocol", "RemoteMDMProvider",
                 "certprov-plugin-launcher",
@@ -238,7 +239,7 @@ let package = Package(
         .executableTarget(
             name: "PluggedCommand",
             dependencies: [
-                "CLinux", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon",
+                "CArguments", "CLinux", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon",
                 .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
                 "CertificateProviderTesting", "PKCS12FileProvider", "PluginHost", "PluginProtocol", "RemoteMDMProvider",
                 "certprov-plugin-launcher",

@@ -77,6 +77,8 @@ struct CommandContext: Sendable {
         setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
         // A reader that has gone away is an error to report, not a silent death.
         signal(SIGPIPE, SIG_IGN)
+        // So is a limit of the size of files (RLIMIT_FSIZE).
+        signal(SIGXFSZ, SIG_IGN)
         // SwiftNIO would start a thread for each processor. A command has one connection at a time.
         NIOSingletons.groupLoopCountSuggestion = 1
         NIOSingletons.blockingPoolThreadCountSuggestion = 1

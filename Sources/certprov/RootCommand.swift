@@ -1,4 +1,5 @@
 import ArgumentParser
+import CArguments
 import CertificateProviding
 import Glibc
 import Synchronization
@@ -9,12 +10,18 @@ enum RootCommand {
     static func run() -> Never {
         Console.takeClosedStreams()
         let root = Certprov.self
-        let arguments = Array(CommandLine.arguments.dropFirst())
+        let arguments = words.map { String(cString: $0) }
         let isJSON = arguments.contains("--json")
         if let position = firstArgumentThatIsNotText() {
             CommandContext.report(
                 CertificateProviderError(
                     .usage, "Argument \(position) is not UTF-8; rename the file, or use a link to it."),
+                json: isJSON)
+            exit(ExitStatus.usage.rawValue)
+        }
+        if let option = repeatedOption(arguments) {
+            CommandContext.report(
+                CertificateProviderError(.usage, "\(option) is given twice, and takes one value; remove one."),
                 json: isJSON)
             exit(ExitStatus.usage.rawValue)
         }
@@ -56,11 +63,31 @@ enum RootCommand {
         }
     }
 
-    /// Returns the position, counted from 1, of the first argument that is not UTF-8. `CommandLine.arguments` has
-    /// U+FFFD in its place, so that a file name would name another file.
+    /// The arguments, without the program's name. `CommandLine` would need `/proc`, which a chroot may not have.
+    private static var words: [UnsafePointer<CChar>] {
+        (1..<max(1, certprov_argument_count())).compactMap { certprov_argument($0) }
+    }
+
+    /// Returns the position, counted from 1, of the first argument that is not UTF-8. Its text would have U+FFFD in its place, so
+    /// that a file name would name another file.
     private static func firstArgumentThatIsNotText() -> Int? {
-        (1..<max(1, Int(CommandLine.argc))).first { index in
-            CommandLine.unsafeArgv[index].map { String(validatingCString: $0) == nil } ?? false
+        words.firstIndex { String(validatingCString: $0) == nil }.map { $0 + 1 }
+    }
+
+    /// The options that may be given more than once.
+    private static let repeatable: Set = ["--set", "--san", "--alpn"]
+
+    /// Returns the first option with a value that is given twice: ArgumentParser would drop the first value without a word.
+    static func repeatedOption(_ arguments: [String]) -> String? {
+        var seen: Set<Substring> = []
+        let words = Array(arguments.prefix { $0 != "--" })
+        for (index, word) in words.enumerated() where word.hasPrefix("--") {
+            let name = word.prefix { $0 != "=" }
+            // A flag may be repeated.
+            let hasValue = name.endIndex < word.endIndex || words.dropFirst(index + 1).first?.hasPrefix("-") == false
+            guard hasValue, !repeatable.contains(String(name)) else { continue }
+            if !seen.insert(name).inserted { return String(name) }
         }
+        return nil
     }
 }

@@ -162,6 +162,57 @@ import Testing
                 """#))
     }
 
+    @Test("A limit of the size of files is an error, not a signal")
+    func aFileSizeLimitIsSaid() throws {
+        // The output goes to a file, too, but that of another process.
+        let output = try sandbox.shell(
+            #"""
+            (ulimit -f 0; "$CERTPROV" fetch --json --provider pkcs12 --set path="$A" \
+                --set password-source=env:P12_PASSWORD; echo "status $?") 2>&1 | cat
+            """#, with: fixtures)
+        #expect(output.stdout.contains("status 73") && output.stdout.contains("storeWriteFailed"), "\(output)")
+        #expect(output.stdout.contains("File too large"), "\(output)")
+    }
+
+    /// Swift reads the arguments of a program from there.
+    @Test("Without /proc, the command has its arguments")
+    func theCommandNeedsNoProc() throws {
+        guard let namespace = Self.namespace else { return }
+        let output = try sandbox.run(
+            namespace + [
+                "/bin/sh", "-c",
+                #"""
+                mount --make-rprivate / 2>/dev/null
+                mount -t tmpfs none /proc && [ ! -e /proc/self ] || { echo NOT TESTED; exit; }
+                "$CERTPROV" list --json --provider pkcs12 --set path="$A" --set password-source=env:P12_PASSWORD
+                """#,
+            ], with: fixtures)
+        if output.stdout == "NOT TESTED\n" {
+            return print("DiskTests: /proc cannot be hidden here, so it is NOT TESTED.")
+        }
+        #expect(output.status == 0 && output.stdout.contains("CN=identity-a"), "\(output)")
+    }
+
+    @Test("A file that others may read on a volume that is read-only is not to be changed by chmod")
+    func theAdviceForAReadOnlyVolumeIsItsMode() throws {
+        guard let namespace = Self.namespace else { return }
+        let output = try sandbox.run(
+            namespace + [
+                "/bin/sh", "-c",
+                #"""
+                cd "$HOME/.."; mkdir volume; mount -t tmpfs certprov volume || exit
+                cp "$A" volume/a.p12; printf %s "$P12_PASSWORD" >volume/password
+                chmod 644 volume/*; mount -o remount,ro volume || exit
+                "$CERTPROV" check --provider pkcs12 --set path=volume/a.p12 --set password-source=env:P12_PASSWORD
+                "$CERTPROV" fetch --provider pkcs12 --set path=volume/a.p12 \
+                    --set password-source=file:"$PWD/volume/password" 2>&1
+                """#,
+            ], with: fixtures)
+        #expect(output.stdout.contains("set defaultMode: 0440 for the volume"), "\(output)")
+        #expect(output.stdout.contains("set defaultMode: 0400 for the volume"), "\(output)")
+        #expect(!output.stdout.contains("chmod"), "\(output)")
+    }
+
     @Test func aDirectoryWithoutTheRightToWriteIsSaid() throws {
         // Root may write anywhere: the script runs as somebody else.
         let user = geteuid() == 0 ? ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] : []

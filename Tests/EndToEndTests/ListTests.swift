@@ -54,6 +54,23 @@ import Testing
         #expect(output.stderr.contains(options.contains("--json") ? "\"usage\"" : "certprov list --help"), "\(output)")
     }
 
+    @Test(
+        "An option that takes one value is refused if it is given twice",
+        arguments: [
+            ["--config", "a", "--config", "b"], ["--config=a", "--config=a"],
+            ["--provider", "pkcs12", "--provider=mdm"],
+            ["--json", "--uri", "pkcs11:token=a", "--uri", "pkcs11:token=b"],
+        ])
+    func anOptionThatIsGivenTwiceIsRefused(options: [String]) throws {
+        let output = try sandbox.certprov(["list"] + options)
+        #expect(output.status == 64 && output.stdout.isEmpty && output.stderr.contains("is given twice"), "\(output)")
+    }
+
+    @Test func aFlagMayBeRepeated() throws {
+        let output = try sandbox.certprov(["list", "--json", "--json"] + adHoc(Fixtures.path("ec.p12")))
+        #expect(output.status == 0, "\(output)")
+    }
+
     struct Row: Sendable, CustomTestStringConvertible {
         var name, algorithm: String
         var curve: String?

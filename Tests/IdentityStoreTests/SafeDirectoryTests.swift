@@ -39,6 +39,15 @@ import Testing
         #expect(try fixture.storage().entry(named: "entry") != nil)
     }
 
+    @Test("A directory for all users, such as /tmp, stays one")
+    func aSharedDirectoryIsNotToBeClosed() throws {
+        let fixture = try filled()
+        chmod(fixture.directory["state"], 0o1777)
+        try expectRefusal(fixture, "name a new subdirectory of it (for the store: STATE_DIRECTORY)")
+        let error = try error { _ = try fixture.storage().entry(named: "entry") }
+        #expect(!error.message.contains("chmod"), "\(error)")
+    }
+
     @Test(arguments: [StoreFixture.entryFile, "state/store.key"], [0o644, 0o640, 0o604, 0o622] as [UInt32])
     func refusesAFileThatOthersMayRead(file: String, mode: UInt32) throws {
         let fixture = try filled()
@@ -90,10 +99,8 @@ import Testing
         for name in Self.folders + [StoreFixture.entryFile, "state/store.key"] {
             let fixture = try filled()
             chown(fixture.directory[name], 65534, 65534)
-            // Taking it comes second: it would lock out the service whose store it is.
-            try expectRefusal(
-                fixture, "belongs to another user (uid 65534): run certprov as that user. To take it over",
-                "chown -R 0 \(fixture.directory[name])")
+            // Taking it would lock out the service whose store it is.
+            try expectRefusal(fixture, "belongs to another user (uid 65534): run certprov as that user")
         }
     }
 

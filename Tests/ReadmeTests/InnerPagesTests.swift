@@ -89,7 +89,7 @@ import Testing
         ("Built-in providers", ["PKCS12FileProvider", "PKCS11TokenProvider", "RemoteMDMProvider"]),
         ("Plugins", ["PluginHost", "PluginKit", "PluginProtocol"]),
         ("Core", ["CertificateProviding"]),
-        ("C libraries", ["OpenSSLSupport", "COpenSSL", "CP11Kit", "CLinux"]),
+        ("C libraries", ["OpenSSLSupport", "COpenSSL", "CP11Kit", "CLinux", "CArguments"]),
     ]
 
     /// Write it anew with CERTPROV_TEST_PAGES=write, then: dot -Tsvg Architecture.dot -o Architecture.svg

@@ -155,14 +155,20 @@ extension SecretReader {
             guard [geteuid(), 0].contains(status.userID.rawValue) else {
                 throw CertificateProviderError(
                     .configurationInvalid,
-                    "The secret \(source) belongs to another user (uid \(status.userID.rawValue)); run: "
-                        + "chown \(geteuid()) \(path.shellQuoted)")
+                    // It is most often that of a service, which would lose it.
+                    "The secret \(source) belongs to another user (uid \(status.userID.rawValue)): run certprov as that user, "
+                        + "or name a file that belongs to uid \(geteuid()) or to root.")
             }
             guard status.permissions.rawValue & 0o077 == 0 else {
                 throw CertificateProviderError(
                     .configurationInvalid,
                     "The secret \(source) is open to other users "
-                        + "(mode \(String(status.permissions.rawValue, radix: 8))); run: chmod 600 \(path.shellQuoted)")
+                        + "(mode \(String(status.permissions.rawValue, radix: 8)), group \(status.groupID.rawValue)); "
+                        + (status.userID.rawValue == geteuid()
+                            ? path.stepToMode("600", inVolume: "0400")
+                            // Without the rights of its group, this user could not read it.
+                            : "it is root's: name a file of uid \(geteuid()), or a variable (env:NAME), as Kubernetes sets them")
+                )
             }
         }
         return try readToEnd(descriptor, source).trimmingTextLineEnding()

@@ -153,17 +153,23 @@ final class SafeDirectory: Sendable {
         }
         guard status.userID.rawValue == geteuid() else {
             throw Refusal(
-                // The owner is most often a service whose store root looks at: taking it would lock the service out.
-                reason:
-                    "\(path) belongs to another user (uid \(status.userID.rawValue)): run certprov as that user. To "
-                    + "take it over permanently, run: chown -R \(geteuid()) " + path.shellQuoted)
+                // The owner is most often a service whose store root looks at: taking it would lock the service out. Or it is a
+                // directory for all, such as /tmp or a volume of a container.
+                reason: "\(path) belongs to another user (uid \(status.userID.rawValue)): run certprov as that user"
+                    + (isDirectory ? ", or \(Self.otherDirectory)" : ""))
         }
         guard status.permissions.rawValue & (isDirectory ? 0o022 : 0o077) == 0 else {
             throw Refusal(
                 reason: "\(path) is open to other users (mode \(String(status.permissions.rawValue, radix: 8))); "
-                    + "run: chmod " + (isDirectory ? "go-w " : "600 ") + path.shellQuoted)
+                    // A directory for all, such as /tmp.
+                    + (isDirectory && status.permissions.rawValue & 0o1000 != 0
+                        ? Self.otherDirectory
+                        : "run: chmod " + (isDirectory ? "go-w " : "600 ") + path.shellQuoted
+                            + (isDirectory ? ", or where others need it, \(Self.otherDirectory)" : "")))
         }
     }
+
+    private static let otherDirectory = "name a new subdirectory of it (for the store: STATE_DIRECTORY)"
 
     private static func type(of path: String, followingLinks: Bool) -> FileType? {
         try? FilePath(path).stat(followTargetSymlink: followingLinks).type

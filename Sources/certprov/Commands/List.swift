@@ -2,6 +2,7 @@ import ArgumentParser
 import CertificateProviding
 import FoundationEssentials
 import Logon
+import PluginHost
 
 struct List: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -12,10 +13,15 @@ struct List: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let manager = try await context.manager(try context.configuration())
+            let configuration = try context.configuration()
+            let manager = try await context.manager(configuration)
+            let host = configuration.pluginDirectory.map(context.plugins.searching) ?? context.plugins
             var all = IdentityList()
             for provider in try await manager.activeProviders() {
                 guard let list = await provider.listing?.listIdentities() else { continue }
+                if list.identities.isEmpty, list.failures.isEmpty, list.remarks.isEmpty, list.otherObjects.isEmpty {
+                    all.remarks.append(Self.nothing(of: provider.id, in: host))
+                }
                 all.identities += list.identities
                 all.failures += list.failures
                 all.remarks += list.remarks
@@ -26,14 +32,23 @@ struct List: AsyncParsableCommand {
             let now = Date()
             all.identities.compactMap { $0.refusal(at: now)?.message }.forEach(context.remark)
             try context.show(IdentityListDocument(all, now: now)) {
-                Self.table(all.identities, now: now) + Self.others(all)
+                // The heading alone says that there is none.
+                let hasTable = !all.identities.isEmpty || all.otherObjects.isEmpty && all.failures.isEmpty
+                return (hasTable ? Self.table(all.identities, now: now) : "") + Self.others(all)
             }
             return all.failures.first.map { ExitStatus($0.code) } ?? .done
         }
     }
 
+    /// Where a provider without any identity has looked, and the next step.
+    private static func nothing(of provider: ProviderID, in host: PluginHost) -> String {
+        let plugin = host.installed.first { $0.id == provider }
+        let place = plugin.map { ", and the plugin \($0.path.withVisibleControls) lists none" } ?? ""
+        return "no identity of '\(provider)' is stored yet\(place). Run: certprov fetch"
+    }
+
+    /// A table whose heading is there without identities too.
     static func table(_ identities: [ListedIdentity], now: Date) -> String {
-        guard !identities.isEmpty else { return "" }
         // Last, since it is long. The URI of a key in this host's own store tells a reader nothing.
         func uri(_ identity: ListedIdentity) -> String? { identity.keyLocation == .store ? nil : identity.keyURI }
         let hasURIs = identities.contains { uri($0) != nil }
