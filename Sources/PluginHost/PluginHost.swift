@@ -91,6 +91,10 @@ public final class PluginHost: ProviderSource {
             CertificateProviderError(.operationNotAllowed, "The plugin was ended, since the program ends."))
     }
 
+    /// Ends all plugins at once, and everything that they have started, for a program that ends and has waited long enough for
+    /// ``shutdown()``.
+    package func kill() { processes.kill() }
+
     /// Whether a plugin runs.
     package var hasProcesses: Bool { !processes.isEmpty }
 
@@ -202,8 +206,8 @@ public final class PluginHost: ProviderSource {
     }
 
     private func launcherPath() throws(CertificateProviderError) -> String {
-        if let launcher { return launcher }
-        return try PluginLauncher.find()
+        guard let launcher else { return try PluginLauncher.find() }
+        return try PluginLauncher.checked(launcher)
     }
 
     private func plan(
@@ -243,9 +247,12 @@ public final class PluginHost: ProviderSource {
     }
 
     /// As ``describe(_:_:)``, but asks the plugin: its answer may depend on more than the file, such as a library of it.
-    package func describeAnew(_ id: ProviderID) throws(CertificateProviderError) -> PluginDescription? {
+    package func describeAnew(
+        _ id: ProviderID, _ configured: ProviderParameters
+    ) throws(CertificateProviderError) -> PluginDescription? {
         guard let plugin = try usable(id) else { return nil }
-        return try ask(plugin, PluginOptions(), try PluginProgram(plugin, expected: nil))
+        let options = try PluginOptions(configured, of: plugin)
+        return try ask(plugin, options, try PluginProgram(plugin, expected: options.digest))
     }
 
     /// Starts an installed plugin, and sends it nothing.

@@ -14,23 +14,44 @@ enum PluginLauncher {
         return environment
     }
 
-    /// Returns its path: beside the running program, or in `libexec/certprov` or `lib/certprov` of the program's prefix, of
-    /// `/usr/local` or of `/usr`.
+    /// Returns its path: beside the running program, or in `libexec/certprov` of the program's prefix, of `/usr/local` or of
+    /// `/usr`, or in `/usr/lib/certprov`.
     ///
-    /// - Throws: `unavailable` with the places.
+    /// - Throws: `unavailable` with the places; `configurationInvalid` for one that others may change.
     static func find() throws(CertificateProviderError) -> String {
         var places: [String] = []
         if let program = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe") {
             let directory = URL(filePath: program).deletingLastPathComponent()
+            let beside = directory.appending(path: name).path
+            // Another user who may change the directory may replace the program too.
+            if access(beside, X_OK) == 0 {
+                return try checked(beside) { path throws(TrustedPath.Refusal) in try TrustedPath.checkFile(path) }
+            }
             places.append(directory.path)
             places.append(directory.deletingLastPathComponent().appending(path: "libexec/certprov").path)
         }
         places += ["/usr/local/libexec/certprov", "/usr/libexec/certprov", "/usr/lib/certprov"]
-        for place in places where access("\(place)/\(name)", X_OK) == 0 { return "\(place)/\(name)" }
+        for place in places where access("\(place)/\(name)", X_OK) == 0 { return try checked("\(place)/\(name)") }
         throw CertificateProviderError(
             .unavailable,
             "The program '\(name)', which starts plugins, is not installed; it is searched in "
                 + places.map(\.withVisibleControls).joined(separator: ", ") + ".")
+    }
+
+    /// Returns a path where owner and mode are as those of a plugin must be.
+    ///
+    /// - Throws: `configurationInvalid`.
+    static func checked(
+        _ path: String,
+        _ check: (String) throws(TrustedPath.Refusal) -> Void = { path throws(TrustedPath.Refusal) in
+            _ = try TrustedPath.check(path, .program)
+        }
+    ) throws(CertificateProviderError) -> String {
+        do throws(TrustedPath.Refusal) { try check(path) } catch {
+            throw CertificateProviderError(
+                .configurationInvalid, "The program '\(name)', which starts plugins, is not used: \(error.reason).")
+        }
+        return path
     }
 }
 
@@ -169,21 +190,56 @@ struct LaunchedPlugin: Sendable {
 
     /// Ends the plugin and everything that it has started.
     ///
-    /// - Returns: Whether no process is left within that time. Only the kernel can delay that, for a process that waits for a
-    ///   device.
+    /// - Returns: Whether no process is left within that time. The kernel can delay that, for a process that waits for a device,
+    ///   and a plugin that stops the launcher.
     func kill(atMost milliseconds: Int32) -> Bool {
         Glibc.shutdown(control, Int32(SHUT_WR))
         let end = ContinuousClock.now + .milliseconds(milliseconds)
         while true {
             let left = Int32(clamping: Int64((end - .now) / .milliseconds(1)))
+            // Looks for a launcher that was stopped meanwhile.
+            if isStopped || left <= 0 { return false }
+            if hasEnded(atMost: min(left, 100)) { return true }
+        }
+    }
+
+    /// Ends the plugin, everything that it has started and the launcher, which does not do it itself within that time.
+    func killAll(atMost milliseconds: Int32) {
+        Glibc.shutdown(control, Int32(SHUT_WR))
+        let end = ContinuousClock.now + .milliseconds(milliseconds)
+        while isOwn {
+            // The launcher, also one that is stopped, is the parent of those whose own parent has gone.
+            for process in Descendants.of(pid) { Glibc.kill(process, SIGKILL) }
+            guard .now < end else { break }
+            Glibc.kill(pid, SIGCONT)
+            if hasEnded(atMost: 10) { return }
+        }
+        if isOwn { Glibc.kill(pid, SIGKILL) }
+    }
+
+    /// Whether the launcher has closed its socket within that time.
+    private func hasEnded(atMost milliseconds: Int32) -> Bool {
+        while true {
             var waiting = pollfd(fd: control, events: Int16(POLLIN), revents: 0)
-            let ready = poll(&waiting, 1, max(0, left))
+            let ready = poll(&waiting, 1, milliseconds)
             if ready < 0 && errno == EINTR { continue }
             guard ready > 0 else { return false }
             // What the launcher still says of the end, and then nothing more.
             var byte: UInt8 = 0
             guard recv(control, &byte, 1, 0) == 1 else { return true }
         }
+    }
+
+    /// Whether the launcher is stopped: by the plugin, since it has a session of its own.
+    var isStopped: Bool {
+        var info = siginfo_t()
+        return waitid(P_PID, id_t(pid), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_signo != 0
+    }
+
+    /// Whether the number of the launcher's process is not another one's by now.
+    private var isOwn: Bool {
+        var info = siginfo_t()
+        return waitid(P_PID, id_t(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0
     }
 
     /// Waits for the launcher's end. The last call.
@@ -194,5 +250,43 @@ struct LaunchedPlugin: Sendable {
         var status = stat()
         guard lstat(directory, &status) == 0, status.st_uid == geteuid() else { return }
         try? FileManager.default.removeItem(atPath: directory)
+    }
+}
+
+/// The processes that a process has started, and those that these have.
+enum Descendants {
+    /// Those that `/proc` shows now, without those that have ended and that their parent has not noticed.
+    static func of(_ root: pid_t) -> [pid_t] {
+        guard let all = opendir("/proc") else { return [] }
+        defer { closedir(all) }
+        var parents: [pid_t: pid_t] = [:]
+        var ended: Set<pid_t> = []
+        while let entry = readdir(all) {
+            let name = withUnsafeBytes(of: &entry.pointee.d_name) {
+                String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+            }
+            guard let process = pid_t(name), let (state, parent) = status(of: process) else { continue }
+            parents[process] = parent
+            if state == "Z" || state == "X" { ended.insert(process) }
+        }
+        return parents.keys.filter { process in
+            var next = process
+            while let parent = parents[next], parent != root, parent != next { next = parent }
+            return parents[next] == root && !ended.contains(process)
+        }
+    }
+
+    /// The state and the parent: the first two fields of `/proc/PID/stat` behind the last parenthesis of the name.
+    private static func status(of process: pid_t) -> (state: Substring, parent: pid_t)? {
+        // Not by Foundation, which keeps memory for each file of `/proc` that it reads.
+        let file = open("/proc/\(process)/stat", O_RDONLY | O_CLOEXEC)
+        guard file >= 0 else { return nil }
+        defer { close(file) }
+        var line = [UInt8](repeating: 0, count: 512)
+        let count = read(file, &line, line.count)
+        guard count > 0, let end = line[..<count].lastIndex(of: UInt8(ascii: ")")) else { return nil }
+        let fields = String(decoding: line[(end + 1)..<count], as: UTF8.self).split(separator: " ")
+        guard fields.count > 1, let parent = pid_t(fields[1]) else { return nil }
+        return (fields[0], parent)
     }
 }

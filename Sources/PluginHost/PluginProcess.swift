@@ -103,6 +103,9 @@ final class PluginProcess: PeerServices {
         peerBox.withLock { $0 }?.channel.end(reason)
     }
 
+    /// Ends the process and everything that it has started at once, for a host that does not wait.
+    func kill() { launched.killAll(atMost: Self.killTime) }
+
     /// Whether it has ended by itself when its input ended.
     var hasEndedByItself: Bool { state.withLock { $0.end != nil } }
 
@@ -202,13 +205,16 @@ final class PluginProcess: PeerServices {
     }
 
     func ended(_ error: CertificateProviderError) {
-        if let end = launched.wait(atMost: Self.endTime) {
+        if launched.isStopped {
+            // It does not end the plugin.
+        } else if let end = launched.wait(atMost: Self.endTime) {
             state.withLock { $0.end = end }
         } else {
             launched.terminate()
             _ = launched.wait(atMost: Self.endTime)
         }
         let isGone = launched.kill(atMost: Self.killTime)
+        if !isGone { launched.killAll(atMost: Self.killTime) }
         // Its leases are another process's from now on.
         services.close()
         observer?(PluginEvent(program.id, .end, error.message))
@@ -268,6 +274,9 @@ final class PluginProcesses: Sendable {
         }
         ended.wait()
     }
+
+    /// Ends all of them at once, for a host that does not wait.
+    func kill() { for process in all.withLock(\.self) { process.kill() } }
 
     /// Ends all of them in order, and waits for that.
     func end(_ reason: CertificateProviderError) async {

@@ -36,14 +36,12 @@ final class PluginProvider: CertificateProvider {
         from peer: Peer, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
         let answer: IdentityAnswer = try await peer.request(
-            "obtain", MayAsk(interaction.canAsk), .silence(instance.timeout), RequestContext(interaction))
+            "obtain", MayAsk(interaction.canAsk), .silence(instance.timeout, mayAsk: interaction.canAsk),
+            RequestContext(interaction))
         guard let wire = answer.identity else {
             throw CertificateProviderError(.protocolError, "The answer to 'obtain' has no identity.")
         }
-        let identity = try await identity(wire, peer, interaction)
-        try await identity.verifyPossession()
-        proven.withLock { $0 = identity.certificate.derRepresentation }
-        return identity
+        return try await identity(wire, peer, interaction)
     }
 
     func getStoredCertificate() throws(CertificateProviderError) -> Identity? {
@@ -83,7 +81,7 @@ final class PluginProvider: CertificateProvider {
     private func storedIdentity(_ wire: WireIdentity, _ peer: Peer) throws(CertificateProviderError) -> Identity {
         if let key = try ownKey(wire.key, peer) {
             let identity = try identity(wire, key)
-            try prove(identity)
+            if proven.withLock(\.self) != identity.certificate.derRepresentation { try prove(identity, mayAsk: false) }
             return identity
         }
         let (store, reference) = try hostKey(wire.key)
@@ -91,23 +89,22 @@ final class PluginProvider: CertificateProvider {
         return try identity(wire, key)
     }
 
-    /// Lets a key of the plugin sign a probe, once for each leaf. Blocks.
-    private func prove(_ identity: Identity) throws(CertificateProviderError) {
+    /// Lets a key of the plugin sign a probe. Blocks: as long as the key asks for only if there is a person to touch it.
+    private func prove(_ identity: Identity, mayAsk: Bool) throws(CertificateProviderError) {
         let leaf = identity.certificate
-        guard let signer = identity.key.callbackSigner, proven.withLock(\.self) != leaf.derRepresentation else {
-            return
-        }
+        guard let signer = identity.key.callbackSigner else { return }
         guard let scheme = identity.key.signatureSchemes.first else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm, "The key of '\(leaf.subject)' supports no signature scheme.")
         }
         let (probe, signature) = (Identity.possessionProbe(), BlockingResult<[UInt8]>())
         signer.sign(probe, using: scheme) { signature.set($0) }
-        // The key's own time limit may be longer.
-        guard let signature = try signature.wait(atMost: instance.timeout)?.get() else {
+        // The error of a request that is not answered comes first.
+        let limit = (mayAsk ? identity.key.signatureTimeout : nil) ?? instance.timeout
+        let time = max(limit, instance.timeout) + MessageChannel.margin
+        guard let signature = try signature.wait(atMost: time)?.get() else {
             throw CertificateProviderError(
-                .timedOut,
-                "The key of '\(leaf.subject)' did not sign within \(instance.timeout.components.seconds) seconds.")
+                .timedOut, "The key of '\(leaf.subject)' did not sign within \(time.components.seconds) seconds.")
         }
         guard leaf.publicKey.isValidSignature(signature, for: probe, using: scheme) else {
             throw CertificateProviderError(
@@ -119,12 +116,21 @@ final class PluginProvider: CertificateProvider {
     private func identity(
         _ wire: WireIdentity, _ peer: Peer, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
-        if let key = try ownKey(wire.key, peer) { return try identity(wire, key) }
+        if let key = try ownKey(wire.key, peer) {
+            let identity = try identity(wire, key)
+            if key.callbackSigner == nil { try await identity.verifyPossession() }
+            try await instance.executor.run { [self] () throws(CertificateProviderError) in
+                try prove(identity, mayAsk: interaction.canAsk)
+            }
+            return identity
+        }
         let (store, reference) = try await instance.executor.run { [self] () throws(CertificateProviderError) in
             try hostKey(wire.key)
         }
         guard let key = try await store.key(for: reference, interaction) else { throw Self.missing(reference) }
-        return try identity(wire, key)
+        let identity = try identity(wire, key)
+        try await identity.verifyPossession()
+        return identity
     }
 
     private static func missing(_ key: KeyReference) -> CertificateProviderError {
@@ -197,7 +203,7 @@ extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityD
                 return IdentityList(identities: stored.map { [ListedIdentity($0, isStored: true)] } ?? [])
             }
             let wire: WireList = try await instance.withReadyPeer { peer throws(CertificateProviderError) in
-                try await peer.request("list", Nothing(), .silence(instance.timeout))
+                try await peer.request("list", Nothing(), .silence(instance.timeout, mayAsk: false))
             }
             return try list(wire)
         } catch { return IdentityList(failures: [instance.describing(error)]) }
@@ -232,7 +238,7 @@ extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityD
         do throws(CertificateProviderError) {
             return try await instance.withReadyPeer { peer throws(CertificateProviderError) in
                 try await peer.request(
-                    "announceDeletions", Nothing(), .silence(instance.timeout), as: Sentences.self)
+                    "announceDeletions", Nothing(), .silence(instance.timeout, mayAsk: false), as: Sentences.self)
             }
             .sentences.map(\.shortened)
         } catch { throw instance.describing(error) }
@@ -247,7 +253,7 @@ extension PluginProvider: IdentityListing, DeletionAnnouncing, ReplacedIdentityD
                     "discardReplaced",
                     DiscardReplaced(
                         chain: identity.certificateChain.map { Data($0.derRepresentation) }, mayAsk: interaction.canAsk),
-                    .silence(instance.timeout), RequestContext(interaction))
+                    .silence(instance.timeout, mayAsk: interaction.canAsk), RequestContext(interaction))
             }
         } catch { throw instance.describing(error) }
     }

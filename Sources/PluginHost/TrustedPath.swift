@@ -52,6 +52,17 @@ enum TrustedPath {
         return true
     }
 
+    /// Checks a program alone, and not the way to it.
+    static func checkFile(_ path: String, user: uid_t = geteuid()) throws(Refusal) {
+        guard let status = try status(of: path) else { return }
+        // Where a link leads, the way counts.
+        guard status.type == .regular else {
+            _ = try check(path, .program, user: user)
+            return
+        }
+        try check(program: status, path, user)
+    }
+
     private static func status(of path: String) throws(Refusal) -> Stat? {
         do throws(Errno) { return try FilePath(path).stat(followTargetSymlink: false) } catch {
             if error == .noSuchFileOrDirectory || error == .notDirectory { return nil }
@@ -62,8 +73,9 @@ enum TrustedPath {
     private static func check(owner status: Stat, _ path: String, _ user: uid_t) throws(Refusal) {
         guard [0, user].contains(status.userID.rawValue) else {
             throw Refusal(
-                reason: "\(path) belongs to another user (uid \(status.userID.rawValue)); run: chown \(user) "
-                    + path.shellQuoted)
+                reason:
+                    "\(path) belongs to another user (uid \(status.userID.rawValue)); install it so that the file and all "
+                    + "directories above belong to root\(user == 0 ? "" : " or uid \(user)")")
         }
     }
 
@@ -76,7 +88,9 @@ enum TrustedPath {
             throw Refusal(
                 reason:
                     "other users may write to \(path) (mode \(String(status.permissions.rawValue & 0o7777, radix: 8))); "
-                    + "run: chmod go-w \(path.shellQuoted)")
+                    // A directory for all, such as /tmp.
+                    + (isSticky
+                        ? "use a subdirectory of it" : "use another directory, or run: chmod go-w \(path.shellQuoted)"))
         }
     }
 

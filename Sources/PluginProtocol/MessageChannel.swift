@@ -11,14 +11,25 @@ package final class MessageChannel: Sendable {
     package enum Limit: Sendable {
         /// From its beginning to its end.
         case total(Duration)
-        /// From one message about it to the next one. A prompt of the other side may take ``interactive``.
-        case silence(Duration)
+        /// From one message about it to the next one; and in all, however alive the other side is. A prompt of the other side
+        /// may take ``interactive``. While one is open, or this side works for the other one, the second time stands still,
+        /// for ``interactive`` in all.
+        case silence(Duration, atMost: Duration)
         /// For requests to the host, which bounds its own work.
         case unlimited
+
+        /// A request that lasts for ``margin`` more than `timeout` if the other side is alive; and if it may ask a person,
+        /// for as long as a person may take.
+        package static func silence(_ timeout: Duration, mayAsk: Bool) -> Self {
+            let total = timeout + MessageChannel.margin
+            return .silence(timeout, atMost: mayAsk ? max(total, MessageChannel.interactive) : total)
+        }
     }
 
     /// How long a person may take to answer.
     package static let interactive = Duration.seconds(300)
+    /// How much longer than its timeout a request may last whose other side is alive.
+    package static let margin = Duration.seconds(10)
     /// How long the other side may take to answer a request that was cancelled.
     package static let grace = Duration.seconds(2)
     /// The greatest number of requests of the other side that wait for an answer.

@@ -20,7 +20,13 @@ struct OutgoingRequests {
         fileprivate(set) var questions = 0
         /// The caller does not want the answer any more, and waits for the end of the work.
         fileprivate(set) var isCancelled = false
-        fileprivate(set) var isSent = false
+        /// When it was sent; `nil` until then.
+        fileprivate(set) var sent: Instant?
+        var isSent: Bool { sent != nil }
+        /// Since when a question is open, or this side works for the other one.
+        private var pausedSince: Instant?
+        /// How long such times were, of which not all counts.
+        private var pauses = Duration.zero
 
         init(
             _ name: String, _ limit: MessageChannel.Limit, counts: Bool, at now: Instant,
@@ -39,11 +45,16 @@ struct OutgoingRequests {
             (allowedTime, deadline) = (time, now + time)
         }
 
-        /// Begins the time of silence anew.
+        /// Begins the time of silence anew, which ends with the whole time at the latest.
         fileprivate mutating func restart(at now: Instant, isResting: Bool) {
-            guard case .silence(let limit) = limit, isSent, !isCancelled else { return }
+            guard case .silence(let limit, let total) = limit, let sent, !isCancelled else { return }
+            if let pausedSince { pauses = min(pauses + (now - pausedSince), MessageChannel.interactive) }
+            let isPaused = questions > 0 || isResting
+            pausedSince = isPaused ? now : nil
             // This side may work for the other one for as long as a user may take: it may ask one itself.
-            allow(questions > 0 || isResting ? max(limit, MessageChannel.interactive) : limit, at: now)
+            allow(isPaused ? max(limit, MessageChannel.interactive) : limit, at: now)
+            let whole = total + (isPaused ? MessageChannel.interactive : pauses)
+            if let deadline, sent + whole < deadline { (allowedTime, self.deadline) = (whole, sent + whole) }
         }
     }
 
@@ -105,7 +116,7 @@ struct OutgoingRequests {
             }
             guard !request.counts || inFlight < concurrency else { return nil }
             queue.removeFirst()
-            pending[id]?.isSent = true
+            pending[id]?.sent = now
             pending[id]?.restart(at: now, isResting: isResting)
             if request.counts { inFlight += 1 }
             return line

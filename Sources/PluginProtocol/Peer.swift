@@ -142,7 +142,7 @@ package final class Peer: MessageHandler {
                         self.channel.note(prompt.for, questions: -1)
                         _ = self.state.withLock { $0.open[prompt.for]?.prompts.remove(request.number) }
                     }
-                    return try await context.interaction.answer(prompt)
+                    return try await context.interaction.answer(prompt, of: self.channel.peer)
                 }
                 // The request may have ended before its question was known.
                 let late = state.withLock { $0.open[prompt.for] == nil ? $0.tasks[request.number] : nil }
@@ -185,7 +185,7 @@ package final class Peer: MessageHandler {
             case "progress":
                 let progress: Progress = try message.params()
                 channel.note(progress.for)
-                let text = String(progress.text.withVisibleControls.prefix(1024))
+                let text = "\(channel.peer): \(progress.text.withVisibleControls.prefix(1024))"
                 guard let interaction = context(of: progress.for)?.interaction else { return }
                 if let remaining = progress.remaining, remaining >= 0, remaining < 1e9 {
                     interaction.report(text, remaining: .seconds(remaining))
@@ -247,9 +247,13 @@ package struct RequestContext: Sendable {
 }
 
 extension UserInteraction {
-    /// Asks the user what the other side wants to know.
-    fileprivate func answer(_ prompt: Prompt) async throws(CertificateProviderError) -> PromptAnswer {
-        let text = String(prompt.text.withVisibleControls.prefix(1024))
+    /// Asks the user what the other side wants to know, and whose question it is.
+    ///
+    /// - Parameter peer: The other side, such as `The plugin 'vault'`: a person must not take its question for one of the host.
+    fileprivate func answer(
+        _ prompt: Prompt, of peer: String
+    ) async throws(CertificateProviderError) -> PromptAnswer {
+        let text = "\(peer) asks: \(prompt.text.withVisibleControls.prefix(1024))"
         switch prompt.kind {
         case "secret": return PromptAnswer(secret: Secret(try await requestSecret(text)))
         case "confirm": return PromptAnswer(confirmed: try await confirm(text))

@@ -131,7 +131,8 @@ package final class RemoteKeyStore: KeyStore {
     ) async throws(CertificateProviderError) -> Answer {
         do throws(CertificateProviderError) {
             return try await source.withReadyPeer { peer throws(CertificateProviderError) in
-                try await peer.request(name, request, .silence(source.timeout), context)
+                try await peer.request(
+                    name, request, .silence(source.timeout, mayAsk: request.mayAsk ?? false), context)
             }
         } catch { throw source.describing(error) }
     }
@@ -375,7 +376,7 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
         location = KeyLocation(wire: wire.location)
         uri = wire.uri
         // Limited as a number: a duration traps on one that is too large.
-        let limit = Self.longestTimeout / .seconds(1)
+        let limit = max(Self.longestTimeout, source.timeout) / .seconds(1)
         signatureTimeout = wire.timeout.flatMap { $0 > 0 ? .seconds(min($0, limit)) : nil } ?? source.timeout
         // A side that does not name them knows RSAES-PKCS1-v1_5 only.
         decryptionSchemes =
@@ -384,8 +385,8 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
         known = BlockingMutex(Known(peer: peer, id: id))
     }
 
-    /// As long as a person may take, for a key that wants to be touched.
-    private static let longestTimeout = MessageChannel.interactive
+    /// Enough for a person to touch a key. A handshake waits as long.
+    private static let longestTimeout = Duration.seconds(60)
 
     package var callbackSigner: (any CallbackSigning)? { self }
     package var decrypter: (any KeyDecrypting)? { decryptionSchemes.isEmpty ? nil : self }

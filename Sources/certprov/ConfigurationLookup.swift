@@ -73,6 +73,14 @@ struct ConfigurationLookup {
         }
     }
 
+    /// Returns what the property file says for each plugin, whatever else that says; nothing if it cannot be read.
+    func pluginParameters() -> @Sendable (ProviderID) -> ProviderParameters {
+        guard let path = Self.path(named: options.config, environment),
+            let parameters = try? LogonConfiguration.pluginParameters(path: path)
+        else { return { _ in ProviderParameters() } }
+        return parameters
+    }
+
     private func parameters() -> ProviderParameters {
         var parameters = ProviderParameters()
         for option in options.drivenParameters {

@@ -18,11 +18,13 @@ struct ListedPlugin: Sendable {
         return "\(path.withVisibleControls)\(version), protocol \(description?.protocolVersion ?? 0)"
     }
 
-    /// Asks a plugin for its description.
-    init(_ plugin: InstalledPlugin, of host: PluginHost) {
+    /// Asks a plugin for its description. Blocks.
+    ///
+    /// - Parameter configured: What the property file says for it.
+    private init(_ plugin: InstalledPlugin, of host: PluginHost, _ configured: ProviderParameters) {
         (id, path) = (plugin.id, plugin.path)
         do throws(CertificateProviderError) {
-            description = try host.describeAnew(id)
+            description = try host.describeAnew(id, configured)
             provider = try host.provider(id, ProviderParameters())
             for scheme in description?.schemes ?? [] {
                 guard let store = try host.keyStore(scheme, ProviderParameters()), store.storageID == id else {
@@ -35,6 +37,27 @@ struct ListedPlugin: Sendable {
             }
         } catch { self.error = error }
     }
+
+    /// Asks all installed plugins for their descriptions, at the same time.
+    static func all(
+        of host: PluginHost, _ configured: @escaping @Sendable (ProviderID) -> ProviderParameters
+    ) async -> [ListedPlugin] {
+        let threads = BlockingExecutor.threads()
+        return await withTaskGroup(of: ListedPlugin.self) { tasks in
+            for plugin in host.installed {
+                tasks.addTask {
+                    await withCheckedContinuation { continuation in
+                        threads.submit {
+                            continuation.resume(returning: ListedPlugin(plugin, of: host, configured(plugin.id)))
+                        }
+                    }
+                }
+            }
+            var all: [ListedPlugin] = []
+            for await plugin in tasks { all.append(plugin) }
+            return all.sorted { $0.id < $1.id }
+        }
+    }
 }
 
 extension CommandContext {
@@ -42,10 +65,10 @@ extension CommandContext {
     /// that have no plugin's name.
     ///
     /// - Throws: Errors of the file of `--config`.
-    func installedPlugins() throws(CertificateProviderError) -> [ListedPlugin] {
-        let directory = try ConfigurationLookup(options: options, registry: registry).pluginDirectory()
-        let host = directory.map(plugins.searching) ?? plugins
+    func installedPlugins() async throws(CertificateProviderError) -> [ListedPlugin] {
+        let lookup = ConfigurationLookup(options: options, registry: registry)
+        let host = try lookup.pluginDirectory().map(plugins.searching) ?? plugins
         for (path, reason) in host.misnamed { remark("\(path.withVisibleControls) is not used: \(reason)") }
-        return host.installed.map { ListedPlugin($0, of: host) }
+        return await ListedPlugin.all(of: host, lookup.pluginParameters())
     }
 }

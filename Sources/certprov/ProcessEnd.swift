@@ -78,7 +78,7 @@ enum ProcessEnd {
                 ended.signal()
             }
             // Whatever a plugin does, it is ended with this process.
-            _ = ended.wait(timeout: .now() + 3)
+            if ended.wait(timeout: .now() + 3) != .success { plugins.kill() }
         }
         if let directory = watched.directory { try? FileManager.default.removeItem(atPath: directory) }
         #if PKCS11

@@ -122,6 +122,29 @@ import Testing
             output.status == 78 && output.stderr.contains(file) && output.stderr.contains("'place'"), "\(output)")
     }
 
+    @Test("Before the first fetch, list shows its heading and where it has looked")
+    func listBeforeTheFirstFetchSaysWhereItLooked() throws {
+        try install("empty", describing: "", answering: #"{"id":%s,"result":{}}"#)
+        let file = try configuration("CertificateProvider = empty")
+        let output = try sandbox.certprov("list", "--config", file)
+        #expect(output.status == 0 && output.stdout.hasPrefix("PROVIDER "), "\(output)")
+        #expect(
+            output.stderr.contains("\(plugins)/certprov-plugin-empty") && output.stderr.contains("certprov fetch"),
+            "\(output)")
+        let document = try sandbox.certprov("list", "--json", "--config", file).document("IdentityList")
+        #expect(document["items"].array.isEmpty && document["warnings"].array.count == 1, "\(document)")
+    }
+
+    @Test("A blank in place of pins or trust anchors is not the same as none", arguments: ["pins", "certificate-file"])
+    func aBlankTrustIsRefused(kind: String) throws {
+        try install(
+            "trusts", describing: #","parameters":[{"name":"trust","type":"\#(kind)","summary":"Whom it trusts."}]"#,
+            answering: #"{"id":%s,"result":{}}"#)
+        let file = try configuration("CertificateProvider = trusts\nCertificateProvider.trusts.trust =")
+        let output = try sandbox.certprov("fetch", "--config", file)
+        #expect(output.status == 78 && output.stderr.contains("'trust' must not be empty"), "\(output)")
+    }
+
     @Test func aNameThatNoPluginMayHaveIsRefusedAtOnce() throws {
         for name in ["store", "pkcs11", "pkcs12", "mdm", "Upper", "_x"] {
             let output = try sandbox.certprov("plugin", "new", "--language", "sh", "--", name)

@@ -253,6 +253,7 @@ import Testing
         ("directory = /nonexistent", Int32(66), "fileNotFound"), ("direktory = x", 78, "configurationInvalid"),
         ("timeout = 0", 78, "configurationInvalid"),
         ("sha256 = \(String(repeating: "0", count: 64))", 78, "configurationInvalid"),
+        ("sha256 =", 78, "configurationInvalid"),
         ("environment = A B", 78, "configurationInvalid"),
     ]) func mistakesAreNamed(line: String, status: Int32, code: String) throws {
         let settings =
@@ -297,6 +298,84 @@ import Testing
         #expect(hasEnded(pid))
     }
 
+    @Test("A signal that ends the command ends a plugin that has stopped its launcher")
+    func aStoppedLauncherEndsWithTheCommand() throws {
+        let file = try sandbox.write(
+            "PluginDirectory = \(sandbox.path)/plugins\nCertificateProvider = hangs\n", to: "hangs.properties")
+        let (command, pid) = try start(
+            ["fetch", "--config", file], doing: "trap '' TERM; kill -STOP $PPID")
+        command.kill(SIGTERM)
+        #expect(command.wait().signal == SIGTERM)
+        #expect(hasEnded(pid))
+    }
+
+    /// Each of three waits until all have been started.
+    @Test func allPluginsAreAskedAtTheSameTime() throws {
+        for number in 1...3 {
+            let hello =
+                #"{"version":1,"id":"p\#(number)","provider":{"displayName":"P","summary":"P.","parameters":[]}}"#
+            try install(
+                "p\(number)",
+                """
+                #!/bin/sh
+                touch \(sandbox.path)/started-\(number)
+                while read line; do case $line in *'"hello"'*)
+                    for other in 1 2 3; do while ! [ -e \(sandbox.path)/started-$other ]; do sleep 0.1; done; done
+                    echo '{"id":1,"result":\(hello)}' ;;
+                esac; done
+
+                """)
+        }
+        let file = try sandbox.write(
+            "PluginDirectory = \(sandbox.path)/plugins\n"
+                + (1...3).map { "CertificateProvider.p\($0).timeout = 300\n" }.joined(), to: "three.properties")
+        let document = try sandbox.certprov("providers", "--json", "--config", file).document("ProviderList")
+        #expect(document["plugins"].array.map { $0["error"].isNull } == [true, true, true, true], "\(document)")
+    }
+
+    @Test func providersAsksAPluginAsItIsConfigured() throws {
+        try install("mute", "#!/bin/sh\nexec sleep 1000\n")
+        try install("pinned", "#!/bin/sh\ntouch \(sandbox.path)/pinned\n")
+        let file = try sandbox.write(
+            """
+            PluginDirectory = \(sandbox.path)/plugins
+            CertificateProvider.mute.timeout = 1
+            CertificateProvider.pinned.sha256 = \(String(repeating: "0", count: 64))
+
+            """, to: "configured.properties")
+        let document = try sandbox.certprov("providers", "--json", "--config", file).document("ProviderList")
+        let errors = document["plugins"].array.map { $0["error"].string ?? "" }
+        #expect(errors.count == 3 && errors[1].contains("within 1 seconds"), "\(errors)")
+        #expect(errors[2].contains("SHA-256"), "\(errors)")
+        #expect(!FileManager.default.fileExists(atPath: sandbox.path + "/pinned"))
+    }
+
+    /// The certificate of the example is readable by all users, its key is not.
+    @Test func checkKnowsWhichFilesAreSecret() throws {
+        func check(_ kind: String, _ file: String) throws -> String {
+            try install("files", try files().replacing(/"type": "[a-z-]+"/, with: "\"type\": \"\(kind)\""))
+            let properties = try sandbox.write(
+                """
+                PluginDirectory = \(sandbox.path)/plugins
+                CertificateProvider = files
+                CertificateProvider.files.directory = \(sandbox.path)/\(file)
+
+                """, to: "secret.properties")
+            return try sandbox.certprov("check", "--config", properties).stdout
+        }
+        let (certificate, key) = (sandbox.path + "/identity/cert.pem", sandbox.path + "/identity/key.pem")
+        try #require(chmod(certificate, 0o644) == 0 && chmod(key, 0o600) == 0)
+        for place in ["identity", "identity/cert.pem"] {
+            for kind in ["path", "secret-path"] {
+                let found = try check(kind, place)
+                #expect(!found.contains("by all users"), "\(kind) \(place): \(found)")
+            }
+        }
+        try #require(chmod(key, 0o644) == 0)
+        #expect(try check("secret-path", "identity").contains("\(key) can be read by all users"))
+        #expect(try !check("path", "identity").contains("by all users"))
+    }
+
     @Test func aSignalLeavesNothingOfAVerification() throws {
         let temporary = sandbox.path + "/temporary"
         mkdir(temporary, 0o700)
@@ -337,11 +416,15 @@ import Testing
     }
 
     /// Starts a command with a plugin that hangs, whose process it returns.
+    ///
+    /// - Parameter action: What the plugin does before.
     private func start(
-        _ arguments: [String], with variables: [String: String] = [:]
+        _ arguments: [String], with variables: [String: String] = [:], doing action: String = ":"
     ) throws -> (command: Subprocess, plugin: pid_t) {
         let pidFile = sandbox.path + "/pid"
-        try install("hangs", "#!/bin/sh\necho $$ >\(pidFile).new; mv \(pidFile).new \(pidFile)\nsleep 1000 & wait\n")
+        try install(
+            "hangs",
+            "#!/bin/sh\n\(action)\necho $$ >\(pidFile).new; mv \(pidFile).new \(pidFile)\nsleep 1000 & wait\n")
         let command = try sandbox.start([BuiltCommand.path] + arguments, with: variables)
         let end = ContinuousClock.now + .seconds(600)
         while !FileManager.default.fileExists(atPath: pidFile), .now < end { usleep(10000) }

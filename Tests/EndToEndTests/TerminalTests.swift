@@ -220,9 +220,10 @@ import Testing
         let answers = ["Word": "Tr0ub4dor", "Name": "somebody"]
         let result = try atTerminal("\"$CERTPROV\" fetch --config \(file)", asked: ": ") { person in
             for times in 1...2 {
-                person.sees(": ", times)
-                let asked = person.screen().components(separatedBy: ": ")[times - 1].suffix(4)
-                try person.type((answers[String(asked)] ?? "?") + "\n")
+                // The first one stands behind the name of the plugin.
+                person.sees(": ", 2 * times)
+                let asked = person.screen().components(separatedBy: ": ")[2 * times - 1]
+                try person.type((answers[asked] ?? "?") + "\n")
             }
         }
         guard let (status, screen) = result else { return }

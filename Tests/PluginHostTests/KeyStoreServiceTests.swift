@@ -86,7 +86,7 @@ import Testing
     @Test(
         "The time that a key takes to sign is limited, whatever number it names",
         arguments: [
-            ("1e30", 300), ("1.7e308", 300), ("301", 300), ("2", 2), ("0", 20), ("-1e30", 20), ("null", 20),
+            ("1e30", 60), ("1.7e308", 60), ("61", 60), ("30", 30), ("2", 2), ("0", 20), ("-1e30", 20), ("null", 20),
         ])
     func theTimeOfASignatureIsLimited(number: String, seconds: Int) throws {
         let publicKey = try SoftwareKey.generate(.p256, location: .file).publicKey

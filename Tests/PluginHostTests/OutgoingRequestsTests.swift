@@ -124,7 +124,7 @@ struct OutgoingRequestsTests {
 
     @Test func aCancelledRequestWaitsForItsAnswerUntilTheDeadline() {
         let requests = Requests(at: start)
-        let id = requests.add(request(.silence(.seconds(20))))
+        let id = requests.add(request(.silence(.seconds(20), mayAsk: true)))
         _ = requests.send()
         #expect(requests.cancel(id, at: start))
         #expect(!requests.cancel(id, at: start), "The other side is told once.")
@@ -147,7 +147,7 @@ struct OutgoingRequestsTests {
 
     @Test func silenceMayBeLongerWhileTheUserOrThisSideWorks() {
         let requests = Requests(at: start)
-        let id = requests.add(request(.silence(.seconds(20))))
+        let id = requests.add(request(.silence(.seconds(20), mayAsk: true)))
         #expect(requests.value.nextDeadline == start + .seconds(600), "It is not sent.")
         _ = requests.send()
         #expect(requests.value.nextDeadline == start + .seconds(20))
@@ -160,6 +160,34 @@ struct OutgoingRequestsTests {
         #expect(deadline(after: 12) { requests.value.note(id, questions: 1, at: $0) } == .seconds(312))
         #expect(deadline(after: 13) { _ = requests.rest(false, at: $0) } == .seconds(313))
         #expect(deadline(after: 100) { requests.value.note(id, questions: -1, at: $0) } == .seconds(120))
+    }
+
+    @Test("Signs of life do not extend the whole time of a request", arguments: [(false, 30), (true, 300)])
+    func aRequestThatIsAliveEndsAllTheSame(mayAsk: Bool, whole: Int) {
+        let requests = Requests(at: start)
+        let id = requests.add(request(.silence(.seconds(20), mayAsk: mayAsk)))
+        _ = requests.send()
+        for second in 1..<whole { requests.value.note(id, questions: 0, at: start + .seconds(second)) }
+        #expect(requests.value.nextDeadline == start + .seconds(whole))
+        #expect(requests.expire(at: start + .seconds(whole)).late == [id])
+    }
+
+    @Test("The whole time stands still while a question is open or this side works, for five minutes in all")
+    func theWholeTimeStandsStill() {
+        let requests = Requests(at: start)
+        let id = requests.add(request(.silence(.seconds(20), mayAsk: false)))
+        _ = requests.send()
+        func deadline(after seconds: Int, _ change: (OutgoingRequests.Instant) -> Void) -> Duration? {
+            change(start + .seconds(seconds))
+            return requests.value.nextDeadline.map { $0 - start }
+        }
+        #expect(deadline(after: 5) { requests.value.note(id, questions: 1, at: $0) } == .seconds(305))
+        #expect(deadline(after: 105) { requests.value.note(id, questions: -1, at: $0) } == .seconds(125))
+        #expect(deadline(after: 120) { requests.value.note(id, questions: 0, at: $0) } == .seconds(130))
+        #expect(deadline(after: 125) { _ = requests.rest(true, at: $0) } == .seconds(330))
+        // Each message to this side begins another silence, and no other whole time.
+        #expect(deadline(after: 300) { requests.value.note(id, questions: 0, at: $0) } == .seconds(330))
+        #expect(deadline(after: 329) { _ = requests.rest(false, at: $0) } == .seconds(330))
     }
 
     @Test func aTotalTimeDoesNotRest() {

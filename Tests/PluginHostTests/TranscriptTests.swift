@@ -265,7 +265,8 @@ struct TranscriptTests {
             #expect(try stage.provider(sendingUnknown: session == "unknown-to-plugin").getStoredCertificate() == nil)
         case "questions":
             try await isPending(user)
-            #expect(user.heard == ["Connecting to vault.example.com", "Waiting for the approval 2.5 seconds"])
+            let heard = ["Connecting to vault.example.com", "Waiting for the approval 2.5 seconds"]
+            #expect(user.heard == heard.map { "The plugin 'vault': \($0)" })
         case "no-user":
             let provider = try stage.provider()
             #expect(await error { _ = try await provider.getCertificate(none) }?.code == .interactionRequired)

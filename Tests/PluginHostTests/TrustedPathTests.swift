@@ -34,7 +34,20 @@ import Testing
 
     @Test(arguments: [mode_t(0o777), 0o1777, 0o770]) func theModeOfItsDirectoryCounts(mode: mode_t) {
         chmod(directory.path, mode)
-        #expect(refusal()?.contains("other users may write to \(directory.path)") == true)
+        let refusal = refusal()
+        #expect(refusal?.contains("other users may write to \(directory.path)") == true)
+        // A directory for all users, such as /tmp, stays one.
+        #expect(refusal?.contains("chmod") == (mode & 0o1000 == 0), "\(String(describing: refusal))")
+    }
+
+    /// Another user who may change that directory may replace the program too.
+    @Test func besideTheProgramTheFileAloneCounts() throws {
+        let program = directory["certprov-plugin-a"]
+        chmod(directory.path, 0o777)
+        #expect(throws: Never.self) { try TrustedPath.checkFile(program) }
+        #expect(throws: TrustedPath.Refusal.self) { try TrustedPath.check(program, .program) }
+        chmod(program, 0o757)
+        #expect(throws: TrustedPath.Refusal.self) { try TrustedPath.checkFile(program) }
     }
 
     @Test("A directory that is named twice has each plugin once")
@@ -86,6 +99,7 @@ import Testing
     @Test(.enabled(if: geteuid() == 0)) func theOwnerCounts() throws {
         #expect(chown(directory["certprov-plugin-a"], 12345, 12345) == 0)
         #expect(refusal()?.contains("belongs to another user (uid 12345)") == true)
+        #expect(refusal()?.contains("chown") == false)
         // The user itself may use what is root's.
         #expect(try TrustedPath.check("/bin/sh", .program, user: 12345))
     }

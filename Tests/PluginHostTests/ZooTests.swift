@@ -33,7 +33,9 @@ import Testing
         let provider = try zoo.provider(
             ["password-source": "file:\(zoo.directory["password"])"], in: .testing(storage: storage))
         _ = try await provider.getCertificate(person)
-        #expect(person.questions == ["The secret", "Really?", "Your name", "Which?"])
+        // A person must not take them for questions of the host.
+        let questions = ["The secret", "Really?", "Your name", "Which?"].map { "The plugin 'zoo' asks: \($0)" }
+        #expect(person.questions == questions && person.reports == ["The plugin 'zoo': working"])
         #expect(try storage.record(named: "state") == SecretBytes(utf8: "one"))
         await provider.shutdown()
     }
@@ -249,6 +251,56 @@ import Testing
         #expect(error == nil, "\(String(describing: error))")
         await zoo.host.shutdown()
         #expect(zoo.processes.isEmpty)
+    }
+
+    @Test(
+        "A plugin that is alive and never done is not waited for for ever",
+        arguments: [
+            ("progress for ever", "did not answer the request 'obtain' within"),
+            ("a key that signs in thirty years", "did not sign within"),
+        ])
+    func theWholeTimeIsBounded(behaviour: String, text: String) async throws {
+        let zoo = try Zoo(behaviour)
+        var error: CertificateProviderError?
+        // A busy machine needs more time for what comes before.
+        for timeout in [2, 10, 60] {
+            error = await PluginHostTests.error {
+                let provider = try zoo.provider(["timeout": String(timeout)])
+                _ = try await provider.getCertificate(NoUserInteraction())
+            }
+            if error?.message.contains("\(text) \(timeout + 10) seconds") == true { break }
+        }
+        #expect(error?.code == .timedOut, "\(String(describing: error))")
+        #expect(error?.message.contains(text) == true, "\(String(describing: error))")
+        await zoo.host.shutdown()
+        #expect(zoo.processes.isEmpty)
+    }
+
+    @Test("A plugin that keeps its launcher stopped is ended with it and with what it has started")
+    func aStoppedLauncherIsEnded() async throws {
+        let zoo = try Zoo("stops its launcher")
+        let provider = try zoo.provider()
+        _ = try await provider.getCertificate(NoUserInteraction())
+        #expect(zoo.processes.count == 3)
+        let directories = zoo.workingDirectories
+        await provider.shutdown()
+        #expect(zoo.processes.isEmpty)
+        #expect(directories.count == 1 && !directories.contains { FileManager.default.fileExists(atPath: $0) })
+    }
+
+    @Test("A launcher that others may change is not used")
+    func theLauncherIsCheckedLikeAPlugin() async throws {
+        let zoo = try Zoo()
+        let launcher = try zoo.directory.write(Array("#!/bin/sh\n".utf8), to: "launcher", mode: 0o777)
+        chmod(launcher, 0o777)
+        let host = PluginHost(
+            PluginDirectories([zoo.directory.path]), launcher: launcher,
+            logger: ProviderEnvironment.testing().logger)
+        let error = await error { _ = try host.describe(Zoo.id) }
+        #expect(error?.code == .configurationInvalid, "\(String(describing: error))")
+        #expect(
+            error?.message.contains("other users may write to \(launcher)") == true, "\(String(describing: error))")
+        await host.shutdown()
     }
 
     @Test func aPluginThatEndsAtOnceIsNotStartedForEver() async throws {

@@ -33,6 +33,8 @@ def send(message):
 def read():
     line = sys.stdin.readline()
     if not line:
+        if BEHAVIOUR == "stops its launcher":
+            time.sleep(1000)
         sys.exit(0)
     return json.loads(line)
 
@@ -54,7 +56,10 @@ def file(name):
 
 def key():
     public = base64.b64encode(file("spki.der").read_bytes()).decode()
-    return {"id": "the key", "publicKey": public, "schemes": ["ecdsa_secp256r1_sha256"], "location": "zoo"}
+    key = {"id": "the key", "publicKey": public, "schemes": ["ecdsa_secp256r1_sha256"], "location": "zoo"}
+    if BEHAVIOUR == "a key that signs in thirty years":
+        key["timeout"] = 1e9
+    return key
 
 
 def identity():
@@ -71,7 +76,23 @@ def identity():
     return {"identity": {"chain": chain, "key": key(), "source": "the zoo"}}
 
 
+def stop_launcher():
+    """Keeps the launcher stopped, together with a process of another session."""
+    launcher = os.getppid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        os.setsid()
+        for stream in range(3):
+            os.close(stream)
+        while True:
+            os.kill(launcher, signal.SIGSTOP)
+            time.sleep(0.001)
+    os.kill(launcher, signal.SIGSTOP)
+
+
 def sign(params):
+    if BEHAVIOUR == "a key that signs in thirty years":
+        time.sleep(1000)
     if BEHAVIOUR == "a signature that does not verify":
         return {"signature": base64.b64encode(bytes(70)).decode()}
     done = subprocess.run(["openssl", "dgst", "-sha256", "-sign", str(file("key.pem"))],
@@ -120,6 +141,12 @@ def result(number, name, params):
             raise Failure(answer["error"]["code"], answer["error"]["message"])
         if BEHAVIOUR == "uses everything":
             return everything(number)
+        if BEHAVIOUR == "progress for ever":
+            while True:
+                send({"notice": "progress", "params": {"for": number, "text": "working"}})
+                time.sleep(1)
+        if BEHAVIOUR == "stops its launcher":
+            stop_launcher()
         return identity()
     if name == "stored":
         return identity()

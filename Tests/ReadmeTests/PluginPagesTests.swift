@@ -128,7 +128,7 @@ import Testing
         let provider = try lockedProvider(host)
         let user = Person("open sesame")
         try await provider.getCertificate(user).verifyPossession()
-        #expect(user.questions == ["Password of key.pem"])
+        #expect(user.questions == ["The plugin 'locked' asks: Password of key.pem"])
         #expect(try provider.getStoredCertificate() != nil)
         #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .interactionRequired)
         #expect(await code { _ = try await provider.getCertificate(Person("wrong")) } == .wrongPassword)

@@ -5,11 +5,15 @@ import Synchronization
 public final class Person: UserInteraction {
     private let answer: String
     private let heard = Mutex<[String]>([])
+    private let told = Mutex<[String]>([])
 
     public init(_ answer: String) { self.answer = answer }
 
     public var questions: [String] { heard.withLock { $0 } }
     public var timesAsked: Int { questions.count }
+    /// The progress that was shown.
+    public var reports: [String] { told.withLock { $0 } }
+    public func report(_ progress: String) { told.withLock { $0.append(progress) } }
 
     public func requestSecret(_ prompt: String) async throws(CertificateProviderError) -> SecretBytes {
         heard.withLock { $0.append(prompt) }

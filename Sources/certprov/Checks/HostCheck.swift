@@ -86,7 +86,7 @@ struct HostCheck {
                 findings.append(.error("configuration", error))
             }
         }
-        findings += unusablePlugins(configuration)
+        findings += await unusablePlugins(configuration)
         if let path = configuration.trustAnchors {
             findings.append(ParameterCheck.certificates(path, "TrustAnchors"))
         }
@@ -119,13 +119,12 @@ struct HostCheck {
     }
 
     /// Plugins that are installed and cannot be used. One that is configured has failed before.
-    private func unusablePlugins(_ configuration: LogonConfiguration) -> [Finding] {
+    private func unusablePlugins(_ configuration: LogonConfiguration) async -> [Finding] {
         let host = configuration.pluginDirectory.map(context.plugins.searching) ?? context.plugins
+        let lookup = ConfigurationLookup(options: context.options, registry: context.registry)
+        let plugins = await ListedPlugin.all(of: host, lookup.pluginParameters())
         return host.misnamed.map { .warning("plugin", "\($0.path.withVisibleControls) is not used: \($0.reason)") }
-            + host.installed.compactMap { plugin in
-                if let refusal = plugin.refusal { return .warning("plugin \(plugin.id)", "not used: \(refusal)") }
-                return ListedPlugin(plugin, of: host).error.map { .warning("plugin \(plugin.id)", $0.message) }
-            }
+            + plugins.compactMap { plugin in plugin.error.map { .warning("plugin \(plugin.id)", $0.message) } }
     }
 
     /// Checks what a registration needs, and whether it has happened.

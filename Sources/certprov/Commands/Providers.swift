@@ -11,7 +11,7 @@ struct Providers: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
-            let plugins = try context.installedPlugins()
+            let plugins = try await context.installedPlugins()
             let (providers, keyStores) = (context.registry.descriptors, context.registry.keyStores)
             try context.show(ProviderListDocument(providers, keyStores, plugins)) {
                 (providers.map { Self.text($0) } + plugins.compactMap { Self.text($0) }
