@@ -27,9 +27,12 @@ import Testing
         #expect(error.message.hasPrefix("file:1: "))
     }
 
-    @Test("An empty 'ca-fingerprint' is refused", arguments: ["", " "])
-    func anEmptyFingerprintIsNone(text: String) {
-        #expect(failure(["ca-fingerprint": text])?.code == .configurationInvalid)
+    @Test(
+        "A blank in the place of a fingerprint or of trust anchors is refused",
+        arguments: ["ca-fingerprint", "trust-anchors", "token-trust-anchors"], ["", " "])
+    func noBlankWidensATrust(name: String, text: String) throws {
+        let error = try #require(failure([name: text]))
+        #expect(error.code == .configurationInvalid && error.message.contains("'\(name)'"), "\(error)")
     }
 
     @Test(
@@ -57,7 +60,8 @@ import Testing
         more: [String: String], name: String, code: CertificateProviderError.Code
     ) async throws {
         let environment = ProviderEnvironment.testing(variables: ["SECRET": "s"])
-        let all = Self.ordinary.merging(more) { $1 }.mapValues { ProviderParameters.Value($0, origin: "file:1") }
+        let all = Self.ordinary.merging(more) { $1 }.filter { !$0.value.isEmpty }
+            .mapValues { ProviderParameters.Value($0, origin: "file:1") }
         let provider = try RemoteMDMProvider(environment: environment, parameters: ProviderParameters(all))
         let error = await #expect(throws: CertificateProviderError.self) {
             _ = try await provider.getCertificate(NoUserInteraction())
