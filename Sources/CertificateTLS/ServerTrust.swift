@@ -69,8 +69,11 @@ public struct ServerTrust: Sendable {
                     ? "it is not valid for '\(host)', but for no name at all; have one issued with that name"
                     : "it is not valid for '\(host)', but for \(names); connect by a name that it is valid for")
         }
+        let anchors = try trustAnchors.certificates()
+        // It is trusted itself, whether it may issue certificates or not.
+        if let anchors, leaf.isSelfIssued, anchors.contains(leaf) { return [leaf] }
         let validation = try await CertificateChain.validation(
-            of: leaf, among: Array(chain.dropFirst()), trusting: trustAnchors.certificates(), at: date)
+            of: leaf, among: Array(chain.dropFirst()), trusting: anchors, at: date)
         guard let trusted = validation.path else {
             let reason =
                 validation.obstacle ?? "'\(leaf.subject)', issued by '\(leaf.issuer)', does not lead to a trust anchor"

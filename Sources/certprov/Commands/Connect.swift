@@ -57,7 +57,11 @@ struct Connect: AsyncParsableCommand {
             let stored = try await manager.storedIdentity()
             let identity =
                 if let stored { stored } else { try await manager.obtainIdentity(TerminalInteraction()) }
-            for remark in Self.remarks(on: identity, at: Date()) { context.remark(remark) }
+            if let obstacle = identity.obstacle(at: Date()) {
+                // It may do so only when it answers a request.
+                context.remark(
+                    "The server may refuse the client certificate '\(identity.certificate.subject)': \(obstacle).")
+            }
             var probe = ConnectionProbe(
                 host: server.host, port: Int(server.port), presenting: try TLSCredentials(identity),
                 trusting: (trustAnchors ?? configuration.trustAnchors).map(TrustAnchors.pemFile) ?? .system)
@@ -72,19 +76,6 @@ struct Connect: AsyncParsableCommand {
             }
             try context.show(document) { Self.text(server, identity, report) }
             return .done
-        }
-    }
-
-    /// What is wrong with the validity of the chain, which the server may look at only when it answers a request.
-    private static func remarks(on identity: Identity, at now: Date) -> [String] {
-        identity.certificateChain.compactMap { certificate in
-            let what = certificate == identity.certificate ? "client certificate" : "CA certificate in the chain"
-            return switch certificate.status(at: now) {
-            case .valid: nil
-            case .expired: "The \(what) '\(certificate.subject)' expired on \(certificate.notValidAfter.rfc3339)."
-            case .notYetValid:
-                "The \(what) '\(certificate.subject)' is not valid before \(certificate.notValidBefore.rfc3339)."
-            }
         }
     }
 
