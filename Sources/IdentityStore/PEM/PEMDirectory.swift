@@ -8,8 +8,8 @@ import SystemPackage
 ///     DIR/.set-1f3a…/                the files that belong together
 ///     DIR/.set-09bc…/                the previous set, for readers that still use it
 ///
-/// A process that opens `current` once and reads the files from there gets one consistent set; so does one that reads
-/// `identity.pem`, which contains key and chain. A crash at any point leaves the old or the new set.
+/// A process that opens `current` once and reads the files from there gets one consistent set; so does one that opens
+/// `identity.pem`, which contains key and chain, once. A crash at any point leaves the old or the new set.
 package struct PEMDirectory {
     private static let setPrefix = ".set-"
     private static let link = "current"
