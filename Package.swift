@@ -304,6 +304,7 @@ let package = Package(
             dependencies: [
                 "CertificateTLS", "FaultyModuleControl", "IdentityStore", "PKCS11TokenProvider", "TestSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),

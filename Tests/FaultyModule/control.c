@@ -7,6 +7,7 @@
 #include "state.h"
 
 void set_failure(const char *function, unsigned skip, unsigned count, CK_RV result);
+void break_down(const char *function, CK_RV result);
 void set_loss(const char *function, unsigned count, CK_RV result);
 void slow_down(const char *function, unsigned milliseconds);
 void forget_mutex(const char *function);
@@ -57,6 +58,7 @@ static void set_mechanisms(unsigned token, const CK_MECHANISM_TYPE *mechanisms, 
 
 /// Where a destroyed object was, or behind the last one.
 static CK_OBJECT_HANDLE append(struct token *token, struct object object) {
+    object.is_new = state.reads_once;
     unsigned long count = token->object_count, place = 0;
     if (token->gone_count > 0) {
         while (!token->objects[place].is_gone) place++;
@@ -167,6 +169,8 @@ static void clear(unsigned token) {
 
 static void repeat_objects(unsigned token) { LOCKED(state.tokens[token].repeats_objects = 1); }
 
+static void read_once(void) { LOCKED(state.reads_once = 1); }
+
 static void insert(unsigned slot, int token) {
     pthread_mutex_lock(&state.lock);
     close_sessions(slot);
@@ -221,12 +225,13 @@ static unsigned is_in_use(void) {
 static const struct faulty_control control = {
     .set_token = set_token, .set_flags = set_flags, .set_pin_lengths = set_pin_lengths, .set_sessions = set_sessions,
     .set_mechanisms = set_mechanisms, .add_key = add_key, .add_certificate = add_certificate, .add_again = add_again,
-    .clear = clear, .repeat_objects = repeat_objects, .set_visibility = set_visibility,
+    .clear = clear, .repeat_objects = repeat_objects, .read_once = read_once, .set_visibility = set_visibility,
     .add_public_key = add_public_key, .set_mechanism_info = set_mechanism_info, .insert = insert,
     .publish_keys = publish_keys, .refuse_signatures = refuse_signatures, .set_only_hash = set_only_hash,
     .slow_down = slow_down, .forget_mutex = forget_mutex,
-    .grow_lists = grow_lists, .log_out = log_out, .number_slots = number_slots, .fail = set_failure, .lose = set_loss,
-    .hold = hold, .hold_answer = hold_answer, .release = release, .wait_held = wait_held, .distort = distort,
+    .grow_lists = grow_lists, .log_out = log_out, .number_slots = number_slots, .fail = set_failure,
+    .break_down = break_down, .lose = set_loss, .hold = hold, .hold_answer = hold_answer, .release = release,
+    .wait_held = wait_held, .distort = distort,
     .calls = calls, .pins = pins, .tries_left = tries_left, .confirmations = confirmations,
     .most_sessions = most_sessions, .open_sessions = open_now, .shared_uses = shared_uses, .overlaps = overlaps,
     .forbid_threads = forbid_threads, .fix_readers = fix_readers, .pad_with_nuls = pad_with_nuls,

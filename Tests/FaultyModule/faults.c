@@ -15,6 +15,8 @@ static struct function {
     const char *name;
     unsigned calls;
     struct fault failure, loss;
+    /// What each call answers until `C_Finalize`.
+    CK_RV breakdown;
     int is_held, is_answer_held;
     unsigned milliseconds;
     int forgets_mutex;
@@ -68,6 +70,7 @@ CK_RV enter(const char *name) {
         if (!forgets) state.unlock_mutex(state.mutex);
         pthread_mutex_lock(&state.lock);
     }
+    if (function->breakdown != CKR_OK) return function->breakdown;
     struct fault *fault = &function->failure;
     if (fault->count > 0 && fault->skip > 0) {
         fault->skip--;
@@ -115,6 +118,16 @@ void set_failure(const char *name, unsigned skip, unsigned count, CK_RV result) 
     pthread_mutex_lock(&state.lock);
     function_named(name)->failure = (struct fault){skip, count, result};
     pthread_mutex_unlock(&state.lock);
+}
+
+void break_down(const char *name, CK_RV result) {
+    pthread_mutex_lock(&state.lock);
+    function_named(name)->breakdown = result;
+    pthread_mutex_unlock(&state.lock);
+}
+
+void mend(void) {
+    for (unsigned index = 0; index < FUNCTIONS; index++) functions[index].breakdown = CKR_OK;
 }
 
 void set_loss(const char *name, unsigned count, CK_RV result) {

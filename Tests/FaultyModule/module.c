@@ -22,6 +22,11 @@ static CK_RV initialize(void *reserved) {
         state.unlock_mutex = arguments->UnlockMutex;
     }
     state.is_initialized = 1;
+    for (unsigned token = 0; token < TOKENS; token++) {
+        for (unsigned long index = 0; index < state.tokens[token].object_count; index++) {
+            state.tokens[token].objects[index].is_new = 0;
+        }
+    }
     END;
 }
 
@@ -29,6 +34,7 @@ static CK_RV finalize_now(void) {
     BEGIN("C_Finalize");
     for (unsigned slot = 0; slot < SLOTS; slot++) close_sessions(slot);
     state.is_initialized = 0;
+    mend();
     END;
 }
 

@@ -4,7 +4,7 @@
 #include "calls.h"
 
 int is_visible(const struct token *token, const struct object *object) {
-    if (object->is_gone) return 0;
+    if (object->is_gone || object->is_new) return 0;
     if (token->is_logged_in || (token->concealed & CKF_LOGIN_REQUIRED)) return 1;
     if (object->class == CKO_PRIVATE_KEY) return token->shows_keys || token->has_public_keys;
     return object->class != CKO_CERTIFICATE || !token->hides_certificates;

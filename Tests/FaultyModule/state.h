@@ -20,6 +20,8 @@ struct object {
     CK_BBOOL asks_each_time;
     /// Destroyed. Its handle is the next new object's.
     int is_gone;
+    /// Added since the token was read.
+    int is_new;
     EVP_PKEY *key;
     unsigned char *value, *subject, *modulus;
     unsigned long value_count, subject_count, modulus_count;
@@ -78,6 +80,7 @@ struct state {
     void *mutex;
     int uses_mutex;
     int are_readers_fixed;
+    int reads_once;
     /// What fields of a fixed length end with; a blank where it is not set.
     int pads_with_nuls;
     /// Changed without the lock: the calls that are in the library, and how often one came while another one was there.
@@ -96,6 +99,8 @@ void go_out(void);
 /// Counts a call and lets it fail, hang or end the process as the test has said. Called with the lock; a held call gives
 /// it up meanwhile.
 CK_RV enter(const char *function);
+/// Ends what `break_down` has begun. Called with the lock.
+void mend(void);
 /// Counts a PIN that is sent, also in the file `FAULTY_MODULE_PINS`: for several processes, and for one that ends.
 void count_pin(void);
 /// Takes its time and leaves a mark in the file `FAULTY_MODULE_FINALIZED`, where that is set.

@@ -3,6 +3,7 @@ import CertificateProviding
 import FaultyModuleControl
 import Foundation
 import Glibc
+import Logging
 import PKCS11TokenProvider
 import Synchronization
 import TestSupport
@@ -142,10 +143,11 @@ final class FaultyModule: Sendable {
     /// A provider that uses this module, as after a restart.
     func provider(
         pin: String? = pin, storage: any IdentityStorage = InMemoryStorage(),
-        now: @escaping @Sendable () -> Date = { Date() }, _ settings: [String: String] = [:]
+        now: @escaping @Sendable () -> Date = { Date() }, logger: Logger? = nil, _ settings: [String: String] = [:]
     ) throws -> PKCS11TokenProvider {
         var environment = ProviderEnvironment.testing(storage: storage, variables: pin.map { ["PIN": $0] } ?? [:])
         environment.now = now
+        if let logger { environment.logger = logger }
         var parameters = ["module-path": path, "timeout": "600"]
         if pin != nil { parameters["pin-source"] = "env:PIN" }
         parameters.merge(settings) { $1 }

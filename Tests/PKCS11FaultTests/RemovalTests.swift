@@ -116,7 +116,8 @@ import Testing
         let before = module.calls("C_Sign")
         module.fail("C_Sign", result, times: .max)
         #expect(await code { _ = try await identity.key.signsValidly() } == expected)
-        #expect(module.calls("C_Sign") - before <= 2)
+        // Of some it is tried once more, after a new start of the module.
+        #expect(module.calls("C_Sign") - before <= 3)
         module.fail("C_Sign", result, times: 0)
         #expect(try await identity.key.signsValidly())
     }

@@ -58,6 +58,19 @@ struct CryptokiError: Error, CustomStringConvertible {
     /// and NSS runs out of memory with a key that a logout has hidden.
     var isUnspecific: Bool { [CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_HOST_MEMORY].contains(code) }
 
+    /// Whether it may be the module that has broken, where the same comes of a new session too: every login or signature
+    /// fails then, until it is started again.
+    var mayBeBrokenModule: Bool {
+        switch origin {
+        case .module, .login: break
+        case .notMade, .inferred, .logout, .ended: return false
+        }
+        guard ["C_OpenSession", "C_Login", "C_SignInit", "C_Sign"].contains(function) else { return false }
+        return [
+            CKR_GENERAL_ERROR, CKR_FUNCTION_FAILED, CKR_DEVICE_ERROR, CKR_SESSION_HANDLE_INVALID, CKR_SESSION_CLOSED,
+        ].contains(code)
+    }
+
     /// Whether the module may mean that nobody is logged in. Where it says something else that ends the connection,
     /// that is what it means.
     var mayBeLostLogin: Bool { isRepeatable && (code == CKR_USER_NOT_LOGGED_IN || !endsConnection) }

@@ -42,6 +42,8 @@ struct CryptokiLibrary: Sendable {
         return String(cString: path)
     }
 
+    var readsOnce: Bool { file.hasSuffix("opensc-pkcs11.so") }
+
     /// Starts the module after ``finalize()``.
     func initialize() throws(CryptokiError) { try Self.initialize(functions, file, lock) }
 

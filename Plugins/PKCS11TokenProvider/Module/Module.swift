@@ -39,9 +39,19 @@ final class Module: Sendable {
         var logins: [Slot.Identity: Int] = [:]
         /// When it was started again to find a token, lately.
         var recentStarts: [ContinuousClock.Instant] = []
+        /// How often functions have failed in a row as in a broken module, by their names.
+        var failures: [String: Int] = [:]
+        /// The starts since a function failed in every session, by that function, which has not succeeded again.
+        var repairs: [String: Repairs] = [:]
         /// The functions that have returned from the library. A library does some things once, in the first call of one
         /// of them, such as OpenSSL's registration of an exit handler.
         var returned: Set<String> = []
+    }
+
+    private struct Repairs {
+        var count = 0
+        /// No further start before.
+        var next = ContinuousClock.now
     }
 
     /// Returns the one module of this process for a library, started where it does not run. Blocks.
@@ -68,6 +78,10 @@ final class Module: Sendable {
 
     /// What the module says of itself.
     var info: CK_INFO { library.info }
+
+    /// Whether it reads a token once, and sees what another program writes there only after a new start. OpenSC does
+    /// (seen in 0.23).
+    var readsOnce: Bool { library.readsOnce }
 
     /// Where what nobody uses any more is given back.
     var cleanup: DeferredCleanup { owner.cleanup }
@@ -127,6 +141,67 @@ final class Module: Sendable {
         return isStarted ?? (self.generation != generation)
     }
 
+    /// Starts the module again where a function fails in each new session though the token is there: the connection to
+    /// a TPM or an HSM has broken, and some modules make another one only when they start. Blocks.
+    ///
+    /// - Operations and logins under way are waited for as long as for ``restart(after:in:)``.
+    /// - Not while a person is logged in to another token by its PIN pad: that login cannot be made again. Any other one can.
+    /// - At once, and then after 1, 2, 4 … seconds, at most an hour, as long as the function has not succeeded.
+    ///
+    /// - Parameters:
+    ///   - others: The other tokens that it sees.
+    ///   - generation: As it was before the failures: of several threads that see them one starts it.
+    /// - Returns: Whether it was started again: `own` by this thread.
+    /// - Throws: When it does not start.
+    func startAgain(
+        afterFailuresOf function: String, beside others: [Slot], in generation: Int
+    ) throws(CryptokiError) -> Repair {
+        // One that is in the middle of an operation would wait for itself.
+        guard !Self.isOperating, isRepairDue(of: function) || self.generation != generation else { return .none }
+        let isOwn = Latch()
+        let isStarted = try logins.pause(timeout: Self.timeout) { () throws(CryptokiError) in
+            try startAgain(timeout: Self.timeout, in: generation) { [self] in
+                guard !tokensInUse(of: others).contains(where: { $0.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) })
+                else { return false }
+                noteRepair(of: function)
+                return isOwn.isFirst()
+            }
+        }
+        guard isStarted ?? (self.generation != generation) else { return .none }
+        return isOwn.hasHappened ? .own : .others
+    }
+
+    enum Repair { case none, own, others }
+
+    /// Notes that a function has failed as in a broken module, with a connection that no other failure has ended.
+    func noteFailure(of function: String) { state.withLock { $0.failures[function, default: 0] += 1 } }
+
+    /// Whether it may have broken.
+    struct Health {
+        let generation: Int
+        /// How many connections have failed in a row. A function that has succeeded since does not count.
+        let failures: Int
+    }
+
+    var health: Health {
+        // First: a start in between has no failures.
+        let before = generation
+        return Health(generation: before, failures: state.withLock { $0.failures.values.reduce(0, +) })
+    }
+
+    private func isRepairDue(of function: String) -> Bool {
+        state.withLock { $0.repairs[function].map { $0.next <= .now } ?? true }
+    }
+
+    private func noteRepair(of function: String) {
+        state.withLock { state in
+            var repairs = state.repairs[function] ?? Repairs()
+            repairs.next = .now + min(.seconds(1 << min(repairs.count, 12)), .seconds(3600))
+            repairs.count += 1
+            state.repairs[function] = repairs
+        }
+    }
+
     /// Those of the tokens that somebody is logged in to.
     func tokensInUse(of present: [Slot]) -> [Slot] {
         let logins = state.withLock(\.logins)
@@ -153,7 +228,7 @@ final class Module: Sendable {
                 guard !hasEnded.hasHappened, isMeant() else { return false }
                 isInitialized.store(false, ordering: .releasing)
                 library.finalize()
-                state.withLock { ($0.sessions, $0.loggedIn) = ([:], []) }
+                state.withLock { ($0.sessions, $0.loggedIn, $0.failures) = ([:], [], [:]) }
                 // Also where it does not start: what was got before is worthless.
                 starts.add(1, ordering: .acquiringAndReleasing)
                 try library.initialize()
@@ -320,7 +395,14 @@ final class Module: Sendable {
             throw CryptokiError(function: name, code: CKR_CRYPTOKI_NOT_INITIALIZED, origin: .notMade)
         }
         let result = library.call(body) ?? CKR_FUNCTION_NOT_SUPPORTED
-        if state.withLock({ $0.returned.insert(name).inserted }) { ModuleEnd.registerAtExit() }
+        let isFirst = state.withLock { state in
+            if result == CKR_OK {
+                if !state.failures.isEmpty { state.failures[name] = nil }
+                if !state.repairs.isEmpty { state.repairs[name] = nil }
+            }
+            return state.returned.insert(name).inserted
+        }
+        if isFirst { ModuleEnd.registerAtExit() }
         guard result == CKR_OK else { throw CryptokiError(function: name, code: result) }
     }
 }

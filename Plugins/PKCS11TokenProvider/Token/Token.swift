@@ -63,8 +63,11 @@ final class Token: Sendable {
     ) throws(CertificateProviderError) -> T {
         // A failure counts where it is this connection's own, and not where another thread has ended it meanwhile.
         var (failures, interruptions) = (0, 0)
+        // A module that may be broken is started again once.
+        var isRepaired = false
         var wantsLogin = loggedIn
         while true {
+            let before = module.health
             let connection = try connected()
             var failure = CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
             // Without a permission, what can be seen can be used: a public key, or one that somebody has logged in for.
@@ -72,8 +75,7 @@ final class Token: Sendable {
             var hadLogin = connection.isLoggedIn
             var isReady = true
             if logsIn, !hadLogin {
-                isReady = try module.whileLoggingIn { () throws(CertificateProviderError) in try logIn(connection, nil)
-                }
+                isReady = try logInOrRepair(connection, nil, since: before)
                 hadLogin = isReady
             }
             let result = try module.operate { () throws(CertificateProviderError) -> T? in
@@ -90,9 +92,20 @@ final class Token: Sendable {
             // Without the login that was there, a second look would not see what the first one did.
             let hasPad = connection.slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
             wantsLogin = wantsLogin || hadLogin && isPINAtHand && !hasPad
-            forget(connection)
+            // Of several that fail with one connection, one counts.
+            let isFirst = forget(connection)
+            if isFirst, !isInterrupted { note(failure) }
+            let isStartedAgain = !isInterrupted && !isRepaired && repair(failure, since: before)
             guard failure.isRepeatable else { throw describe(failure) }
-            if isInterrupted { interruptions += 1 } else { failures += 1 }
+            if !isInterrupted {
+                failures += 1
+            } else if module.generation == before.generation {
+                interruptions += 1
+            }
+            if isStartedAgain {
+                isRepaired = true
+                failures = 1
+            }
             guard failures < 2, interruptions < Self.maximumInterruptions else {
                 if failure.code == CKR_USER_NOT_LOGGED_IN, !isInterrupted,
                     connection.slot.has(UInt(CKF_LOGIN_REQUIRED))
@@ -128,11 +141,9 @@ final class Token: Sendable {
     /// - Parameter pin: One that a person has just given; otherwise the configured one is used.
     func logIn(pin: SecretBytes?) throws(CertificateProviderError) {
         for _ in 0..<Self.maximumInterruptions {
+            let before = module.health
             let connection = try connected()
-            let isLoggedIn = try module.whileLoggingIn { () throws(CertificateProviderError) in
-                try logIn(connection, pin)
-            }
-            if isLoggedIn { return }
+            if try logInOrRepair(connection, pin, since: before) { return }
             forget(connection)
         }
         throw describe(CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED))
@@ -173,6 +184,16 @@ final class Token: Sendable {
 
     private func connected() throws(CertificateProviderError) -> TokenConnection {
         if let current = state.withLock(\.connection) { return current }
+        let before = module.health
+        do throws(CertificateProviderError) { return try newConnection() } catch {
+            guard let cause = error.underlying as? CryptokiError else { throw error }
+            note(cause)
+            guard repair(cause, since: before) else { throw error }
+            return try newConnection()
+        }
+    }
+
+    private func newConnection() throws(CertificateProviderError) -> TokenConnection {
         var slot = state.withLock { $0.staleStart == module.generation } ? nil : slotOfLastLook()
         if slot == nil { try bringBack() }
         return try connectLock.withLock { _ throws(CertificateProviderError) in
@@ -223,6 +244,22 @@ final class Token: Sendable {
             look = try Slot.look(at: module)
         }
         return try look.slotsOrFailure
+    }
+
+    /// Starts the module again where it does not see what another program has written to the token since. Not where a person
+    /// has typed the PIN in at the reader.
+    ///
+    /// - Returns: Whether what is read now may be new.
+    /// - Throws: `tokenNotPresent` where the module does not start.
+    func readAnew() throws(CertificateProviderError) -> Bool {
+        let generation = module.generation
+        guard module.readsOnce, let all = try? slots(), let own = all.first(where: { $0.identity == identity }),
+            !own.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
+        else { return false }
+        do throws(CryptokiError) {
+            return try module.startAgainToFind(
+                beside: all.filter { $0.identity != identity }, in: generation, isCertain: true)
+        } catch { throw away() }
     }
 
     /// Notes where the token was seen.
@@ -283,19 +320,74 @@ final class Token: Sendable {
     }
 
     /// Ends a connection that is of no more use; the next call makes another.
-    func forget(_ old: TokenConnection) {
+    /// - Returns: Whether no other call has.
+    @discardableResult
+    func forget(_ old: TokenConnection) -> Bool {
         // Nobody connects anew before the old handles are closed: the module may give the same ones again.
         connectLock.withLock { _ in end(old) }
     }
 
     /// Called with `connectLock` locked.
-    private func end(_ old: TokenConnection) {
+    @discardableResult
+    private func end(_ old: TokenConnection) -> Bool {
         let isCurrent = state.withLock { state in
             guard state.connection === old else { return false }
             state.connection = nil
             return true
         }
         if isCurrent { old.end() }
+        return isCurrent
+    }
+
+    /// As ``logIn(_:_:)``. Starts a broken module again, for the next operation: this one must not send a PIN twice.
+    private func logInOrRepair(
+        _ connection: TokenConnection, _ pin: SecretBytes?, since before: Module.Health
+    ) throws(CertificateProviderError) -> Bool {
+        do throws(CertificateProviderError) {
+            return try module.whileLoggingIn { () throws(CertificateProviderError) in try logIn(connection, pin) }
+        } catch {
+            if let cause = error.underlying as? CryptokiError {
+                note(cause)
+                _ = repair(cause, since: before)
+            }
+            throw error
+        }
+    }
+
+    private func note(_ failure: CryptokiError) {
+        if failure.mayBeBrokenModule { module.noteFailure(of: failure.function) }
+    }
+
+    /// Starts the module again where it shows the token, and two connections in a row have failed, the second a new one. A
+    /// single failure is none of the module: SoftHSM fails now and then while another process logs in.
+    ///
+    /// - Parameter before: As it was before the second one.
+    /// - Returns: Whether it was started again, by this thread or another one.
+    private func repair(_ failure: CryptokiError, since before: Module.Health) -> Bool {
+        let now = module.health
+        guard failure.mayBeBrokenModule,
+            now.generation != before.generation || before.failures > 0 && now.failures > 1,
+            let all = try? slots(), all.contains(where: { $0.identity == identity })
+        else { return false }
+        do throws(CryptokiError) {
+            switch try module.startAgain(
+                afterFailuresOf: failure.function, beside: all.filter { $0.identity != identity },
+                in: before.generation)
+            {
+            case .none: return false
+            case .others: break
+            case .own:
+                pending.logger.warning(
+                    "the PKCS#11 module was started again: it failed repeatedly, in new sessions too",
+                    metadata: ["module": "\(module.name)", "token": "\(displayName)", "reason": "\(failure)"])
+            }
+        } catch {
+            pending.logger.error(
+                "a PKCS#11 module that had failed repeatedly does not start again",
+                metadata: ["module": "\(module.name)", "token": "\(displayName)", "reason": "\(error)"])
+            return false
+        }
+        return true
     }
 
     /// - Returns: `false` where the connection is over: nothing was sent, or to a module that is to be started again.

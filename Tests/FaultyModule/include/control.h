@@ -35,6 +35,9 @@ struct faulty_control {
     /// What `C_GetMechanismInfo` says of a mechanism; otherwise it says nothing, with zeros.
     void (*set_mechanism_info)(unsigned token, CK_MECHANISM_TYPE mechanism, CK_MECHANISM_INFO info);
 
+    /// Shows what is added to a token from now on only after `C_Initialize`, as OpenSC does, which reads a card once.
+    void (*read_once)(void);
+
     /// Puts a token into a slot; -1 takes out what is there. Every change ends all sessions and logins with that slot.
     void (*insert)(unsigned slot, int token);
     /// As another part of the process may.
@@ -46,6 +49,8 @@ struct faulty_control {
 
     /// Lets calls of a function fail without doing anything: `count` of them, after `skip` others.
     void (*fail)(const char *function, unsigned skip, unsigned count, CK_RV result);
+    /// Lets each call of a function fail without doing anything, until `C_Finalize`: what is in the module has broken.
+    void (*break_down)(const char *function, CK_RV result);
     /// Does the work, and then reports `result` for the next `count` calls: an answer that got lost.
     void (*lose)(const char *function, unsigned count, CK_RV result);
     /// Lets every call of a function take so long.
