@@ -39,19 +39,29 @@ final class ModuleCalls: Sendable {
 
     /// One that somebody waits for.
     private final class Call: Sendable {
-        let deadline: ContinuousClock.Instant
+        private let limit: BlockingMutex<ContinuousClock.Instant>
         let giveUp: @Sendable () -> Void
         /// The first who ends it tells the caller how it went.
         let end = Latch()
 
         init(deadline: ContinuousClock.Instant, giveUp: @escaping @Sendable () -> Void) {
-            self.deadline = deadline
+            self.limit = BlockingMutex(deadline)
             self.giveUp = giveUp
         }
+
+        var deadline: ContinuousClock.Instant { limit.withLock(\.self) }
+
+        func postpone(by duration: Duration) { limit.withLock { $0 += duration } }
     }
 
+    /// What the work that this thread does is for.
+    @TaskLocal private static var current: Call?
+
     /// When the caller of the work that this thread does gives up; `nil` where there is none.
-    @TaskLocal static var deadline: ContinuousClock.Instant?
+    static var deadline: ContinuousClock.Instant? { current?.deadline }
+
+    /// Lets the caller of the work that this thread does wait longer: for time that is not the module's.
+    static func postponeDeadline(by duration: Duration) { current?.postpone(by: duration) }
 
     init(timeout: Duration, threads: Int = SessionPool.maximum) {
         self.timeout = timeout
@@ -111,7 +121,7 @@ final class ModuleCalls: Sendable {
             queued.subtract(1, ordering: .relaxed)
             // Its caller has given up while it waited for a thread.
             guard !call.end.hasHappened else { return }
-            let outcome = Self.$deadline.withValue(call.deadline) {
+            let outcome = Self.$current.withValue(call) {
                 Outcome { () throws(CertificateProviderError) -> T in try work() }
             }
             switch outcome {

@@ -17,6 +17,9 @@ struct PINRecords: Sendable {
     private static let longPause: useconds_t = 20_000
     /// The part of the caller's time that remains for its error.
     private static let reserve = Duration.milliseconds(250)
+    /// How many times the timeout others' turns may take. That time is not the caller's: ten programs at one card wait for
+    /// each other longer than for the card.
+    private static let patience = 9
 
     enum Turn {
         case mine(RecordLease)
@@ -44,7 +47,7 @@ struct PINRecords: Sendable {
         }
     }
 
-    /// Waits for the turn to log in to a token, for as long as the caller of this work waits.
+    /// Waits for the turn to log in to a token. The caller of this work waits longer meanwhile, up to ten times the timeout.
     ///
     /// - Parameters:
     ///   - hasWaited: Set to true if the turn was not free at once.
@@ -53,11 +56,14 @@ struct PINRecords: Sendable {
         at token: Slot.Identity, _ hasWaited: inout Bool, unless isKnown: (PINRecord) -> Bool
     ) throws(CertificateProviderError) -> Turn {
         let start = ContinuousClock.now
-        let end = (ModuleCalls.deadline ?? start + timeout) - Self.reserve
-        var loginsBefore: UInt8?
+        let end = (ModuleCalls.deadline ?? start + timeout) - Self.reserve + timeout * Self.patience
+        var (last, loginsBefore) = (start, UInt8?.none)
         while true {
             if let lease = try storage.leaseRecord(named: Self.name(of: token)) { return .mine(lease) }
             let now = ContinuousClock.now
+            // At the end, what remains is for the error.
+            if now < start + timeout * Self.patience { ModuleCalls.postponeDeadline(by: now - last) }
+            last = now
             if loginsBefore == nil || now >= start + Self.turns, let record = try? self[token] {
                 let logins = record.logins(of: token)
                 if let loginsBefore, loginsBefore != logins, isKnown(record) { return .known }
