@@ -110,7 +110,8 @@ public struct KeyStoreConformance: Sendable {
     private func check(_ type: KeyType, _ report: inout ConformanceReport) async {
         await report.check(
             "\(type)",
-            "A key is written down before it is used, found again after a restart, listed, and destroyed twice."
+            "A key is written down before it is used, found again after a restart, by its public key alone too, listed, and "
+                + "destroyed twice."
         ) {
             let store = try make()
             let written = BlockingMutex<KeyReference?>(nil)
@@ -134,6 +135,18 @@ public struct KeyStoreConformance: Sendable {
             try require(found.decrypter == nil, "A key that was made for signatures only decrypts after a restart.")
             let asked = try require(try await later.key(for: reference, interaction), "The key is not found.")
             try await asked.signsOnce()
+            // As who has a certificate, and no URI, looks for its key.
+            let alone = KeyReference(publicKey: key.publicKey, uri: "")
+            for found in [try later.storedKey(for: alone), try await later.key(for: alone, interaction)] {
+                let found = try require(
+                    found, "The key is not found by its public key alone, in a reference with an empty URI.")
+                try require(found.publicKey.isSameKey(as: key.publicKey), "Another key is found by its public key.")
+                try await found.signsOnce()
+            }
+            let unknown = try SoftwareKey.generate(.p256, location: .store).publicKey
+            try require(
+                try later.storedKey(for: KeyReference(publicKey: unknown, uri: "")) == nil,
+                "A key is found for an unknown public key.")
             try require(
                 try await later.list().contains { $0.reference.publicKey.isSameKey(as: key.publicKey) },
                 "The list does not show the key.")

@@ -129,13 +129,15 @@ import Testing
 struct FlawedKeyStore: KeyStore {
     enum Flaw: CaseIterable {
         case decryptsWithEveryKey, decryptsWithNone, decryptsByEveryScheme, storesAnyChain, keepsWhatIsNotWrittenDown,
-            destroysOnce, listsNothing, hasNoIdentity, keepsNoOther, announcesNothing, importsNothing
+            destroysOnce, listsNothing, hasNoIdentity, keepsNoOther, announcesNothing, importsNothing,
+            findsNothingWithoutURI, findsAnythingWithoutURI
 
         var failures: Set<String> {
             switch self {
             case .decryptsWithEveryKey: ["rsa2048"]
             case .decryptsWithNone, .decryptsByEveryScheme: ["decryption"]
-            case .storesAnyChain, .destroysOnce, .listsNothing, .hasNoIdentity, .keepsNoOther, .announcesNothing:
+            case .storesAnyChain, .destroysOnce, .listsNothing, .hasNoIdentity, .keepsNoOther, .announcesNothing,
+                .findsNothingWithoutURI, .findsAnythingWithoutURI:
                 ["p256", "rsa2048"]
             case .importsNothing: ["import"]
             case .keepsWhatIsNotWrittenDown: ["aKeyThatIsNotWrittenDownIsGone"]
@@ -172,10 +174,16 @@ struct FlawedKeyStore: KeyStore {
 
     func key(
         for key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> (any IdentityKey)? { try await store.key(for: key, interaction) }
+    ) async throws(CertificateProviderError) -> (any IdentityKey)? {
+        if flaw == .findsNothingWithoutURI, key.uri.isEmpty { return nil }
+        return try await store.key(for: key, interaction)
+    }
 
     func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
-        try store.storedKey(for: key)
+        if flaw == .findsAnythingWithoutURI, key.uri.isEmpty, try store.storedKey(for: key) == nil {
+            return try SoftwareKey.generate(.p256, location: location)
+        }
+        return try store.storedKey(for: key)
     }
 
     func list() async throws(CertificateProviderError) -> [KeyDescription] {

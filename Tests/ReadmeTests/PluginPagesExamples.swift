@@ -57,13 +57,14 @@ struct DirectoryKeyStore: KeyStore {
         try await executor.run { () throws(CertificateProviderError) in try storedKey(for: key) }
     }
     func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
-        try read(key.uri).flatMap { $0.publicKey.isSameKey(as: key.publicKey) ? $0 : nil }
+        // A certificate names no URI: its key is found by the public key alone.
+        let named = try key.uri.isEmpty ? uris() : [key.uri]
+        let keys = try named.map { uri throws(CertificateProviderError) in try read(uri) }
+        return keys.compactMap(\.self).first { $0.publicKey.isSameKey(as: key.publicKey) }
     }
     func list() async throws(CertificateProviderError) -> [KeyDescription] {
         try await executor.run { () throws(CertificateProviderError) in
-            let names = try? FileManager.default.contentsOfDirectory(atPath: path)
-            guard let names else { throw CertificateProviderError(.unavailable, "\(path) cannot be read; mount it.") }
-            let keys = try names.map { name throws(CertificateProviderError) in try read("directory:\(name)") }
+            let keys = try uris().map { uri throws(CertificateProviderError) in try read(uri) }
             return keys.compactMap(\.self).map { KeyDescription(reference(to: $0), location: location) }
         }
     }
@@ -84,6 +85,12 @@ struct DirectoryKeyStore: KeyStore {
     }
     func holds(keyURI: String) -> Bool {
         keyURI.hasPrefix("directory:") && UUID(uuidString: String(keyURI.dropFirst(10))) != nil
+    }
+
+    private func uris() throws(CertificateProviderError) -> [String] {
+        let names = try? FileManager.default.contentsOfDirectory(atPath: path)
+        guard let names else { throw CertificateProviderError(.unavailable, "\(path) cannot be read; mount it.") }
+        return names.map { "directory:\($0)" }
     }
 
     /// Returns the file of a key. An absent directory is an error, since its keys would count as destroyed.

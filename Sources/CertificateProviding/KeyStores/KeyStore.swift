@@ -40,7 +40,8 @@ public protocol KeyStore: Sendable {
     /// Returns what finds the key again, also after the configuration of the store has changed.
     func reference(to key: any IdentityKey) -> KeyReference
 
-    /// Returns the private key of a reference; `nil` when there is none. Marks the key as owned, so that it is no
+    /// Returns the private key of a reference; `nil` when there is none. A reference with an empty URI means the key by its
+    /// public key alone, wherever the store has it. Marks the key as owned, so that it is no
     /// longer destroyed as an orphan.
     ///
     /// - Throws: Errors of the login, and what the store reports.
