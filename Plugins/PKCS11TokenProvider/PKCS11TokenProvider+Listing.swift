@@ -28,7 +28,8 @@ extension TokenLocator {
         if settings.uri.pinValue != nil { list.remarks.append(TokenSettings.pinValueIsUnsafe) }
         let present = try present(&list.failures)
         if present.isEmpty, list.failures.isEmpty {
-            if lacksReaderService {
+            // A certain token is missed. Where any will do, there is nothing to list.
+            if lacksReaderService || settings.uri.text.count > "pkcs11:".count {
                 list.failures.append(tokenNotPresent())
             } else {
                 list.remarks.append(remarkOnNoToken)
@@ -62,6 +63,7 @@ extension TokenLocator {
         list.choice = choice.map { chosen in
             listed(chosen, listing.found.first { $0.found.isSame(as: chosen) }?.chain ?? [])
         }
+        if case .success(let chosen) = choice, let remark = remark(on: chosen) { list.remarks.append(remark) }
         list.failures = list.failures.map { $0.attributed(to: provider) }
         return list
     }

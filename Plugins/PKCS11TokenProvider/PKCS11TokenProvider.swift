@@ -25,6 +25,11 @@ public final class PKCS11TokenProvider: CertificateProvider {
     private struct State {
         /// What the settings lead to, found at the first use.
         var tokens: TokenLocator?
+        /// The certificate of the identity that was handed out last.
+        var current: X509Certificate?
+        /// Those who wait for news of the token.
+        var announcements: [UInt64: AsyncStream<Void>.Continuation] = [:]
+        var lastAnnouncement: UInt64 = 0
         var isShutDown = false
     }
 
@@ -50,6 +55,9 @@ public final class PKCS11TokenProvider: CertificateProvider {
     /// Suspends for each call into the module for at most the parameter `timeout`, and for the PIN at the reader's PIN pad
     /// for two minutes if that is longer.
     ///
+    /// If it finds the identity that it has handed out last, and the module is OpenSC, it starts the module again and looks once
+    /// more: OpenSC reads a card once. Not while another token of the module is in use.
+    ///
     /// - Throws: `tokenNotPresent`; `notFound` for a token without the identity; `configurationInvalid` if the URI
     ///   matches several; `interactionRequired` if the PIN has no source and no user can be asked; `pinIncorrect`,
     ///   `pinFinalTry` or `pinLocked`; `keyMismatch`; `timedOut`; `unavailable` for a module that fails;
@@ -57,7 +65,14 @@ public final class PKCS11TokenProvider: CertificateProvider {
     public func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
-            let identity = try await identity(on: tokens, interaction)
+            var identity = try await identity(on: tokens, interaction)
+            // Whoever asks for what is in use already hopes for a newer one.
+            if identity.certificate == state.withLock(\.current), let token = (identity.key as? TokenKey)?.token,
+                try await tokens.calls.run(
+                    "reading the token anew", { () throws(CertificateProviderError) in try token.readAnew() })
+            {
+                identity = try await self.identity(on: tokens, interaction)
+            }
             let entry = StoredIdentity(
                 certificateChain: identity.certificateChain, privateKey: nil,
                 attributes: ["uri": identity.key.uri ?? ""])
@@ -65,6 +80,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
             try await environment.executor.run { () throws(CertificateProviderError) in
                 try storage.setEntry(entry, named: name)
             }
+            handOut(identity)
             return identity
         } catch {
             throw error.attributed(to: id)
@@ -98,9 +114,11 @@ public final class PKCS11TokenProvider: CertificateProvider {
             let tokens = try self.tokens()
             let isKnown = try environment.storage.entry(named: tokens.settings.entryName) != nil
             do throws(CertificateProviderError) {
-                return try tokens.calls.wait("looking for the identity") { () throws(CertificateProviderError) in
-                    try tokens.identityAtHand()
+                let identity = try tokens.calls.wait("looking for the identity") {
+                    () throws(CertificateProviderError) in try tokens.identityAtHand()
                 }
+                if let identity { handOut(identity) }
+                return identity
             } catch {
                 // Whoever then asks for the identity would send the PIN again.
                 let wasInLogin = (error.underlying as? CryptokiError)?.function == "C_Login"
@@ -143,10 +161,11 @@ public final class PKCS11TokenProvider: CertificateProvider {
     /// Waits for a login or signature in progress, but takes at most two seconds: a module that hangs is not finalised.
     /// From then on every call of this provider and of its keys throws `operationNotAllowed`.
     public func shutdown() async {
-        let tokens = state.withLock { state in
+        let (tokens, announcements) = state.withLock { state in
             state.isShutDown = true
-            return state.tokens
+            return (state.tokens, state.announcements.values)
         }
+        announcements.forEach { $0.finish() }
         guard let tokens else { return }
         let end = ModuleCalls(timeout: ModuleEnd.limit, threads: 1)
         do throws(CertificateProviderError) {
@@ -166,6 +185,32 @@ public final class PKCS11TokenProvider: CertificateProvider {
     ///   since the libraries' exit handlers would crash it.
     @discardableResult
     public static func shutDownAllModules() -> Bool { ModuleEnd.run() }
+
+    private func handOut(_ identity: Identity) { state.withLock { $0.current = identity.certificate } }
+
+    /// The certificate of the identity that was handed out last.
+    var current: X509Certificate? { state.withLock(\.current) }
+
+    var isShutDown: Bool { state.withLock(\.isShutDown) }
+
+    /// Keeps a stream of announcements until it ends, which ``shutdown()`` does.
+    /// - Parameter end: Called then.
+    func keep(_ continuation: AsyncStream<Void>.Continuation, end: @escaping @Sendable () -> Void) {
+        let number = state.withLock { state -> UInt64? in
+            guard !state.isShutDown else { return nil }
+            state.lastAnnouncement += 1
+            state.announcements[state.lastAnnouncement] = continuation
+            return state.lastAnnouncement
+        }
+        guard let number else {
+            end()
+            return continuation.finish()
+        }
+        continuation.onTermination = { [weak self] _ in
+            end()
+            _ = self?.state.withLock { $0.announcements.removeValue(forKey: number) }
+        }
+    }
 
     func tokens() throws(CertificateProviderError) -> TokenLocator {
         let (known, isShutDown) = state.withLock { ($0.tokens, $0.isShutDown) }

@@ -1,6 +1,7 @@
 import CP11Kit
 import CertificateProviding
 import FoundationEssentials
+import Logging
 
 extension TokenLocator {
     /// Returns the one identity that the URI means, logging in where that takes it.
@@ -10,6 +11,7 @@ extension TokenLocator {
     ///   meets.
     func identity(pin: GivenPIN?) throws(CertificateProviderError) -> Identity {
         let (found, key) = try identityKey(pin: pin)
+        if let remark = remark(on: found) { environment.logger.warning("\(remark)") }
         return try identity(of: found, with: key)
     }
 
@@ -71,11 +73,18 @@ extension TokenLocator {
     ) throws(CertificateProviderError) -> Found {
         let verdict = try IdentityChoice.verdict(
             on: candidates.map(fact),
+            chained: { indices throws(CertificateProviderError) in
+                // Of very many, their issuers would be looked for all day.
+                guard indices.count <= TokenReader.maximumRemarks else { return [] }
+                var chained: [Int] = []
+                for index in indices where try chain(of: candidates[index]).count > 1 { chained.append(index) }
+                return chained
+            },
             remembered: { indices throws(CertificateProviderError) in
                 guard let chosen = try remembered()?.leaf.publicKey else { return [] }
                 return indices.filter { candidates[$0].candidate.certificate.publicKey.isSameKey(as: chosen) }
             })
-        let found: Found
+        var found: Found
         switch verdict {
         case .one(let index): found = candidates[index]
         case .none:
@@ -86,9 +95,28 @@ extension TokenLocator {
                         + "shows the available identities.")
         case .several(let indices): throw severalIdentities(indices.map { candidates[$0] })
         }
+        found = counted(found, among: candidates)
         // One that only a login shows.
         if found.candidate.key == nil { try found.token.pins.requirePermission(for: found.token) }
         return found
+    }
+
+    /// Notes the other certificates of the key on its token.
+    private func counted(_ found: Found, among candidates: [Found]) -> Found {
+        let certificate = found.candidate.certificate
+        var found = found
+        found.passedOver = candidates.map(\.candidate.certificate).filter { other in
+            other != certificate && other.publicKey.isSameKey(as: certificate.publicKey)
+        }
+        return found
+    }
+
+    /// What a person should hear of an identity whose key has more certificates.
+    func remark(on found: Found) -> String? {
+        guard !found.passedOver.isEmpty else { return nil }
+        let others = found.passedOver.prefix(TokenReader.maximumRemarks).map(\.summary).joined(separator: "; ")
+        return "The token '\(found.token.displayName)' has more than one certificate for one key. Used: "
+            + "\(found.candidate.certificate.summary). Not used: \(others). Remove those that are of no use."
     }
 
     private func fact(_ found: Found) -> IdentityChoice.Candidate {
@@ -99,7 +127,9 @@ extension TokenLocator {
                 token: ObjectIdentifier(token), algorithm: key.algorithm, curve: key.curve, bits: key.keyBits),
             certificate: certificate.derRepresentation,
             isOpen: settings.login == .never || token.isLoggedIn || token.needsNoLogin(for: key),
-            isForClients: certificate.permitsClientAuthentication, canSign: SigningMechanism.isPossible(for: key),
+            isForClients: certificate.permitsClientAuthentication, namesClients: certificate.namesClientAuthentication,
+            subject: certificate.subjectDER, issuer: certificate.issuerDER,
+            canSign: SigningMechanism.isPossible(for: key),
             isValid: certificate.status(at: environment.now()) == .valid, start: certificate.notValidBefore,
             end: certificate.notValidAfter)
     }
@@ -110,7 +140,10 @@ extension TokenLocator {
             .configurationInvalid,
             "There are \(candidates.count) identities; set \(settings.names.uri) to one of: "
                 + named.map { "'\($0.candidate.uri)' (\($0.candidate.certificate.summary))" }.joined(separator: ", ")
-                + (named.count < candidates.count ? ", or to another that 'certprov list' shows." : "."))
+                + (named.count < candidates.count ? ", or to another that 'certprov list' shows." : ".")
+                + (Set(named.map(\.candidate.uri)).count < named.count
+                    ? " Certificates with one URI can only be told apart by their labels: give them different ones, or remove "
+                        + "all but one, with the token's own tool." : ""))
     }
 
     /// What is remembered of the identity that was chosen last.
@@ -147,23 +180,27 @@ extension TokenLocator {
             )
         }
         return TokenKey(
-            publicKey: publicKey, uri: candidate.uri, mechanisms: mechanisms, id: candidate.id, token: token)
+            publicKey: publicKey, uri: candidate.uri, mechanisms: mechanisms, id: candidate.key?.id ?? candidate.id,
+            token: token)
     }
 
     private func identity(of found: Found, with key: TokenKey) throws(CertificateProviderError) -> Identity {
         let candidate = found.candidate
-        let chain = try found.token.withConnection { connection throws(CryptokiError) in
-            try connection.sessions.withSession { session throws(CryptokiError) in
-                var issuers = TokenReader.Issuers()
-                return try TokenReader(session: session, slot: connection.slot)
-                    .chain(of: candidate.certificate, &issuers)
-            }
-        }
         return try Identity(
-            certificateChain: chain, key: key,
+            certificateChain: try chain(of: found), key: key,
             provenance: .init(
                 provider: PKCS11TokenProvider.id, alias: String(validating: candidate.label, as: UTF8.self),
                 source: candidate.uri))
+    }
+
+    private func chain(of found: Found) throws(CertificateProviderError) -> [X509Certificate] {
+        try found.token.withConnection { connection throws(CryptokiError) in
+            try connection.sessions.withSession { session throws(CryptokiError) in
+                var issuers = TokenReader.Issuers()
+                return try TokenReader(session: session, slot: connection.slot)
+                    .chain(of: found.candidate.certificate, &issuers)
+            }
+        }
     }
 
     // MARK: The login before

@@ -53,6 +53,8 @@ final class TokenLocator: Sendable {
     struct Found {
         let candidate: TokenReader.Candidate
         let token: Token
+        /// The other certificates of its key, where it was chosen.
+        var passedOver: [X509Certificate] = []
 
         func isSame(as other: Found) -> Bool {
             token === other.token && candidate.certificate == other.candidate.certificate
@@ -95,10 +97,15 @@ final class TokenLocator: Sendable {
                         problems.append(reading, on: slot)
                         return reading.found
                     }
-                    guard let keys else { return nil }
-                    let certificates = try reader.certificates(
+                    guard var keys else { return nil }
+                    var certificates = try reader.certificates(
                         for: uri, keys: KeyIndex(keys), areKeysHidden: areKeysHidden, maximum: maximum,
                         failures: &problems)
+                    if certificates.candidates.isEmpty, let id = uri.objectID, !areKeysHidden,
+                        let pairs = try reader.pairsOfDifferentIDs(for: uri, id, maximum: maximum)
+                    {
+                        (keys, certificates) = pairs
+                    }
                     return try use(
                         reader, .init(certificates: certificates, keys: keys, mechanisms: connection.mechanisms))
                 }

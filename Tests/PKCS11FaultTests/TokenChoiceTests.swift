@@ -98,23 +98,27 @@ import Testing
         for (slot, parts) in [(-1, ["token=alpha"]), (1, ["token=alpha", "token=beta"])] as [(Int32, [String])] {
             module.control.insert(1, slot)
             let list = await provider.listIdentities()
-            #expect(list.remarks.count == 1 && list.failures.isEmpty, "\(list)")
+            #expect(list.failures.map(\.code) == [.tokenNotPresent] && list.remarks.isEmpty, "\(list)")
             for part in ["'pkcs11:token=gamma'"] + parts {
-                #expect(list.remarks.first?.contains(part) == true, "\(list.remarks)")
+                #expect(list.failures.first?.message.contains(part) == true, "\(list.failures)")
             }
             #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .tokenNotPresent)
         }
         for slot in 0...1 as ClosedRange<UInt32> { module.control.insert(slot, -1) }
-        let remarks = await provider.listIdentities().remarks
-        #expect(remarks == ["No token matches 'pkcs11:token=gamma'. No other token is present."])
+        let list = await provider.listIdentities()
+        #expect(list.failures.map(\.message) == ["No token matches 'pkcs11:token=gamma'; insert it."], "\(list)")
+        // Where any token will do, there is nothing to list.
+        let any = await (try module.provider()).listIdentities()
+        #expect(any.failures.isEmpty && any.remarks == ["No token matches 'pkcs11:'. No other token is present."])
     }
 
     @Test func aTokenThatIsNotInitialisedIsNotToBeInserted() async throws {
         let module = try FaultyModule.withIdentity()
         module.control.set_flags(0, 0, CK_FLAGS(CKF_TOKEN_INITIALIZED))
         let provider = try module.provider(["uri": "pkcs11:token=alpha"])
-        let remarks = await provider.listIdentities().remarks
-        #expect(remarks.count == 1 && remarks[0].contains("an uninitialised one in the reader 'reader'"), "\(remarks)")
+        let failures = await provider.listIdentities().failures.map(\.message)
+        #expect(
+            failures.count == 1 && failures[0].contains("an uninitialised one in the reader 'reader'"), "\(failures)")
         do {
             _ = try await provider.getCertificate(NoUserInteraction())
             Issue.record("there is an identity on it")

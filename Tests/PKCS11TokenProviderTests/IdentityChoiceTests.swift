@@ -12,15 +12,19 @@ import Testing
     struct Row: Sendable, CustomTestStringConvertible {
         let testDescription: String
         let candidates: [Candidate]
+        /// Those whose issuer is on the token: `nil` where that is not to be looked at.
+        let chained: [Int]?
         /// Those with the key that was chosen last: `nil` where that is not to be looked at.
         let remembered: [Int]?
         let verdict: IdentityChoice.Verdict
 
         init(
-            _ name: String, _ candidates: [Candidate], remembered: [Int]? = nil, then verdict: IdentityChoice.Verdict
+            _ name: String, _ candidates: [Candidate], chained: [Int]? = nil, remembered: [Int]? = nil,
+            then verdict: IdentityChoice.Verdict
         ) {
             testDescription = name
             self.candidates = candidates
+            self.chained = chained
             self.remembered = remembered
             self.verdict = verdict
         }
@@ -33,6 +37,9 @@ import Testing
         var isOnOther = false
         var isOpen = true
         var isForClients = true
+        var namesClients = false
+        var subject: UInt8 = 1
+        var issuer: UInt8 = 1
         var canSign = true
         var isValid = true
         var start: TimeInterval = 0
@@ -42,7 +49,8 @@ import Testing
             .init(
                 key: .init(token: ObjectIdentifier(isOnOther ? other : one), bits: [key]),
                 certificate: [certificate ?? key, UInt8(start), UInt8(end)], isOpen: isOpen, isForClients: isForClients,
-                canSign: canSign, isValid: isValid, start: Date(timeIntervalSince1970: start),
+                namesClients: namesClients, subject: [subject], issuer: [issuer], canSign: canSign, isValid: isValid,
+                start: Date(timeIntervalSince1970: start),
                 end: Date(timeIntervalSince1970: end))
         }
     }
@@ -79,7 +87,35 @@ import Testing
         Row("one certificate written twice", [Candidate(), Candidate()], then: .one(0)),
         Row(
             "two certificates of a key with the same dates", [Candidate(certificate: 1), Candidate(certificate: 2)],
-            remembered: [0, 1], then: .several([0, 1])),
+            chained: [], remembered: [0, 1], then: .several([0, 1])),
+        Row(
+            "another subject's from the same issuer is a renewal",
+            [Candidate(subject: 1, start: 1), Candidate(subject: 2, start: 2)], then: .one(1)),
+        Row(
+            "the same subject's from another issuer is a renewal, whatever it says of its usage",
+            [Candidate(namesClients: true, issuer: 1, start: 1), Candidate(issuer: 2, start: 2)], then: .one(1)),
+        Row(
+            "another subject's from another issuer is none: the one that names clients",
+            [Candidate(namesClients: true), Candidate(subject: 2, issuer: 2, start: 2)], then: .one(0)),
+        Row(
+            "both name clients: the one whose issuer is there",
+            [
+                Candidate(namesClients: true, subject: 2, issuer: 2, start: 2),
+                Candidate(namesClients: true),
+            ], chained: [1], then: .one(1)),
+        Row(
+            "nothing tells the certificates of two issuers apart",
+            [Candidate(subject: 2, issuer: 2, start: 2), Candidate()], chained: [], remembered: [0, 1],
+            then: .several([0, 1])),
+        Row(
+            "one of two issuers' is valid",
+            [Candidate(namesClients: true, isValid: false), Candidate(subject: 2, issuer: 2, start: 2)], then: .one(1)),
+        Row(
+            "two keys with a certificate of another issuer each",
+            [
+                Candidate(key: 1, namesClients: true), Candidate(key: 1, subject: 2, issuer: 2, start: 2),
+                Candidate(key: 2, namesClients: true), Candidate(key: 2, subject: 2, issuer: 2, start: 2),
+            ], remembered: [2], then: .one(2)),
         Row(
             "the later one of a key is on another token", [Candidate(start: 1), Candidate(isOnOther: true, start: 2)],
             remembered: [], then: .several([0, 1])),
@@ -89,14 +125,18 @@ import Testing
     ]
 
     @Test(arguments: rows) func row(_ row: Row) throws {
-        var hasRemembered = false
+        var (hasRemembered, hasLooked) = (false, false)
         let verdict = try IdentityChoice.verdict(
             on: row.candidates.map(\.fact),
+            chained: { indices in
+                hasLooked = true
+                return (row.chained ?? []).filter(indices.contains)
+            },
             remembered: { _ in
                 hasRemembered = true
                 return row.remembered ?? []
             })
         #expect(verdict == row.verdict)
-        #expect(hasRemembered == (row.remembered != nil))
+        #expect(hasRemembered == (row.remembered != nil) && hasLooked == (row.chained != nil))
     }
 }

@@ -27,10 +27,28 @@ import Testing
     }
 
     /// A line may be broken anywhere.
-    @Test(arguments: ["pkcs11: token=a;\n id=%01", "PKCS11:token=a;id=%01;", "pkcs11:id=%01;token=a%20%20"])
+    @Test(arguments: [
+        "pkcs11:token=a;\n id=%01", "pkcs11:tok\r\n\ten=a;id=%01 \n", "PKCS11:token=a;id=%01;",
+        "pkcs11:id=%01;token=a%20%20",
+    ])
     func anotherFormOfTheSame(text: String) throws {
         let uri = try PKCS11URI(text)
         #expect(uri.fields == [.token: Array("a".utf8)] && uri.objectID == [1])
+    }
+
+    /// It would be another token than the one that is meant. The query may have a PIN.
+    @Test(
+        "A blank in a PKCS#11 URI is refused and named",
+        arguments: [
+            ("pkcs11:token=Key pairs;object=k", "'pkcs11:token=Key pairs;object=k'"),
+            ("pkcs11: token=a", "'pkcs11: token=a'"), ("pkcs11:token=a\tb", "token=a"),
+            ("pkcs11:token=a?pin-source=/a b", "'pkcs11:token=a', with its query,"),
+        ])
+    func aBlankIsRefused(text: String, shown: String) {
+        let error = #expect(throws: CertificateProviderError.self) { _ = try PKCS11URI(text) }
+        #expect(
+            error?.code == .configurationInvalid && error?.message.contains(shown) == true
+                && error?.message.contains("%20") == true, "\(error as Any)")
     }
 
     @Test(
@@ -52,6 +70,7 @@ import Testing
     @Test(arguments: [
         "pkcs11:pin-value=1597", "pkcs11:token=a?pin-value=1597%zz", "pkcs11:?pin-1597=a",
         "pkcs11:?pin-value=1597&pin-value=1597", "1597", "pkcs11:token=a?pin-value=1597&token=b",
+        "pkcs11:token=a?pin-value=15 97", "pkcs11:pin-value=15 97",
     ])
     func noErrorShowsAPIN(text: String) {
         let error = #expect(throws: CertificateProviderError.self) { _ = try PKCS11URI(text) }

@@ -60,11 +60,14 @@ public struct TestAuthority: Sendable {
     }
 
     /// Issues another certificate for the key of `identity`.
-    public func renew(_ identity: Identity, as commonName: String, notBefore: Date) throws -> X509Certificate {
+    /// - Parameter namesUsage: Whether it has an extended key usage.
+    public func renew(
+        _ identity: Identity, as commonName: String, notBefore: Date, namesUsage: Bool = true
+    ) throws -> X509Certificate {
         let publicKey = PEMDocument(type: "PUBLIC KEY", derBytes: identity.key.publicKey.derRepresentation)
         return try Self.issue(
             try Self.name(commonName), key: try Certificate.PublicKey(pemDocument: publicKey), by: intermediateName,
-            signedWith: intermediateKey, isAuthority: false, notBefore: notBefore,
+            signedWith: intermediateKey, isAuthority: false, namesUsage: namesUsage, notBefore: notBefore,
             // Two with one beginning have one end.
             notAfter: notBefore.addingTimeInterval(864_000))
     }
@@ -122,7 +125,8 @@ public struct TestAuthority: Sendable {
     private static func issue(
         _ subject: DistinguishedName, key: Certificate.PublicKey, by issuer: DistinguishedName,
         signedWith issuerKey: Certificate.PrivateKey, isAuthority: Bool, isForClients: Bool = true,
-        purposes: ExtendedKeyUsage? = nil, permitsSignatures: Bool = true, alternativeNames: [GeneralName] = [],
+        purposes: ExtendedKeyUsage? = nil, permitsSignatures: Bool = true, namesUsage: Bool = true,
+        alternativeNames: [GeneralName] = [],
         notBefore: Date = Date(timeIntervalSinceNow: -7200), notAfter: Date = Date(timeIntervalSinceNow: 864_000)
     ) throws -> X509Certificate {
         let certificate = try Certificate(
@@ -138,7 +142,9 @@ public struct TestAuthority: Sendable {
                     if let purposes { purposes }
                 } else {
                     Critical(KeyUsage(digitalSignature: permitsSignatures, keyAgreement: !permitsSignatures))
-                    try ExtendedKeyUsage(isForClients ? [.clientAuth, .serverAuth] : [.emailProtection])
+                    if namesUsage {
+                        try ExtendedKeyUsage(isForClients ? [.clientAuth, .serverAuth] : [.emailProtection])
+                    }
                     if !alternativeNames.isEmpty { SubjectAlternativeNames(alternativeNames) }
                 }
             },

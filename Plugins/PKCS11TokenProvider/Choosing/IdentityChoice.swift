@@ -16,6 +16,10 @@ enum IdentityChoice {
         var isOpen = true
         /// Whether the certificate permits client authentication.
         var isForClients = true
+        /// Whether it names client authentication: one that names no usage may be meant for something else.
+        var namesClients = false
+        /// The certificate's subject and issuer, in DER.
+        var subject, issuer: [UInt8]
         /// Whether keys of this type can sign here at all.
         var canSign = true
         /// Whether the certificate is valid now.
@@ -41,16 +45,19 @@ enum IdentityChoice {
 
     /// One rule after the other; a rule that none of the rest fits is passed over.
     ///
-    /// - Parameter remembered: Returns those with the key of the identity that was chosen last; called where that matters.
+    /// - Parameters:
+    ///   - chained: Returns those whose issuer is on their token; called where that matters.
+    ///   - remembered: Returns those with the key of the identity that was chosen last; called where that matters.
     static func verdict(
-        on candidates: [Candidate], remembered: ([Int]) throws(CertificateProviderError) -> [Int]
+        on candidates: [Candidate], chained: ([Int]) throws(CertificateProviderError) -> [Int],
+        remembered: ([Int]) throws(CertificateProviderError) -> [Int]
     ) throws(CertificateProviderError) -> Verdict {
         var rest = candidates.indices.filter { candidates[$0].isOpen }
         for rule in [\Candidate.isForClients, \.canSign] {
             let fitting = rest.filter { candidates[$0][keyPath: rule] }
             if !fitting.isEmpty { rest = fitting }
         }
-        rest = newest(rest, of: candidates)
+        rest = try meant(newest(rest, of: candidates), of: candidates, chained)
         if rest.count > 1 {
             // A renewal with a new key keeps the old one until the new one works.
             let known = try remembered(rest)
@@ -61,16 +68,57 @@ enum IdentityChoice {
     }
 
     /// Of the certificates of one key on one token, those that a renewal has not replaced: valid ones before others,
-    /// then the latest. Of one that a tool has written twice, the first.
+    /// then the latest. A renewal keeps the subject or the issuer. Of one that a tool has written twice, the first.
     private static func newest(_ indices: [Int], of candidates: [Candidate]) -> [Int] {
-        let newest = Dictionary(
-            indices.map { (candidates[$0].key, Age(candidates[$0])) }, uniquingKeysWith: max)
-        var seen: [Key: Set<[UInt8]>] = [:]
-        return indices.filter { index in
-            let candidate = candidates[index]
-            return newest[candidate.key] == Age(candidate)
-                && seen[candidate.key, default: []].insert(candidate.certificate).inserted
+        // What there is of a key, the latest first.
+        struct Seen {
+            var certificates: Set<[UInt8]> = []
+            var subjects: [[UInt8]: Age] = [:]
+            var issuers: [[UInt8]: Age] = [:]
         }
+        var seen: [Key: Seen] = [:]
+        // Of the same age, in their order.
+        let latestFirst = indices.sorted { left, right in
+            let (older, newer) = (Age(candidates[right]), Age(candidates[left]))
+            return older < newer || !(newer < older) && left < right
+        }
+        let left = latestFirst.filter { index in
+            let candidate = candidates[index]
+            let age = Age(candidate)
+            guard seen[candidate.key, default: Seen()].certificates.insert(candidate.certificate).inserted else {
+                return false
+            }
+            for newer in [
+                seen[candidate.key]?.subjects[candidate.subject], seen[candidate.key]?.issuers[candidate.issuer],
+            ] {
+                if let newer, age < newer { return false }
+            }
+            seen[candidate.key]?.subjects[candidate.subject] = age
+            seen[candidate.key]?.issuers[candidate.issuer] = age
+            return true
+        }
+        return left.sorted()
+    }
+
+    /// Of the certificates of one key on one token that are no renewals of each other, those that are meant for clients:
+    /// a device's attestation of its key is another certificate for it.
+    private static func meant(
+        _ indices: [Int], of candidates: [Candidate], _ chained: ([Int]) throws(CertificateProviderError) -> [Int]
+    ) throws(CertificateProviderError) -> [Int] {
+        var left: [Int] = []
+        for (_, group) in Dictionary(grouping: indices, by: { candidates[$0].key }) {
+            var rest = group
+            for rule in [\Candidate.isValid, \.namesClients] where rest.count > 1 {
+                let fitting = rest.filter { candidates[$0][keyPath: rule] }
+                if !fitting.isEmpty { rest = fitting }
+            }
+            if rest.count > 1 {
+                let fitting = try chained(rest)
+                if !fitting.isEmpty { rest = fitting }
+            }
+            left += rest
+        }
+        return left.sorted()
     }
 
     /// The greatest is the one to use.

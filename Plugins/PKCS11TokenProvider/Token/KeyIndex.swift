@@ -10,15 +10,33 @@ struct KeyIndex {
 
     private let keys: [Name: [TokenReader.PrivateKey]]
     private let labels: [[UInt8]: Set<[UInt8]>]
+    /// Those that show their public key, by it: by the modulus, or by each of the points.
+    private let shown: [[UInt8]: [TokenReader.PrivateKey]]
 
     init(_ keys: [TokenReader.PrivateKey]) {
         self.keys = Dictionary(grouping: keys) { Name(id: $0.id, modulus: $0.modulus) }
         self.labels = Dictionary(keys.map { ($0.id, [$0.label]) }) { $0.union($1) }
+        var shown: [[UInt8]: [TokenReader.PrivateKey]] = [:]
+        for key in keys {
+            for name in key.modulus.map({ [$0] }) ?? Array(key.points) { shown[name, default: []].append(key) }
+        }
+        self.shown = shown
     }
 
     func hasKey(id: [UInt8]) -> Bool { labels[id] != nil }
 
     func hasKey(id: [UInt8], label: [UInt8]) -> Bool { labels[id]?.contains(label) ?? false }
+
+    /// Whether a key may be found by its public key.
+    var showsKeys: Bool { !shown.isEmpty }
+
+    /// Returns the key that shows a public key, whatever its id.
+    func key(for publicKey: PublicKeyInfo) -> TokenReader.PrivateKey? {
+        for name in publicKey.rsaModulus.map({ [$0] }) ?? publicKey.points {
+            if let key = shown[name]?.first(where: { $0.mayBe(publicKey) }) { return key }
+        }
+        return nil
+    }
 
     /// Returns the key with this id that may belong to a public key.
     func key(for publicKey: PublicKeyInfo, id: [UInt8]) -> TokenReader.PrivateKey? {

@@ -23,10 +23,13 @@ extension TokenReader {
         if let id = uri.objectID { attributes.append(Attribute(CKA_ID, id)) }
         var result = Certificates()
         var strangers: [[UInt8]] = []
+        // A certificate under another id than its key's is that key's where the key has none under its own.
+        var isUnderOwnID: Set<CK_OBJECT_HANDLE> = []
         let reading = try each(session.objects(with: attributes), maximum: maximum) {
             handle throws(CryptokiError) -> Candidate? in
             let id = try session.attribute(CKA_ID, of: handle) ?? []
             guard areKeysHidden || keys.hasKey(id: id) else {
+                if let pair = try pair(handle, id, keys, for: uri) { return pair }
                 result.keylessCount += 1
                 if result.keyless.count < Self.maximumRemarks { result.keyless.append(handle) }
                 return nil
@@ -41,6 +44,8 @@ extension TokenReader {
                 return nil
             }
             let key = keys.key(for: certificate.publicKey, id: id)
+            if let key { isUnderOwnID.insert(key.handle) }
+            if key == nil, let pair = try pair(handle, id, keys, for: uri) { return pair }
             if key == nil, !areKeysHidden {
                 strangers.append(id)
                 return nil
@@ -62,9 +67,51 @@ extension TokenReader {
             failures.append(error.in(slot, id))
         }
         // A key's label is that of all its certificates; one that has the label itself is meant more than the others.
-        let named = reading.found.filter { $0.label == uri.objectLabel }
-        result.candidates = distinct(named.isEmpty ? reading.found : named)
+        let pairs = reading.found.filter { candidate in
+            guard let key = candidate.key, key.id != candidate.id else { return true }
+            return !isUnderOwnID.contains(key.handle)
+        }
+        let named = pairs.filter { $0.label == uri.objectLabel }
+        result.candidates = distinct(named.isEmpty ? pairs : named)
         return result
+    }
+
+    /// Returns a certificate with the key of another id that shows its public key; `nil` where there is none.
+    private func pair(
+        _ handle: CK_OBJECT_HANDLE, _ id: [UInt8], _ keys: KeyIndex, for uri: PKCS11URI
+    ) throws(CryptokiError) -> Candidate? {
+        guard keys.showsKeys else { return nil }
+        let value: [UInt8]?
+        do throws(CryptokiError) { value = try session.attribute(CKA_VALUE, of: handle) } catch {
+            // Most certificates without a key are issuers': what is wrong with them does not matter.
+            if error.endsConnection, !error.mayBeOfOneObject { throw error }
+            return nil
+        }
+        guard let value, let certificate = try? X509Certificate(derRepresentation: value),
+            let key = keys.key(for: certificate.publicKey)
+        else { return nil }
+        let label = try session.attribute(CKA_LABEL, of: handle) ?? []
+        guard uri.objectLabel.map({ $0 == label || $0 == key.label }) ?? true else { return nil }
+        return Candidate(
+            handle: handle, certificate: certificate, id: id, label: label, key: key,
+            uri: self.uri(of: CKO_PRIVATE_KEY, key.id, key.label))
+    }
+
+    /// Returns the keys and certificates of a token that are paired though their ids differ, where one of both has the id
+    /// that a URI names; `nil` without any.
+    func pairsOfDifferentIDs(
+        for uri: PKCS11URI, _ id: [UInt8], maximum: Int
+    ) throws(CryptokiError) -> (keys: [PrivateKey], certificates: Certificates)? {
+        let keys = try privateKeys().found
+        // What is wrong with other objects does not matter.
+        var failures = ObjectFailures()
+        let all = try self.certificates(
+            for: uri.withoutID, keys: KeyIndex(keys), areKeysHidden: false, maximum: .max, failures: &failures)
+        let pairs = all.candidates.filter { candidate in
+            candidate.key.map { $0.id != candidate.id && [$0.id, candidate.id].contains(id) } ?? false
+        }
+        return pairs.isEmpty
+            ? nil : (keys.filter { $0.id == id }, Certificates(candidates: Array(pairs.prefix(maximum))))
     }
 
     /// Gives certificates of one key the URIs of certificates, which tell them apart.

@@ -57,7 +57,7 @@ extension TokenReader {
                 "The token has no private key for the certificate '\(self.uri(of: CKO_CERTIFICATE, id, label))'."
         }
         // What no certificate was found for, and none is said to be the wrong one for.
-        let ids = Set(contents.candidates.map(\.id))
+        let ids = Set(contents.candidates.flatMap { [$0.id, $0.key?.id ?? $0.id] })
         let keys = contents.keys.filter { uri.objectLabel ?? $0.label == $0.label && !ids.contains($0.id) }
         var lonely: [String] = []
         for key in keys.prefix(Self.maximumRemarks) {
@@ -83,7 +83,7 @@ extension TokenReader {
     /// an identity have its URI but for the type.
     func otherObjects(than identities: [Candidate], for uri: PKCS11URI) throws(CryptokiError) -> [String] {
         let known = Set(identities.map(\.handle) + identities.compactMap { $0.key?.handle })
-        let ids = Set(identities.map(\.id))
+        let ids = Set(identities.flatMap { [$0.id, $0.key?.id ?? $0.id] })
         let attributes = [Attribute(CKA_TOKEN, true)] + (uri.objectID.map { [Attribute(CKA_ID, $0)] } ?? [])
         let others = try session.objects(with: attributes).filter { !known.contains($0) }
         return try each(others) { handle throws(CryptokiError) -> String? in

@@ -140,5 +140,5 @@ struct TokenReader {
 
 extension CryptokiError {
     /// Whether the module may mean one object where it could also mean the token.
-    fileprivate var mayBeOfOneObject: Bool { isUnspecific || code == CKR_OBJECT_HANDLE_INVALID }
+    var mayBeOfOneObject: Bool { isUnspecific || code == CKR_OBJECT_HANDLE_INVALID }
 }

@@ -11,13 +11,20 @@ extension PKCS11URI {
             throw CertificateProviderError(
                 .configurationInvalid, "The PKCS#11 URI does not begin with pkcs11: (RFC 7512).")
         }
-        // It may be broken into lines (RFC 7512, section 2.3).
-        let written = String(String.UnicodeScalarView(text.unicodeScalars.filter { !Self.isWhiteSpace($0) }))
+        let (written, hasBlank) = Self.unfolded(text)
         let path = written.prefix { $0 != "?" }
         let query = written.dropFirst(path.count)
         let reader = Reader(shown: DisplayText.visible(String(path)))
         let named = try reader.path(path.dropFirst("pkcs11:".count), query.dropFirst())
         let asked = try reader.query(query.dropFirst())
+        guard !hasBlank else {
+            // As it was written, but for its query.
+            let shown = DisplayText.visible(String(text.prefix { $0 != "?" }))
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The PKCS#11 URI '\(shown)'\(query.isEmpty ? "" : ", with its query,") contains a blank; write each blank as "
+                    + "%20 (RFC 7512, section 2.3).")
+        }
 
         self.text = String(path)
         self.query = asked.pin == nil ? String(query) : ""
@@ -43,8 +50,27 @@ extension PKCS11URI {
         }
     }
 
-    private static func isWhiteSpace(_ scalar: Unicode.Scalar) -> Bool {
-        scalar == " " || (9...13).contains(scalar.value)
+    /// Returns the URI in one line, without white space: it may be broken into lines, which may be indented (RFC 3986,
+    /// appendix C).
+    ///
+    /// - Returns: Also whether there was a blank within a line.
+    private static func unfolded(_ text: String) -> (String, hasBlank: Bool) {
+        var written = String.UnicodeScalarView()
+        var hasBlank = false
+        // Blanks since the last character that stays, and whether a line has ended among them.
+        var (blanks, isFolded) = (false, true)
+        for scalar in text.unicodeScalars {
+            if scalar == " " || scalar == "\t" {
+                blanks = true
+            } else if (10...13).contains(scalar.value) {
+                isFolded = true
+            } else {
+                if blanks, !isFolded { hasBlank = true }
+                (blanks, isFolded) = (false, false)
+                written.append(scalar)
+            }
+        }
+        return (String(written), hasBlank)
     }
 
     /// Decodes `%` and two hexadecimal digits (RFC 3986, section 2.1). Nothing but the result has what is decoded.

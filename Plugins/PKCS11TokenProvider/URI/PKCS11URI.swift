@@ -15,7 +15,7 @@ struct PKCS11URI: Sendable {
     /// `library-version`.
     let libraryVersion: Version?
     /// `CKA_ID` of the object; `nil` if the URI does not have one.
-    let objectID: [UInt8]?
+    var objectID: [UInt8]?
     /// `CKA_LABEL` of the object; `nil` if the URI does not have one.
     let objectLabel: [UInt8]?
     let objectClass: CK_OBJECT_CLASS?
@@ -46,6 +46,13 @@ struct PKCS11URI: Sendable {
             case .libraryDescription, .libraryManufacturer, .slotManufacturer, .manufacturer, .token: 32
             }
         }
+    }
+
+    /// The same without the object's id.
+    var withoutID: PKCS11URI {
+        var copy = self
+        copy.objectID = nil
+        return copy
     }
 
     // MARK: What it means

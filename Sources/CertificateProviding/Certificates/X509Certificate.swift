@@ -115,6 +115,9 @@ public struct X509Certificate: Sendable {
         return extendedKeyUsage.contains(.clientAuth) || extendedKeyUsage.contains(.any)
     }
 
+    /// Whether the certificate says that it is for TLS clients: its extended key usage names them.
+    package var namesClientAuthentication: Bool { extendedKeyUsage?.contains(.clientAuth) ?? false }
+
     /// Whether the certificate may authenticate a TLS server: its extended key usage, if present, permits that.
     public var permitsServerAuthentication: Bool {
         guard let extendedKeyUsage else { return true }

@@ -1,0 +1,53 @@
+public import CertificateProviding
+
+extension PKCS11TokenProvider: UpdateAnnouncing {
+    /// The provider itself.
+    public var updates: (any UpdateAnnouncing)? { self }
+
+    /// Looks at the token once a minute, and announces that another certificate would be chosen there than that of the
+    /// identity that was handed out last: another program has written one to the token, perhaps with a new key.
+    ///
+    /// A look does not sign, and makes no login but one that the removal of the token has ended. It sees nothing of a token
+    /// that is away or wants its login first, nor what a module does not show before it starts again: see
+    /// ``getCertificate(_:)``.
+    public func announcements() -> AsyncStream<Void> { announcements(every: .seconds(60)) }
+
+    func announcements(every interval: Duration) -> AsyncStream<Void> {
+        let (stream, continuation) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
+        // It keeps no provider that has no other use.
+        let looks = Task { [weak self] in
+            while (try? await Task.sleep(for: interval)) != nil {
+                guard let hasNews = await self?.hasNews() else { break }
+                if hasNews { continuation.yield() }
+            }
+            continuation.finish()
+        }
+        keep(continuation) { looks.cancel() }
+        return stream
+    }
+
+    /// - Returns: `nil` after ``shutdown()``.
+    private func hasNews() async -> Bool? {
+        guard let current else { return false }
+        do throws(CertificateProviderError) {
+            let tokens = try self.tokens()
+            let inSight = try await tokens.calls.run("looking for a newer certificate") {
+                () throws(CertificateProviderError) in try tokens.certificateInSight()
+            }
+            return inSight.map { $0 != current } ?? false
+        } catch {
+            return isShutDown ? nil : false
+        }
+    }
+}
+
+extension TokenLocator {
+    /// The certificate of the identity that would be chosen now; `nil` where that takes a login.
+    fileprivate func certificateInSight() throws(CertificateProviderError) -> X509Certificate? {
+        var failures: [CertificateProviderError] = []
+        let present = try present(&failures)
+        guard !present.isEmpty, try loginToUse(present, lettingSign: false) == nil else { return nil }
+        let candidates = present.flatMap { read($0.0, $0.1, &failures) }
+        return try choose(candidates, failures).candidate.certificate
+    }
+}
