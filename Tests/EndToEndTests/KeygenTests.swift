@@ -41,14 +41,15 @@ import Testing
     }
 
     /// Has the fixtures' authority issue a certificate for a request.
-    private func issue(_ request: String, to name: String, serial: Int) throws -> String {
+    private func issue(_ request: String, to name: String, serial: Int, days: Int = 30) throws -> String {
         let file = sandbox.path + "/" + name
         let output = try sandbox.shell(
             #"""
             printf 'keyUsage=critical,digitalSignature\nextendedKeyUsage=clientAuth\n' >"$2.ext" &&
-            openssl x509 -req -in "$1" -CA "$3" -CAkey "$4" -set_serial "$5" -days 30 -extfile "$2.ext" -out "$2" &&
+            openssl x509 -req -in "$1" -CA "$3" -CAkey "$4" -set_serial "$5" -days "$6" -extfile "$2.ext" -out "$2" &&
             cat "$3" >>"$2"
-            """#, request, file, Fixtures.path("intermediate.pem"), Fixtures.path("intermediate.key"), String(serial))
+            """#, request, file, Fixtures.path("intermediate.pem"), Fixtures.path("intermediate.key"), String(serial),
+            String(days))
         try #require(output.status == 0, "\(output)")
         return file
     }
@@ -82,6 +83,82 @@ import Testing
         #expect(try kept.status == 0 && count() == 4, "\(kept)")
         let destroyed = try certprov("delete", "--yes", "--set", "delete-objects=true")
         #expect(try destroyed.status == 0 && count() == 1, "\(destroyed)")
+    }
+
+    /// The certificate of a key on a token ends, and its CA issues another one for a request.
+    @Test func aCertificateIsRenewedByARequest() throws {
+        let first = sandbox.path + "/first.csr"
+        let made = try certprov(
+            "keygen", "--subject", "CN=client,O=Example", "--san", "dns:client.example", "--out", first)
+        let key = made.stdout.trimmingCharacters(in: .newlines)
+        #expect(made.status == 0, "\(made)")
+        let stored = try certprov("store-certificate", try issue(first, to: "client.pem", serial: 93))
+        #expect(stored.status == 0 && stored.stderr.isEmpty, "\(stored)")
+        let objects = try count()
+
+        // The names are those of the certificate, and the key is the same.
+        let second = sandbox.path + "/second.csr"
+        let requested = try certprov("keygen", "--for", key, "--out", second)
+        #expect(try requested.status == 0 && requested.stdout == key + "\n" && count() == objects, "\(requested)")
+        func details(_ file: String) throws -> String {
+            let output = try sandbox.run(["openssl", "req", "-verify", "-noout", "-subject", "-pubkey", "-in", file])
+            #expect(output.status == 0, "\(output)")
+            return output.stdout
+        }
+        #expect(try details(first) == details(second))
+
+        // Both stay: the newer one is used, with a remark. The remark goes with the old one.
+        let renewed = try issue(second, to: "renewed.pem", serial: 94, days: 31)
+        let kept = try certprov("store-certificate", renewed)
+        #expect(kept.status == 0 && kept.stderr.contains("more than one certificate for one key"), "\(kept)")
+        let listed = try certprov("list")
+        #expect(listed.status == 0 && listed.stderr.contains("more than one certificate for one key"), "\(listed)")
+        let fetched = try certprov("fetch", "--json")
+        #expect(try fetched.document("Identity")["identity"]["serialNumber"].string == "5e", "\(fetched)")
+        let replaced = try certprov("store-certificate", "--replace", renewed)
+        #expect(replaced.status == 0, "\(replaced)")
+        let alone = try certprov("list")
+        #expect(alone.status == 0 && alone.stderr.isEmpty, "\(alone)")
+
+        // Other names, by the key's URI alone, and what is wrong.
+        let other = try certprov("keygen", "--for", "pkcs11:token=demo;object=client", "--subject", "CN=other")
+        #expect(other.status == 0 && other.stdout.hasPrefix("-----BEGIN CERTIFICATE REQUEST"), "\(other)")
+        for wrong in [["--label", "x"], ["--key-type", "p384"], ["--san", "dns:a.example"]] {
+            #expect(try sandbox.certprov(["keygen", "--for", key] + options + wrong, with: variables).status == 64)
+        }
+        let pin = try certprov("keygen", "--for", "pkcs11:token=demo?pin-value=123456")
+        #expect(pin.status == 64 && !pin.stderr.contains("123456"), "\(pin)")
+        let absent = try certprov("keygen", "--for", "pkcs11:token=demo;object=none", "--subject", "CN=x")
+        #expect(absent.status == 66 && absent.stderr.contains("'\(key)'"), "\(absent)")
+    }
+
+    /// A request whose CA has not answered yet is made once more.
+    @Test func aKeyWithoutACertificateGetsAnotherRequest() throws {
+        let key = try certprov("keygen", "--label", "x", "--out", sandbox.path + "/x.csr").stdout.trimmingCharacters(
+            in: .newlines)
+        let unnamed = try certprov("keygen", "--for", key)
+        #expect(unnamed.status == 66 && unnamed.stderr.contains("--subject"), "\(unnamed)")
+        let named = try certprov("keygen", "--for", key, "--subject", "CN=x")
+        #expect(try named.status == 0 && named.stdout.hasPrefix("-----BEGIN") && count() == 2, "\(named)")
+    }
+
+    /// The keys of `store:` are in no provider's identity.
+    @Test func aStoreWithoutCertificatesIsRefused() throws {
+        let request = sandbox.path + "/stored.csr"
+        let made = try sandbox.certprov("keygen", "--key", "store:", "--subject", "CN=stored", "--out", request)
+        #expect(made.status == 0, "\(made)")
+        let stored = try sandbox.certprov(
+            "store-certificate", "--key", "store:", try issue(request, to: "stored.pem", serial: 95))
+        #expect(stored.status == 78 && stored.stdout.isEmpty, "\(stored)")
+        #expect(stored.stderr.contains("'store:' keeps no certificates"), "\(stored)")
+    }
+
+    @Test("list of an absent token fails, as that of an absent file does")
+    func anAbsentTokenIsAnError() throws {
+        let output = try sandbox.certprov(
+            ["list", "--uri", "pkcs11:token=gone", "--set", "module-path=/usr/lib/softhsm/libsofthsm2.so"],
+            with: variables)
+        #expect(output.status == 69 && output.stderr.contains("No token matches 'pkcs11:token=gone'"), "\(output)")
     }
 
     @Test func theDocumentHasRequestAndKey() throws {

@@ -144,7 +144,19 @@ import Testing
             """, sandbox.path)
         #expect(issued.status == 0, "\(issued)")
         let stored = try sandbox.certprov(["store-certificate", sandbox.path + "/by-hand.pem"] + place)
-        #expect(stored.status == 0 && stored.stdout.contains("CN=by-hand"), "\(stored)")
+        // No provider would show the identity.
+        #expect(stored.status == 78 && stored.stdout.isEmpty, "\(stored)")
+        for part in ["'keys:' keeps no certificates", "is not stored", "Keep the file", "keygen --uri pkcs11:"] {
+            #expect(stored.stderr.contains(part), "\(stored)")
+        }
+        // A request for the key that is there already, whose names have to be told.
+        let key = made.stdout.trimmingCharacters(in: .newlines)
+        let unnamed = try sandbox.certprov(["keygen", "--for", key] + place)
+        #expect(unnamed.status == 66 && unnamed.stderr.contains("--subject"), "\(unnamed)")
+        let again = try sandbox.certprov(["keygen", "--for", key, "--subject", "CN=again"] + place)
+        #expect(again.status == 0 && again.stdout.hasPrefix("-----BEGIN CERTIFICATE REQUEST"), "\(again)")
+        let absent = try sandbox.certprov(["keygen", "--for", "keys:none", "--subject", "CN=again"] + place)
+        #expect(absent.status == 66 && absent.stderr.contains("Use one of: '\(key)'"), "\(absent)")
         let foreign = try sandbox.certprov(["store-certificate", sandbox.path + "/ca.pem"] + place)
         #expect(foreign.status == 66 && foreign.stderr.contains("no private key for 'CN=CA'"), "\(foreign)")
         for wrong in [["--uri", "pkcs11:"], ["--key-pin-source", "1234"]] {

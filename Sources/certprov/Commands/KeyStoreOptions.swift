@@ -40,12 +40,11 @@ struct KeyStoreOptions: ParsableArguments, Sendable {
         if keyPinSource != nil, pinSource == nil {
             throw ValidationError("--key-pin-source must be file:PATH, env:NAME, fd:N, systemd:NAME or prompt.")
         }
-        if key.lowercased().contains("pin-value") {
-            throw ValidationError(
-                "A PIN on the command line is visible to all users of this host: name its source with --key-pin-source."
-            )
-        }
+        if key.lowercased().contains("pin-value") { throw Self.pinIsVisible }
     }
+
+    static let pinIsVisible = ValidationError(
+        "A PIN on the command line is visible to all users of this host: name its source with --key-pin-source.")
 }
 
 extension CommandContext {

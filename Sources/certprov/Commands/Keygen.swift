@@ -10,23 +10,34 @@ struct Keygen: AsyncParsableCommand {
         abstract: "Make a key pair on a token or in another key store, and a certificate request for it.",
         discussion: """
             The private key never leaves its key store. The request (PKCS#10, PEM) goes to stdout or to a file. When the \
-            certificate authority has issued the certificate, store it with 'certprov store-certificate'.
+            certificate authority has issued the certificate, store it with 'certprov store-certificate', if the key store \
+            keeps certificates: a token does, store: does not.
+
+            With --for, the request is for a key that is there already. Without --subject and --san, it has the names of the \
+            key's present certificate: its certificate is renewed.
             """)
 
     @OptionGroup var options: GlobalOptions
     @OptionGroup var place: KeyStoreOptions
 
     @Option(
+        name: .customLong("for"),
         help: ArgumentHelp(
-            "The kind of key: \(KeyType.allCases.map(\.rawValue).joined(separator: ", ")).", valueName: "type"))
-    var keyType = KeyType.p256
+            "Make no key, but a request for the key with this URI, which 'certprov list' shows.", valueName: "uri"))
+    var existing: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "The kind of key: \(KeyType.allCases.map(\.rawValue).joined(separator: ", ")). Default: p256.",
+            valueName: "type"))
+    var keyType: KeyType?
 
     @Option(help: ArgumentHelp("The label of the key. Default: the request's subject.", valueName: "text"))
     var label: String?
 
     @Option(
         help: ArgumentHelp(
-            "The subject of the request, as in RFC 4514: CN=client,O=Example. Default: the label as CN.",
+            "The subject of the request, as in RFC 4514: CN=client,O=Example. Default: the label as CN, or the present name.",
             valueName: "name"))
     var subject: String?
 
@@ -46,7 +57,15 @@ struct Keygen: AsyncParsableCommand {
 
     func validate() throws {
         try place.check(options)
-        if subject == nil && label == nil { throw ValidationError("Name the key with --subject or --label.") }
+        if let existing {
+            if keyType != nil || label != nil {
+                throw ValidationError("--for makes no key: remove --key-type and --label.")
+            }
+            if existing.lowercased().contains("pin-value") { throw KeyStoreOptions.pinIsVisible }
+            if subject == nil && !san.isEmpty { throw ValidationError("--san with --for needs a --subject.") }
+        } else if subject == nil && label == nil {
+            throw ValidationError("Name the key with --subject or --label.")
+        }
         if subject?.isEmpty == true && san.isEmpty { throw ValidationError("An empty --subject needs a --san.") }
         if label?.isEmpty == true { throw ValidationError("--label must not be empty.") }
         if out?.isEmpty == true { throw ValidationError("--out needs the name of a file.") }
@@ -55,6 +74,7 @@ struct Keygen: AsyncParsableCommand {
 
     func run() async throws {
         try await CommandContext.run(options) { context throws(CertificateProviderError) in
+            if let existing { return try await request(for: existing, context) }
             let (store, provider) = try await context.keyStore(place)
             // Whatever is wrong with these is found before there is a key.
             let names =
@@ -67,7 +87,7 @@ struct Keygen: AsyncParsableCommand {
             try file?.check()
             let interaction = TerminalInteraction()
             let label = label ?? names.commonName ?? subject ?? ""
-            try await context.makeKey(in: store, keyType, label: label, names, into: file, interaction) {
+            try await context.makeKey(in: store, keyType ?? .p256, label: label, names, into: file, interaction) {
                 key, request throws(CertificateProviderError) in
                 if file == nil, !context.options.json {
                     context.remark("the private key is \(key.uri ?? "in the key store")")
@@ -78,6 +98,57 @@ struct Keygen: AsyncParsableCommand {
             }
             return .done
         }
+    }
+}
+
+extension Keygen {
+    /// Writes a request for a key that is there already.
+    private func request(
+        for uri: String, _ context: CommandContext
+    ) async throws(CertificateProviderError) -> ExitStatus {
+        var names: CertificateRequest.Names?
+        if let subject { names = try CertificateRequest.Names(subject: subject, subjectAlternativeNames: san) }
+        let file = out.map { OutputFile(path: $0, replacing: force) }
+        try file?.check()
+        let (store, provider) = try await context.keyStore(place, ofKey: uri)
+        let (key, certificate) = try await Self.key(uri, in: store, provider, TerminalInteraction())
+        if let certificate, names == nil { names = try CertificateRequest.Names(of: certificate) }
+        guard let names else {
+            throw CertificateProviderError(
+                .notFound, "The key has no certificate whose names the request could have; name them with --subject.",
+                provider: provider)
+        }
+        let request = try await CertificateRequest(names, key: key)
+        try file?.write(request.pemRepresentation)
+        try context.show(KeyPairDocument(key, provider, request, file: out)) {
+            file == nil ? request.pemRepresentation : (key.uri ?? uri) + "\n"
+        }
+        return .done
+    }
+
+    /// Finds a key by its URI.
+    ///
+    /// - Returns: Also the certificate that the key store has for it; `nil` without one.
+    private static func key(
+        _ uri: String, in store: any KeyStore, _ provider: ProviderID, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> (any IdentityKey, X509Certificate?) {
+        do throws(CertificateProviderError) {
+            let identity = try await store.identity(uri, interaction)
+            return (identity.key, identity.certificate)
+        } catch { guard error.code == .notFound else { throw error } }
+        func name(_ uri: String) -> Substring { uri.prefix { $0 != "?" } }
+        let keys = try await store.list()
+        if let found = keys.first(where: { name($0.reference.uri) == name(uri) }),
+            let key = try await store.key(for: found.reference, interaction)
+        {
+            return (key, nil)
+        }
+        let others = keys.prefix(20).map { "'\(String(name($0.reference.uri)).withVisibleControls)'" }
+        throw CertificateProviderError(
+            .notFound,
+            "The key store has no key with the URI '\(String(name(uri)).withVisibleControls)'. "
+                + (others.isEmpty ? "It shows no key at all." : "Use one of: \(others.joined(separator: ", "))."),
+            provider: provider)
     }
 }
 
@@ -100,6 +171,23 @@ extension CommandContext {
                     : "Several configured providers make keys; choose one with --provider.")
         }
         return store
+    }
+}
+
+extension CommandContext {
+    /// The key store of a key: that of the options, else the configured provider's that has the key, else the one that the
+    /// URI names by itself.
+    fileprivate func keyStore(
+        _ place: KeyStoreOptions, ofKey uri: String
+    ) async throws(CertificateProviderError) -> (any KeyStore, ProviderID) {
+        guard place.key == nil, options.drivenProvider == nil else { return try await keyStore(place) }
+        let configuration = try ConfigurationLookup(options: options, registry: registry).configurationIfAny()
+        if !configuration.providers.isEmpty {
+            for provider in try await manager(configuration).providers {
+                if let store = provider.keyStore, store.holds(keyURI: uri) { return (store, provider.id) }
+            }
+        }
+        return try await keyStore(uri, nil)
     }
 }
 

@@ -8,7 +8,8 @@ struct StoreCertificate: AsyncParsableCommand {
         abstract: "Store an issued certificate with its private key on a token or in another key store.",
         discussion: """
             The file has the certificate and its intermediates, in any order, as PEM, or one certificate as DER. The \
-            private key is found by the certificate's public key, and tested by signing a probe.
+            private key is found by the certificate's public key, and tested by signing a probe. The key store must keep \
+            certificates: a token does, store: does not.
             """)
 
     @OptionGroup var options: GlobalOptions
@@ -30,6 +31,7 @@ struct StoreCertificate: AsyncParsableCommand {
             let (leaf, key) = try await Self.leaf(of: certificates, store, provider, interaction)
             let chain = CertificateChain.build(from: leaf, among: certificates)
             try await store.storeChain(chain, for: key, interaction)
+            try await Self.requireIdentity(of: key, in: store, provider, interaction, context)
             let identity = try Identity(
                 certificateChain: chain, key: key, provenance: .init(provider: provider, source: key.uri))
             if replace {
@@ -42,6 +44,27 @@ struct StoreCertificate: AsyncParsableCommand {
             }
             try context.show(StoredCertificateDocument(identity: document)) { List.table([listed], now: now) }
             return .done
+        }
+    }
+
+    /// Refuses a key store that keeps no certificates: it has checked the chain and stored nothing, and no provider would
+    /// show an identity.
+    private static func requireIdentity(
+        of key: any IdentityKey, in store: any KeyStore, _ provider: ProviderID, _ interaction: any UserInteraction,
+        _ context: CommandContext
+    ) async throws(CertificateProviderError) {
+        do throws(CertificateProviderError) {
+            _ = try await store.identity(store.reference(to: key).uri, interaction)
+        } catch {
+            guard error.code == .notFound else {
+                return context.remark("the certificate is stored, but cannot be used yet: \(error.message)")
+            }
+            throw CertificateProviderError(
+                .configurationInvalid,
+                "The key store '\(store.scheme):' keeps no certificates, and no provider combines one of its keys with a "
+                    + "certificate in a file: the certificate is not stored. Keep the file for a program that uses the key "
+                    + "store itself. For an identity, make the key on a token ('certprov keygen --uri pkcs11:…'), or let the "
+                    + "provider 'mdm' enrol with the parameter 'key' set to '\(store.scheme):'.", provider: provider)
         }
     }
 
