@@ -40,7 +40,7 @@ extension TokenFarm {
             try importKey(name, id: id, on: SoftHSMToken.ambiguous.rawValue)
             try importCertificate(name, id: id, on: SoftHSMToken.ambiguous.rawValue)
         }
-        try importCertificate("p256", id: "b1", on: SoftHSMToken.halves.rawValue)
+        try importCertificate("p521", id: "b1", on: SoftHSMToken.halves.rawValue)
         try importKey("p384", id: "b2", on: SoftHSMToken.halves.rawValue)
         try importKey("p256", id: "b3", on: SoftHSMToken.halves.rawValue)
         try importCertificate("p521", id: "b3", on: SoftHSMToken.halves.rawValue)
