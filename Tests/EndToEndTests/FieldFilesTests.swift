@@ -25,8 +25,12 @@ struct FieldFilesTests {
     func hasTheOutcomeItsRowSays(row: FieldFiles.Row) throws {
         let listed = try run("list", row)
         let fetched = try run("fetch", row)
-        let found = try listed.document("IdentityList")["items"].array.count
+        let items = try listed.document("IdentityList")["items"].array
+        let found = items.count
         switch row.outcome {
+        case "identity" where items.contains { $0["status"].string == "expired" }:
+            #expect(listed.status == 0, "\(listed)")
+            try fetched.expectFailure("expired", status: 66)
         case "identity":
             #expect(listed.status == 0 && found > 0, "\(listed)")
             #expect(fetched.status == 0, "\(fetched)")
