@@ -66,7 +66,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
             var identity = try await identity(on: tokens, interaction)
-            // Whoever asks for what is in use already hopes for a newer one.
+            // A caller that gets the identity in use hopes for a newer one.
             if identity.certificate == state.withLock(\.current), let token = (identity.key as? TokenKey)?.token,
                 try await tokens.calls.run(
                     "reading the token anew", { () throws(CertificateProviderError) in try token.readAnew() })

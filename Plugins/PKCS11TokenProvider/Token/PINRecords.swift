@@ -19,7 +19,7 @@ struct PINRecords: Sendable {
     private static let reserve = Duration.milliseconds(250)
     /// How many times the timeout others' turns may take. That time is not the caller's: ten programs at one card wait for
     /// each other longer than for the card.
-    private static let patience = 9
+    private static let extraTimeouts = 9
 
     enum Turn {
         case mine(RecordLease)
@@ -56,13 +56,13 @@ struct PINRecords: Sendable {
         at token: Slot.Identity, _ hasWaited: inout Bool, unless isKnown: (PINRecord) -> Bool
     ) throws(CertificateProviderError) -> Turn {
         let start = ContinuousClock.now
-        let end = (ModuleCalls.deadline ?? start + timeout) - Self.reserve + timeout * Self.patience
+        let end = (ModuleCalls.deadline ?? start + timeout) - Self.reserve + timeout * Self.extraTimeouts
         var (last, loginsBefore) = (start, UInt8?.none)
         while true {
             if let lease = try storage.leaseRecord(named: Self.name(of: token)) { return .mine(lease) }
             let now = ContinuousClock.now
             // At the end, what remains is for the error.
-            if now < start + timeout * Self.patience { ModuleCalls.postponeDeadline(by: now - last) }
+            if now < start + timeout * Self.extraTimeouts { ModuleCalls.postponeDeadline(by: now - last) }
             last = now
             if loginsBefore == nil || now >= start + Self.turns, let record = try? self[token] {
                 let logins = record.logins(of: token)

@@ -42,8 +42,8 @@ extension Identity {
 }
 
 extension CertificateProviderError {
-    /// The error of an attempt to replace `current`. What may succeed later by itself is no comfort for an identity that is
-    /// over: then it is `expired`.
+    /// The error of an attempt to replace `current`. For an identity that is over, the code is
+    /// `expired`, even if a later attempt may succeed by itself.
     package func replacing(_ current: Identity, at now: Date) -> Self {
         guard [.pending, .timedOut, .operationNotAllowed].contains(code), current.hasExpired(at: now) else {
             return self
