@@ -92,9 +92,8 @@ final class Token: Sendable {
             // Without the login that was there, a second look would not see what the first one did.
             let hasPad = connection.slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH))
             wantsLogin = wantsLogin || hadLogin && isPINAtHand && !hasPad
-            // Of several that fail with one connection, one counts.
-            let isFirst = forget(connection)
-            if isFirst, !isInterrupted { note(failure) }
+            // Of several that fail with one connection, one counts, before another of them looks at the count.
+            forget(connection, noting: isInterrupted ? nil : failure)
             let isStartedAgain = !isInterrupted && !isRepaired && repair(failure, since: before)
             guard failure.isRepeatable else { throw describe(failure) }
             if !isInterrupted {
@@ -320,11 +319,13 @@ final class Token: Sendable {
     }
 
     /// Ends a connection that is of no more use; the next call makes another.
-    /// - Returns: Whether no other call has.
-    @discardableResult
-    func forget(_ old: TokenConnection) -> Bool {
+    ///
+    /// - Parameter failure: Noted, unless another call has ended the connection.
+    func forget(_ old: TokenConnection, noting failure: CryptokiError? = nil) {
         // Nobody connects anew before the old handles are closed: the module may give the same ones again.
-        connectLock.withLock { _ in end(old) }
+        connectLock.withLock { _ in
+            if end(old), let failure { note(failure) }
+        }
     }
 
     /// Called with `connectLock` locked.
