@@ -54,10 +54,10 @@ struct PKCS12Reading {
     /// - Throws: `notFound`, the error of an unreadable file, or `configurationInvalid` with the aliases to choose
     ///   from.
     func choose(alias: String?) throws(CertificateProviderError) -> Found {
-        // The same key and certificate twice, such as in two files of a directory, are one identity.
+        // The same key and certificate twice, such as in two files of a directory, are one identity, by either name.
         var seen: Set<X509Certificate> = []
-        let found = found.filter { seen.insert($0.identity.chain[0]).inserted }
-        let candidates = alias.map { alias in found.filter { $0.identity.isCalled(alias) } } ?? found
+        let candidates = (alias.map { alias in found.filter { $0.identity.isCalled(alias) } } ?? found)
+            .filter { seen.insert($0.identity.chain[0]).inserted }
         if let failure = unreadableFiles.first, alias == nil || candidates.isEmpty { throw failure }
         guard !candidates.isEmpty else {
             if found.isEmpty, let failure = failures.first { throw failure }

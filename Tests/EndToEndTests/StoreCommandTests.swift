@@ -42,6 +42,10 @@ import Testing
         let entry = try #require(used["entry"].string)
         try sandbox.certprov("store", "delete", entry, "--yes", "--json", "--config", b)
             .expectFailure("operationNotAllowed", status: 75)
+        // The file that it was stored with may still lead to it.
+        try sandbox.certprov("store", "delete", old, "--yes", "--json", "--config", b)
+            .expectFailure("operationNotAllowed", status: 75)
+        try FileManager.default.removeItem(atPath: a)
         try sandbox.certprov("store", "delete", old, "--json", "--config", b)
             .expectFailure("interactionRequired", status: 77)
         try sandbox.certprov("store", "delete", "pkcs12/none", "--yes", "--json", "--config", b)

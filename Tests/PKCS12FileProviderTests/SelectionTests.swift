@@ -164,8 +164,8 @@ import Testing
     func theSameInTwoFilesIsOneIdentity() async throws {
         let identity = try Samples.identity("twice")
         let fixture = try FileFixture(builder.file(try builder.bags(of: identity, name: "twice")))
-        try fixture.directory.write(builder.file(try builder.bags(of: identity, name: "twice")), to: "copy.p12")
-        for alias in [nil, "twice", identity.certificate.sha256Fingerprint.hexEncoded] {
+        try fixture.directory.write(builder.file(try builder.bags(of: identity, name: "copy")), to: "copy.p12")
+        for alias in [nil, "twice", "copy", identity.certificate.sha256Fingerprint.hexEncoded] {
             let provider = try PKCS12FileProvider.testing(fixture.directory.path, alias: alias)
             #expect(try await provider.fetch().certificate == identity.certificate)
         }

@@ -70,10 +70,20 @@ struct StoreCommand: AsyncParsableCommand {
                         .notFound, "The store has no entry '\(entry.withVisibleControls)'; see: certprov store list")
                 }
                 let configuration = try context.presentConfiguration()
-                if try await context.usedIdentities(configuration)?.contains(found) == true {
+                let used = try await context.usedIdentities(configuration)
+                if used?.contains(found) == true {
                     throw CertificateProviderError(
                         .operationNotAllowed,
                         "The property file leads to the identity '\(found.path)'; delete it with: certprov delete")
+                }
+                // One that could not be listed may be this one.
+                if let failure = used?.failures.first(where: { $0.provider == found.provider }) { throw failure }
+                if let other = found.propertyFile, other != configuration?.path, access(other, F_OK) == 0 {
+                    let file = other.shellQuoted
+                    throw CertificateProviderError(
+                        .operationNotAllowed,
+                        "The identity '\(found.path)' was stored with another property file, which may still lead to it; delete it "
+                            + "with: certprov store delete --config \(file) \(found.path)")
                 }
                 let interaction = TerminalInteraction()
                 if !yes {
@@ -107,6 +117,8 @@ struct StoreCommand: AsyncParsableCommand {
 /// The stored identities that a configuration leads to.
 private struct UsedIdentities {
     let identities: [ListedIdentity]
+    /// What kept others from being listed.
+    let failures: [CertificateProviderError]
 
     func contains(_ entry: StoreEntry) -> Bool {
         guard let chain = (try? entry.identity.get())?.certificateChain else { return false }
@@ -128,15 +140,17 @@ extension CommandContext {
         _ configuration: LogonConfiguration?
     ) async throws(CertificateProviderError) -> UsedIdentities? {
         guard let configuration else { return nil }
-        var identities: [ListedIdentity] = []
+        var (identities, failures): ([ListedIdentity], [CertificateProviderError]) = ([], [])
         for provider in try await manager(configuration).activeProviders() {
             if let listing = provider.listing {
-                identities += await listing.listIdentities().identities.filter(\.isStored)
+                let list = await listing.listIdentities()
+                identities += list.identities.filter(\.isStored)
+                failures += list.failures.map { $0.attributed(to: provider.id) }
             } else if let identity = try provider.getStoredCertificate() {
                 identities.append(ListedIdentity(identity, isStored: true))
             }
         }
-        return UsedIdentities(identities: identities)
+        return UsedIdentities(identities: identities, failures: failures)
     }
 }
 
