@@ -24,6 +24,17 @@ import Testing
     }
 
     @Test(
+        "If a renegotiation refuses the current certificate, the device certificate renews",
+        .enabled(if: isInstalled, "needs apache2-bin"))
+    func renewsByTheDeviceCertificate() async throws {
+        let server = try await Front("TLSv1.2")
+        let provider = try server.provider()
+        let first = try await provider.getCertificate(NoUserInteraction())
+        let second = try await provider.getCertificate(NoUserInteraction())
+        #expect(server.backend.issued == 2 && first.certificate != second.certificate)
+    }
+
+    @Test(
         "In TLS 1.3 the error names the cause and the server's setting", .enabled(if: isInstalled, "needs apache2-bin"))
     func namesTheSettingForTLS13() async throws {
         let server = try await Front("TLSv1.3")
@@ -124,9 +135,9 @@ import Testing
                 SSLCACertificateFile device.pem
                 SSLProxyEngine on
                 ProxyPass / https://localhost:\(backend.port)/
-                <Location \(path)>
+                <LocationMatch "/simple(re)?enroll$">
                 SSLVerifyClient require
-                </Location>
+                </LocationMatch>
 
                 """
         }

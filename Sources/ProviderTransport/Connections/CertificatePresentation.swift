@@ -86,8 +86,9 @@ final class CertificatePresentation: Sendable {
     }
 }
 
-/// The server ended the connection, with or without an alert, after our certificate was sent and before any answer. It
-/// probably refuses the certificate: not every server says so, and in TLS 1.3 it can do so only after the handshake.
+/// The server ended the connection after our certificate was sent: by an alert, or before any answer and any request that it
+/// may have acted upon. It probably refuses the certificate: not every server says so, and in TLS 1.3 it can do so only after
+/// the handshake.
 struct EndAfterCertificate: Error {
     let cause: any Error
 
@@ -104,7 +105,8 @@ struct EndAfterCertificate: Error {
 }
 
 extension CertificateProviderError {
-    /// Whether a trusted server ended the connection after our certificate was sent and before it answered.
+    /// Whether a trusted server ended the connection after our certificate was sent: by an alert about it, or before it answered.
+    /// The lost answer to a request that is not repeatable (``HTTPRequest/isRepeatable``) does not count.
     public var isEndAfterCertificate: Bool { underlying is EndAfterCertificate }
 
     /// Whether a trusted server has answered with a status that may be about our certificate, which it has seen:

@@ -216,9 +216,15 @@ public final class ServerConnection: Sendable {
             if Task.isCancelled {
                 throw CertificateProviderError(.userCancelled, "The request to \(server.authority) was cancelled.")
             }
-            if state.withLock(\.hasAnswered) { throw Self.failure(error, server, names, isConnecting: false) }
-            let cause = presentation?.alert ?? error
-            throw Self.failure(cause, server, names, isConnecting: false).marked(asEndBy: cause, after: presentation)
+            let (alert, hasAnswered) = (presentation?.alert, state.withLock(\.hasAnswered))
+            let failure = Self.failure(alert ?? error, server, names, isConnecting: false)
+            // What the server has done may have lost its answer. Then only an alert refuses the certificate, as that of a
+            // renegotiation does.
+            guard
+                request.isRepeatable && !hasAnswered
+                    || alert.flatMap(TLSAlert.init(receivedIn:))?.refusesCertificate == true
+            else { throw failure }
+            throw failure.marked(asEndBy: alert ?? error, after: presentation)
         }
     }
 }
