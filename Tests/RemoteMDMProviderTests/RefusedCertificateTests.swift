@@ -120,6 +120,21 @@ import Testing
         #expect(enrolments.allSatisfy { $0.clientCertificate == nil && $0.user == ESTServer.user })
     }
 
+    @Test("A password that went along with a refused renewal is not sent again", arguments: [400, 403])
+    func aPasswordThatWentAlongIsSentOnce(status: Int) async throws {
+        let server = try ESTResponder([.certificate, .basic])
+        let settings = Self.device(server).merging(
+            ["username": ESTServer.user, "password-source": "env:PASSWORD"]
+        ) { $1 }
+        let storage = OneIdentity()
+        _ = try await server.provider(storage: storage, settings).getCertificate(NoUserInteraction())
+        let before = server.requests.count
+        let provider = try server.provider(storage: storage, label: "fault-status-\(status)", settings)
+        #expect(await code { _ = try await provider.getCertificate(NoUserInteraction()) } == .rejected)
+        let sent = server.requests.dropFirst(before).filter { $0.authorization == "Basic" }
+        #expect(sent.map(\.operation) == [.simplereenroll])
+    }
+
     @Test("A device certificate that is refused as well is shown once")
     func theDeviceCertificateIsShownOnce() async throws {
         let server = try ESTResponder(.certificate, .init(ownClientStatus: 401))

@@ -61,8 +61,8 @@ public struct HTTPResponse: Sendable {
     /// Whether the server refuses a password that was sent to it, by the status 401; not if only the nonce of HTTP Digest is
     /// too old. ``refusal(by:of:saying:advice:at:)`` has ``RejectedPassword`` as its underlying error then.
     public internal(set) var hasRefusedPassword = false
-    /// Whether the status may be about the client certificate: 400 (nginx), 401 or 403 from a server that has seen it and has
-    /// refused no password and no token. ``refusal(by:of:saying:advice:at:)`` has ``RefusalAfterCertificate`` as its underlying
+    /// Whether the status may be about the client certificate: 400 (nginx), 401 or 403 from a server that has seen it, has got no
+    /// password and has refused no token. ``refusal(by:of:saying:advice:at:)`` has ``RefusalAfterCertificate`` as its underlying
     /// error then.
     public internal(set) var mayRefuseCertificate = false
     /// Whether there is a client certificate that the server has not asked for in a handshake of TLS 1.3.

@@ -91,7 +91,7 @@ actor AuthenticatingSession {
                 hasRefusedCredentials =
                     response.hasRefusedPassword || response.status == 401 && credentials.isToken
                 response.mayRefuseCertificate =
-                    !hasRefusedCredentials && connection.hasShownCertificate
+                    !hasRefusedCredentials && !hasSentPassword && connection.hasShownCertificate
                     && [400, 401, 403].contains(response.status)
                 return response
             }
