@@ -193,7 +193,8 @@ extension Enrolment {
 extension CertificateProviderError {
     /// Whether a secret does not exist, needs a user to enter it, or was rejected before. An unsafe secret is not missing.
     var isMissingSecret: Bool {
-        [.fileNotFound, .interactionRequired].contains(code) || nativeCode == Int(ENOENT)
-            || underlying is RejectedBefore
+        [.fileNotFound, .interactionRequired].contains(code)
+            // Other codes have other numbers: a failInfo of SCEP may be 2 as well.
+            || code == .configurationInvalid && nativeCode == Int(ENOENT) || underlying is RejectedBefore
     }
 }

@@ -37,7 +37,7 @@ extension CertificateProviderError {
     ///
     /// - Parameter isOwn: Whether the server itself has issued the certificate.
     func naming(_ shown: X509Certificate, isOwn: Bool) -> Self {
-        guard code == .rejected, let number = nativeCode.flatMap(UInt8.init(exactly:)),
+        guard code == .rejected, !(underlying is SCEPFailure), let number = nativeCode.flatMap(UInt8.init(exactly:)),
             TLSAlert(rawValue: number).refusesCertificate
         else { return self }
         var copy = self
@@ -53,7 +53,6 @@ extension CertificateProviderError {
     /// Whether the server refuses the request, or this client.
     fileprivate var isRefusal: Bool { [.rejected, .configurationInvalid, .unsupportedAlgorithm].contains(code) }
 
-    private static let failInfos = 0...20
     private static let clientErrors = 400...499
 
     /// Whether the server has processed the request and refused it: a failInfo of SCEP, or an HTTP status that does not
@@ -61,7 +60,7 @@ extension CertificateProviderError {
     fileprivate var isFinalRefusal: Bool {
         guard code == .rejected, let number = nativeCode else { return false }
         // Other numbers are those of TLS, which refuses a certificate, and of tokens.
-        let isOfRequest = Self.failInfos.contains(number) || Self.clientErrors.contains(number)
-        return isOfRequest && ![401, 403, 404, 405, 407, 408, 410, 429].contains(number)
+        if underlying is SCEPFailure { return true }
+        return Self.clientErrors.contains(number) && ![401, 403, 404, 405, 407, 408, 410, 429].contains(number)
     }
 }

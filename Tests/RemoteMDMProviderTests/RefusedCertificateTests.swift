@@ -291,8 +291,9 @@ import Testing
     }
 
     @Test(
-        "If the TLS server refuses the current certificate, the SCEP challenge enrols anew", arguments: [true, false])
-    func aChallengeIsForSCEP(isThere: Bool) async throws {
+        "If the TLS server refuses the current certificate, the SCEP challenge enrols anew",
+        arguments: ["there", "gone", "refused"])
+    func aChallengeIsForSCEP(challenge: String) async throws {
         let web = try TestAuthority("Web")
         let folder = try TemporaryDirectory()
         let authority = try CertifiedKey.authority.get().certificate
@@ -308,7 +309,16 @@ import Testing
             environment: .testing(), parameters: ProviderParameters(parameters.mapValues { .init($0) }),
             transport: Transport(retryPolicy: TurnedClock().retryPolicy))
         let first = try await provider.getCertificate(NoUserInteraction())
-        guard isThere else {
+        if challenge == "refused" {
+            responder.behave(.init(failInfo: "2"))
+            let error = await #expect(throws: CertificateProviderError.self) {
+                try await provider.getCertificate(NoUserInteraction())
+            }
+            #expect(error?.code == .rejected && responder.received.count == 2)
+            #expect(error?.message.hasPrefix("The SCEP server refused the request, with badRequest") == true)
+            return
+        }
+        if challenge == "gone" {
             try FileManager.default.removeItem(atPath: folder["challenge"])
             let code = await code { _ = try await provider.getCertificate(NoUserInteraction()) }
             #expect(code == .rejected || code == .unavailable)
