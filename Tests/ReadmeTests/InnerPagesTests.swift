@@ -19,7 +19,7 @@ import Testing
         "rejected enrolment passwords": (
             "Sources/CertificateProviding/Secrets/RejectedSecrets.swift", "version: UInt8 = "
         ),
-        "a password without an answer": ("Sources/Logon/Registration/UnansweredPassword.swift", "currentVersion = "),
+        "passwords without an answer": ("Sources/Logon/Registration/UnansweredPasswords.swift", "currentVersion = "),
         "record of a registration": ("Sources/Logon/Registration/ConnectionRecord.swift", "currentVersion = "),
         "record of a provider's keys": ("Sources/CertificateProviding/KeyStores/OwnedKeys.swift", "version = "),
         "keys of `store:`": ("Sources/IdentityStore/SealedKeyStore.swift", "format: UInt8 = "),

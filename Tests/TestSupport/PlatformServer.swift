@@ -16,7 +16,7 @@ public final class PlatformServer: Sendable {
         case noAnswer
         /// Closes the connection before it does anything.
         case ignored
-        /// The page of a proxy that misses the certificate.
+        /// A page, as of a proxy that misses the certificate.
         case page(Int, String)
         /// Sends the client to another place.
         case redirection(String)
@@ -57,6 +57,10 @@ public final class PlatformServer: Sendable {
     public let authority: TestAuthority
     private let channel: any Channel
 
+    /// The body of an error.
+    public static let error = """
+        <error xmlns="http://schemas.microsoft.com/ado/2007/08/dataservices/metadata"><code/><message>No.</message></error>
+        """
     public static let client = "CN=client,O=certprov tests"
     public static let user = ("alice", "correct horse")
     public static let path = "/odata/applications/latest/com.example.app/Connections"
@@ -127,6 +131,7 @@ public final class PlatformServer: Sendable {
                     state.note("\(head.method) refused")
                     switch state.faults["refused"]?.first {
                     case .status(let status)?: return Answer(status: status)
+                    case .page(let status, let page)?: return Answer(status: status, body: page)
                     case .some: return nil
                     case nil: break
                     }

@@ -10,7 +10,7 @@ enum ConnectionEntry {
     static let creation = """
         <?xml version="1.0" encoding="UTF-8"?>
         <entry xmlns="http://www.w3.org/2005/Atom" xmlns:d="http://schemas.microsoft.com/ado/2007/08/dataservices" \
-        xmlns:m="http://schemas.microsoft.com/ado/2007/08/dataservices/metadata">\
+        xmlns:m="\(metadata)">\
         <category term="applications.Connection" \
         scheme="http://schemas.microsoft.com/ado/2007/08/dataservices/scheme"/>\
         <content type="application/xml"><m:properties><d:DeviceType m:type="Edm.String">Linux</d:DeviceType>\
@@ -40,6 +40,14 @@ enum ConnectionEntry {
         guard parts.count == 3, parts[0].hasSuffix("Connections("), parts[2].hasPrefix(")") else { return nil }
         return ConnectionID(String(parts[1]))
     }
+
+    /// Whether a response has an error message of OData, which no gateway sends in the server's place.
+    static func isError(_ response: HTTPResponse) -> Bool {
+        let body = String(decoding: response.body, as: UTF8.self)
+        return body.contains(metadata) && text(of: "error", in: body) != nil
+    }
+
+    private static let metadata = "http://schemas.microsoft.com/ado/2007/08/dataservices/metadata"
 
     /// Returns what the server demands of passcodes: the properties that begin with `PasswordPolicy`. `nil` for nothing, and if it
     /// says that its policy is off. A property without a value demands nothing.

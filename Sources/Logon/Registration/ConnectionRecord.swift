@@ -140,7 +140,6 @@ struct ConnectionRecord: Codable, Sendable {
         return try vault.isRejected(secret, by: content)
     }
 
-    /// Has what the name says, of the last password that the server has not accepted yet.
     private static let unanswered = "unanswered"
 
     /// Notes that a password is sent now. It is on disk when the function returns.
@@ -148,27 +147,33 @@ struct ConnectionRecord: Codable, Sendable {
     /// - Throws: What `check` throws about the tries so far; `storeWriteFailed`. Send nothing then.
     static func noteSending(
         _ secret: SecretBytes, at time: Date, in vault: DataVault,
-        _ check: (UnansweredPassword) throws(CertificateProviderError) -> Void
+        _ check: (UnansweredPasswords.Tries) throws(CertificateProviderError) -> Void
     ) throws(CertificateProviderError) {
         var refusal: CertificateProviderError?
         try vault.storage(for: provider).updateRecord(named: unanswered) { former throws(CertificateProviderError) in
-            var tries = try UnansweredPassword(former, of: secret, in: vault, now: time)
-            do throws(CertificateProviderError) { try check(tries) } catch {
+            var passwords = try UnansweredPasswords(former, now: time)
+            do throws(CertificateProviderError) { try passwords.add(secret, at: time, in: vault, check) } catch {
                 refusal = error
-                // Another one only if the clock was set back.
-                let content = try tries.encoded()
-                return content == former ? nil : content
             }
-            (tries.count, tries.last) = (tries.count + 1, time)
-            return try tries.encoded()
+            // After a refusal it is another one only if the clock was set back.
+            let content = try passwords.encoded()
+            return content == former ? nil : content
         }
         if let refusal { throw refusal }
     }
 
-    /// Forgets the tries without an answer: there is one, or a user has typed a password.
-    static func forgetUnanswered(in vault: DataVault) throws(CertificateProviderError) {
+    /// Forgets the tries of a password without an answer: there is one, or a user has typed it.
+    static func forget(unanswered secret: SecretBytes, in vault: DataVault) throws(CertificateProviderError) {
         let storage = vault.storage(for: provider)
-        if try storage.record(named: unanswered) != nil { try storage.removeRecord(named: unanswered) }
+        guard try storage.record(named: unanswered) != nil else { return }
+        var isEmpty = false
+        try storage.updateRecord(named: unanswered) { former throws(CertificateProviderError) in
+            var passwords = try UnansweredPasswords(former)
+            try passwords.remove(secret, in: vault)
+            isEmpty = passwords.isEmpty
+            return try passwords.encoded()
+        }
+        if isEmpty { try storage.removeRecord(named: unanswered) }
     }
 
     /// Forgets that the server has rejected a password.

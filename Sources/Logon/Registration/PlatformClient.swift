@@ -71,10 +71,10 @@ final class PlatformClient: Sendable {
         let response = try await session.with(timeBudget: budget).response(to: request)
         // Without a challenge (RFC 9110, section 15.5.2), a gateway in front has answered, and has not looked at the password.
         let hasRefusedPassword = response.hasRefusedPassword && !response.headers["WWW-Authenticate"].isEmpty
-        if case .user(_, let password) = principal, hasRefusedPassword || response.isOfServer,
+        if case .user(_, let password) = principal, let verdict = hasRefusedPassword ? .rejected : response.verdict,
             await session.hasSentPassword
         {
-            await password.note(hasRefusedPassword)
+            await password.note(verdict)
         }
         if [401, 403].contains(response.status) {
             // The session knows the password that was refused.
@@ -256,9 +256,12 @@ final class PlatformClient: Sendable {
 }
 
 extension HTTPResponse {
-    /// Whether the server has answered, which has looked at the password before: not a gateway in its place.
-    fileprivate var isOfServer: Bool {
-        ![401, 407, 408, 429].contains(status) && status < 500 && !isRefusalOfCertificate
+    /// What the answer says of the password, other than a rejection; `nil` for nothing: it may be that of a gateway in the server's
+    /// place.
+    fileprivate var verdict: SentPassword.Verdict? {
+        if (200..<300).contains(status) { return .accepted }
+        let saysNothing = [401, 407, 408, 429].contains(status) || status >= 500
+        return !saysNothing && ConnectionEntry.isError(self) ? .errorOfServer : nil
     }
 
     /// Whether a proxy in front of the server refuses the certificate with 400, as nginx does: it has done the handshake

@@ -26,7 +26,7 @@ struct ServerPassword: Sendable {
             name,
             SentPassword(
                 secret: password, beforeSending: nil,
-                note: { isRejected in if isRejected { await note(rejected: password) } }))
+                note: { verdict in if verdict == .rejected { await note(rejected: password) } }))
     }
 
     /// Takes the password of the source, if the server has not rejected that, too.
@@ -111,7 +111,7 @@ struct ServerPassword: Sendable {
                 let time = now()
                 // What a user types begins anew.
                 guard isAutomatic else {
-                    try? ConnectionRecord.forgetUnanswered(in: vault)
+                    try? ConnectionRecord.forget(unanswered: credentials, in: vault)
                     return
                 }
                 try ConnectionRecord.noteSending(credentials, at: time, in: vault) {
@@ -119,19 +119,19 @@ struct ServerPassword: Sendable {
                     guard tries.nextTry > time else { return }
                     throw CertificateProviderError(
                         .operationNotAllowed,
-                        "The password of '\(user)' was sent to \(server) \(tries.count) times without an answer, so it is not known "
-                            + "whether it is right. It may be sent again at \(tries.nextTry.formatted(.iso8601)); to try earlier, type it: "
+                        "A password of '\(user)' was sent to \(server) \(tries.count) times without an answer, so it is not known "
+                            + "whether it is right. The next try may be at \(tries.nextTry.formatted(.iso8601)); to try earlier, type it: "
                             + command,
                         retryAfter: .seconds(tries.nextTry.timeIntervalSince(time)))
                 }
             }
         }
-        return SentPassword(secret: password, beforeSending: beforeSending) { isRejected in
-            if isRejected { await note() }
+        return SentPassword(secret: password, beforeSending: beforeSending) { verdict in
+            if verdict == .rejected { await note() }
             // If it cannot be written down, the password waits for its next try.
             try? await registrar.executor.run { () throws(CertificateProviderError) in
-                if !isRejected { try ConnectionRecord.forget(rejected: credentials, in: vault) }
-                try ConnectionRecord.forgetUnanswered(in: vault)
+                if verdict == .accepted { try ConnectionRecord.forget(rejected: credentials, in: vault) }
+                try ConnectionRecord.forget(unanswered: credentials, in: vault)
             }
         }
     }

@@ -86,8 +86,8 @@ import Testing
     func aRefusalOfTheUserIsNotOneOfThePassword() async throws {
         let host = try await host()
         // A 401 without a challenge is of a proxy that has not asked for a password.
-        for status in [403, 401] {
-            host.server.fail("POST", .status(status))
+        for fault in [PlatformServer.Fault.page(403, PlatformServer.error), .status(401)] {
+            host.server.fail("POST", fault)
             #expect(await failure { try await host.manager.register(host.person) }?.code == .rejected)
         }
         _ = try await host.manager.register(host.person)
@@ -223,7 +223,10 @@ import Testing
 
     @Test(
         "A password that gets no answer is sent twice at once, then after an hour, then once a day",
-        arguments: [PlatformServer.Fault.ignored, .status(503), .status(401)])
+        arguments: [
+            PlatformServer.Fault.ignored, .status(503), .status(401), .status(403), .status(404),
+            .page(400, "<html></html>"),
+        ])
     func withoutAnAnswerItIsSentAFewTimes(fault: PlatformServer.Fault) async throws {
         let clock = WallClock()
         let host = try await RegistrationHost(
@@ -239,7 +242,12 @@ import Testing
             }
             return codes
         }
-        let code: CertificateProviderError.Code = fault == .status(401) ? .rejected : .unavailable
+        let code: CertificateProviderError.Code =
+            switch fault {
+            case .status(401), .status(403), .page: .rejected
+            case .status(404): .configurationInvalid
+            default: .unavailable
+            }
         #expect(try await runs() == [code, code, .operationNotAllowed, .operationNotAllowed])
         #expect(refusals(host) == 2)
         let waiting = await failure { try await host.manager.register(host.person) }
@@ -282,6 +290,62 @@ import Testing
         #expect(try await host.manager.request(hello).status == 200)
         let left = host.directory.contents().filter { $0.hasSuffix("/unanswered") }
         #expect(left.isEmpty)
+        await host.end()
+    }
+
+    @Test("Passwords that get no answer are not sent more often by turns", arguments: [2, 4, 6])
+    func byTurnsTheyAreSentAFewTimes(passwords: Int) async throws {
+        let clock = WallClock()
+        let host = try await RegistrationHost(
+            settings: Self.settings, variables: ["PASSWORD": "wrong"], now: { clock.now })
+        host.server.state.withLock { $0.faults["refused"] = [.ignored] }
+        func rounds(_ count: Int) async throws {
+            for round in 0..<(count * passwords) {
+                let next = try host.restarted(variables: ["PASSWORD": "wrong \(round % passwords)"])
+                _ = await failure { try await next.register(host.person) }
+                await next.shutdown()
+            }
+        }
+        try await rounds(4)
+        let places = min(passwords, 4)
+        #expect(refusals(host) == 2 * places)
+        clock.pass(3600)
+        try await rounds(2)
+        #expect(refusals(host) == 3 * places)
+        clock.pass(86400)
+        try await rounds(2)
+        #expect(refusals(host) == 4 * places)
+        await host.end()
+    }
+
+    @Test("A rejected password forgets no tries of another one")
+    func aRejectedOneForgetsNoTriesOfAnother() async throws {
+        let host = try await host("wrong")
+        host.server.state.withLock { $0.faults["refused"] = [.ignored] }
+        for _ in 0..<2 { #expect(await failure { try await host.manager.register(host.person) }?.code == .unavailable) }
+        host.server.state.withLock { $0.faults = [:] }
+        let other = try host.restarted(variables: ["PASSWORD": "wrong as well"])
+        #expect(await failure { try await other.register(host.person) }?.code == .rejected)
+        #expect(await failure { try await host.manager.register(host.person) }?.code == .operationNotAllowed)
+        #expect(refusals(host) == 3)
+        await host.end()
+    }
+
+    @Test("An error message of the server is an answer, and accepts no rejected password")
+    func anErrorMessageIsAnAnswer() async throws {
+        let host = try await host("wrong")
+        host.server.state.withLock { $0.faults["refused"] = [.page(403, PlatformServer.error)] }
+        for _ in 0..<4 { #expect(await failure { try await host.manager.register(host.person) }?.code == .rejected) }
+        #expect(refusals(host) == 4)
+        host.server.state.withLock { $0.faults = [:] }
+        #expect(await failure { try await host.manager.register(host.person) }?.code == .rejected)
+        // A user types it.
+        host.person.answer("Password", with: "wrong")
+        host.server.state.withLock { $0.faults["refused"] = [.page(403, PlatformServer.error)] }
+        #expect(await failure { try await host.manager.register(host.person, isAsking: true) }?.code == .rejected)
+        #expect(refusals(host) == 6)
+        #expect(await failure { try await host.manager.register(host.person) }?.code == .rejected)
+        #expect(refusals(host) == 6)
         await host.end()
     }
 

@@ -1,0 +1,89 @@
+import CertificateProviding
+import FoundationEssentials
+import IdentityStore
+
+/// How often passwords were sent that the platform server has neither accepted nor rejected: the connection was closed, a gateway
+/// answered, or the process was killed. They may be wrong, and each time may have counted.
+struct UnansweredPasswords: Codable {
+    private static let currentVersion = 1
+    /// As of rejected ones.
+    private static let maximum = 4
+
+    struct Tries: Codable {
+        /// Shows whether a password is this one, as for a rejected one.
+        fileprivate let secret: Data
+        /// How often it was sent.
+        let count: Int
+        /// When it was sent the last time.
+        fileprivate(set) var last: Date
+
+        /// When it may be sent again: once more at once, then after an hour, then once a day.
+        var nextTry: Date {
+            switch count {
+            case ...1: last
+            case 2: last + 3600
+            default: last + 86400
+            }
+        }
+    }
+
+    private var version = currentVersion
+    private var all: [Tries] = []
+
+    /// Reads the record. A damaged one has none.
+    ///
+    /// - Throws: `storeReadFailed` for a record of a newer version.
+    init(_ record: SecretBytes?, now: Date = .distantFuture) throws(CertificateProviderError) {
+        let former = record.flatMap { record in
+            try? JSONDecoder().decode(Self.self, from: record.withUnsafeBytes { Data($0) })
+        }
+        guard let former else { return }
+        guard former.version <= Self.currentVersion else {
+            throw CertificateProviderError(
+                .storeReadFailed,
+                "The record of passwords without an answer was written by a newer certprov; update certprov.")
+        }
+        self = former
+        // The clock was set back.
+        for index in all.indices { all[index].last = min(all[index].last, now) }
+    }
+
+    var isEmpty: Bool { all.isEmpty }
+
+    /// Adds a try. A password that was changed begins anew. A fifth one takes the place of the one that was sent longest ago, and
+    /// has its tries: else passwords that are sent by turns would be sent without a limit.
+    ///
+    /// - Throws: What `check` throws about the tries so far.
+    mutating func add(
+        _ password: SecretBytes, at now: Date, in vault: DataVault,
+        _ check: (Tries) throws(CertificateProviderError) -> Void
+    ) throws(CertificateProviderError) {
+        var index = try index(of: password, in: vault)
+        if index == nil, all.count >= Self.maximum { index = all.indices.min { all[$0].last < all[$1].last } }
+        if let index { try check(all[index]) }
+        let count = index.map { all.remove(at: $0).count } ?? 0
+        let shown = try vault.noting(rejected: password, in: nil)
+        all.append(Tries(secret: shown.withUnsafeBytes { Data($0) }, count: count + 1, last: now))
+    }
+
+    mutating func remove(_ password: SecretBytes, in vault: DataVault) throws(CertificateProviderError) {
+        if let index = try index(of: password, in: vault) { all.remove(at: index) }
+    }
+
+    private func index(of password: SecretBytes, in vault: DataVault) throws(CertificateProviderError) -> Int? {
+        for (index, tries) in all.enumerated()
+        where try vault.isRejected(password, by: SecretBytes(copying: tries.secret)) {
+            return index
+        }
+        return nil
+    }
+
+    func encoded() throws(CertificateProviderError) -> SecretBytes {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = .sortedKeys
+        guard let data = try? encoder.encode(self) else {
+            throw CertificateProviderError(.internal, "The record of a password cannot be encoded.")
+        }
+        return SecretBytes(copying: data)
+    }
+}
