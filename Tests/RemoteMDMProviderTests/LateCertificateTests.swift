@@ -35,10 +35,14 @@ import Testing
     }
 
     @Test(
-        "In TLS 1.3 the error names the cause and the server's setting", .enabled(if: isInstalled, "needs apache2-bin"))
-    func namesTheSettingForTLS13() async throws {
+        "In TLS 1.3 the error names the cause and the server's setting", .enabled(if: isInstalled, "needs apache2-bin"),
+        arguments: ["est", "scep"])
+    func namesTheSettingForTLS13(enrolmentProtocol: String) async throws {
         let server = try await Front("TLSv1.3")
-        let provider = try server.provider()
+        let path = enrolmentProtocol == "scep" ? Front.path : ""
+        let provider = try server.provider([
+            "protocol": enrolmentProtocol, "url": "https://localhost:\(server.port)\(path)",
+        ])
         let error = await #expect(throws: CertificateProviderError.self) {
             try await provider.getCertificate(NoUserInteraction())
         }
@@ -142,14 +146,15 @@ import Testing
                 """
         }
 
-        func provider() throws -> RemoteMDMProvider {
+        func provider(_ settings: [String: String] = [:]) throws -> RemoteMDMProvider {
             let key = directory["device.key"]
             chmod(key, 0o600)
-            return try backend.provider([
+            let all = [
                 "url": "https://localhost:\(port)", "trust-anchors": directory["anchors.pem"], "username": "",
                 "password-source": "", "client-certificate": directory["device.pem"],
                 "client-key-source": "file:\(key)",
-            ])
+            ]
+            return try backend.provider(all.merging(settings) { $1 })
         }
     }
 }

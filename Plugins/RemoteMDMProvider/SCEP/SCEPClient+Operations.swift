@@ -157,10 +157,13 @@ extension SCEPClient {
         }
         let refusal = response.mayRefuseCertificate ? RefusalAfterCertificate() : nil
         return switch (status, operation) {
-        case (401, _), (403, _):
+        case (401, _):
             CertificateProviderError(
                 .rejected, "\(answer): it does not permit this; ask its administrator.", nativeCode: status,
                 underlying: refusal)
+        case (403, _):
+            CertificateProviderError(
+                .rejected, "\(answer): \(response.adviceForForbidden).", nativeCode: status, underlying: refusal)
         case (404, _), (405, _), (410, _):
             CertificateProviderError(
                 .configurationInvalid, "\(answer): there is no SCEP service at this URL; check 'url'.")

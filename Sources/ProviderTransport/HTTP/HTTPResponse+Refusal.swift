@@ -36,16 +36,7 @@ extension HTTPResponse {
             switch status {
             case 401, 407:
                 (.rejected, "\(challenge)check the user name and password, the token, or the certificate")
-            case 403 where wantsCertificateLater:
-                (
-                    .rejected,
-                    """
-                    it has not asked for the client certificate in the TLS handshake. If it wants one for some paths only, \
-                    it cannot ask this client for it in TLS 1.3: have it ask in the handshake (Apache: SSLVerifyClient for \
-                    the whole host, not in a <Location>), or permit TLS 1.2 only
-                    """
-                )
-            case 403: (.rejected, "it does not permit this; ask its administrator")
+            case 403: (.rejected, adviceForForbidden)
             case 404, 405, 410: (.configurationInvalid, "check \(settingNames.path)")
             case 408, 429, 500...599: (.unavailable, "try again later")
             case 400...499: (.rejected, "look for the reason in the server's log")
@@ -55,6 +46,17 @@ extension HTTPResponse {
             code, "\(start); \(advice ?? usual).", nativeCode: status, retryAfter: retryAfter(now: now),
             underlying: hasRefusedPassword
                 ? RejectedPassword() : mayRefuseCertificate ? RefusalAfterCertificate() : nil)
+    }
+
+    /// The next step after the status 403, as part of a message. It names what a server in TLS 1.3 may want that asks for the
+    /// client certificate after the handshake.
+    public var adviceForForbidden: String {
+        guard wantsCertificateLater else { return "it does not permit this; ask its administrator" }
+        return """
+            it has not asked for the client certificate in the TLS handshake. If it wants one for some paths only, \
+            it cannot ask this client for it in TLS 1.3: have it ask in the handshake (Apache: SSLVerifyClient for \
+            the whole host, not in a <Location>), or permit TLS 1.2 only
+            """
     }
 
     /// The authentication scheme that the server demands, as part of a message; empty if it names none.
