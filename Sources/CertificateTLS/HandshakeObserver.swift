@@ -200,16 +200,16 @@ struct AnswerOutstanding: Error {}
 /// The server's answer to the HTTP request is something else.
 struct NotHTTP: Error {}
 
-/// The first line of an HTTP/1.1 response (RFC 9112, section 4).
+/// The first line of an HTTP/1.1 response (RFC 9112, section 4). Interim responses (RFC 9110, section 15.2) are skipped.
 struct HTTPStatusLine {
     enum Outcome { case incomplete, notHTTP, status(Int) }
     private var bytes: [UInt8] = []
 
-    /// In bytes. A line that is longer is none.
+    /// In bytes: of a line, and of the head of an interim response.
     private static let maximumLength = 8192
 
     mutating func read(_ part: ByteBuffer) -> Outcome {
-        bytes += part.readableBytesView.prefix(Self.maximumLength + 1)
+        bytes += part.readableBytesView
         guard let end = bytes.firstIndex(of: UInt8(ascii: "\n")) else {
             let isPossible = bytes.count <= Self.maximumLength && "HTTP/1.".utf8.starts(with: bytes.prefix(7))
             return isPossible ? .incomplete : .notHTTP
@@ -218,7 +218,12 @@ struct HTTPStatusLine {
         guard words.count >= 2, words[0].hasPrefix("HTTP/1."), words[1].utf8.count == 3,
             let status = Int(words[1]), (100...599).contains(status)
         else { return .notHTTP }
-        return .status(status)
+        if status >= 200 { return .status(status) }
+        guard let head = bytes.firstRange(of: "\r\n\r\n".utf8) else {
+            return bytes.count <= Self.maximumLength ? .incomplete : .notHTTP
+        }
+        bytes.removeSubrange(..<head.upperBound)
+        return bytes.isEmpty ? .incomplete : read(ByteBuffer())
     }
 }
 

@@ -119,6 +119,7 @@ import Testing
         let answers: [(String, Int?)] = [
             ("HTTP/1.1 400 Bad Request\r\n\r\n", 400), ("HTTP/1.0 200\r\n", 200), ("SSH-2.0-x\r\n", nil),
             ("HTTP/1.1 2000 x\r\n", nil),
+            ("HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\nHTTP/1.1 100 \r\n\r\nHTTP/1.1 403 Forbidden\r\n", 403),
         ]
         for (answer, status) in answers {
             let context = try NIOSSLContext(configuration: authority.get().serverConfiguration().only(version))
