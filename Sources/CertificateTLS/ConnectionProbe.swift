@@ -72,10 +72,15 @@ public struct ConnectionProbe: Sendable {
         let verdict = Verdict()
         do {
             let sni = try validatedServerName()
-            let context = try await executor.run {
-                Result { try NIOSSLContext(configuration: configuration(noting: request)) }
+            let (probe, context) = try await executor.run {
+                Result {
+                    // Read once, here: the verification must not block.
+                    var probe = self
+                    probe.trustAnchors = try trustAnchors.read()
+                    return (probe, try NIOSSLContext(configuration: probe.configuration(noting: request)))
+                }
             }.get()
-            return try await outcome(
+            return try await probe.outcome(
                 context: context, sni: sni, request: request, verdict: verdict, on: group.any()
             ).get()
         } catch {

@@ -104,6 +104,12 @@ public struct TrustAnchors: Sendable, Hashable {
         }
     }
 
+    /// Returns the same anchors with their file read, which they keep the name of. Blocks and throws as ``load()``.
+    package func read() throws(CertificateProviderError) -> TrustAnchors {
+        guard case .pemFile = source, let certificates = try certificates() else { return self }
+        return .certificates(certificates).named(name)
+    }
+
     private static func certificates(
         inPEMFile path: String
     ) throws(CertificateProviderError) -> [NIOSSLCertificate] {

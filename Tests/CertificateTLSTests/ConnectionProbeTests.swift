@@ -157,6 +157,24 @@ import Testing
         }
     }
 
+    @Test("The probe reads the file of the trust anchors once")
+    func readsTheTrustAnchorsOnce() async throws {
+        let folder = try TemporaryDirectory()
+        try folder.write(authority.get().root.pemRepresentation.utf8, to: "anchors.pem")
+        let file = folder["anchors.pem"]
+        let context = try NIOSSLContext(configuration: authority.get().serverConfiguration().only(.tls12))
+        try await withEventLoops { group in
+            try await withServer(on: group) { channel in
+                try FileManager.default.removeItem(atPath: file)
+                try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: context))
+            } body: { port in
+                let probe = try makeProbe(
+                    port: port, presenting: authority.get().issue("client"), trusting: .pemFile(file))
+                #expect(try await probe.run(on: group).clientAuthentication == .completed)
+            }
+        }
+    }
+
     @Test func aPlainTextServerIsAProtocolError() async throws {
         try await withEventLoops { group in
             try await withServer(on: group) { channel in

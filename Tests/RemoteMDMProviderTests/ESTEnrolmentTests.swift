@@ -1,7 +1,11 @@
 import CertificateProviding
+import CertificateTLS
+import Foundation
+import NIOCore
 import TestSupport
 import Testing
 
+@testable import ProviderTransport
 @testable import RemoteMDMProvider
 
 @Suite(.timeLimit(.minutes(20))) struct ESTEnrolmentTests {
@@ -180,5 +184,33 @@ import Testing
         let stranger = try server.provider(["trust-anchors": server.directory["stranger-ca.pem"]])
         #expect(await code { _ = try await stranger.getCertificate(NoUserInteraction()) } == .serverNotTrusted)
         #expect(server.requests.isEmpty)
+    }
+
+    @Test("A connection reads the file of the trust anchors once")
+    func theTrustAnchorsAreReadOnce() async throws {
+        let server = try ESTResponder()
+        let file = server.directory["ca.pem"]
+        let session = AuthenticatingSession(
+            try #require(ServerURL("https://localhost:\(server.port)")),
+            ServerSecurity(trust: ServerTrust(trustAnchors: .pemFile(file))), .none,
+            over: RemovingNetwork(network: server.network, file: file))
+        try await session.connect(before: .now() + .seconds(600))
+        #expect(!FileManager.default.fileExists(atPath: file))
+    }
+}
+
+/// Removes a file before it connects.
+private struct RemovingNetwork: Network {
+    let network: InMemoryNetwork
+    let file: String
+
+    var eventLoopGroup: any EventLoopGroup { network.eventLoopGroup }
+
+    func connect(
+        to host: String, port: Int, on eventLoop: any EventLoop, timeout: TimeAmount,
+        prepare: @escaping @Sendable (any Channel) -> EventLoopFuture<Void>
+    ) -> EventLoopFuture<any Channel> {
+        try? FileManager.default.removeItem(atPath: file)
+        return network.connect(to: host, port: port, on: eventLoop, timeout: timeout, prepare: prepare)
     }
 }

@@ -22,6 +22,9 @@ final class TLSHandshake: Sendable {
     init(
         _ server: ServerURL, _ security: ServerSecurity, on eventLoop: any EventLoop
     ) throws(CertificateProviderError) {
+        var security = security
+        // Read once, here: the verification must not block.
+        security.trust.trustAnchors = try security.trust.trustAnchors.read()
         self.server = server
         self.security = security
         self.eventLoop = eventLoop
