@@ -155,8 +155,8 @@ public final class CertprovLogon: Sendable {
     /// demands client certificates refuses.
     public var trustAnchors: TrustAnchors { manager.configuration.trustAnchors.map(TrustAnchors.pemFile) ?? .system }
 
-    /// Returns the credentials of the identity: the stored one, or a new one if none is stored, or the stored one has
-    /// expired or cannot be used with TLS. Later calls return the same credentials, which ``renewal`` keeps fresh.
+    /// Returns the credentials of the identity: the stored one, or a new one if none is stored, or the stored one cannot be used
+    /// with TLS, or has expired: then only the provider that it is from is asked. Later calls return the same credentials, which ``renewal`` keeps fresh.
     ///
     /// Prompts for nothing.
     ///
@@ -229,10 +229,9 @@ public final class CertprovLogon: Sendable {
     ) async throws(CertificateProviderError) -> TLSCredentials {
         let stored = try await manager.storedIdentity()
         if let stored, let credentials = usable(stored) { return credentials }
-        // One that TLS cannot use is the manager's choice still.
-        let isUnusable = stored?.hasExpired(at: now()) == false
+        // The manager would return a stored one that TLS cannot use.
         let identity =
-            if isUnusable {
+            if let stored, !stored.hasExpired(at: now()) {
                 try await manager.obtainIdentity(NoUserInteraction())
             } else {
                 try await manager.identity(NoUserInteraction())

@@ -297,12 +297,13 @@ public final class RenewingIdentity: Service {
     }
 
     /// Refuses an identity whose chain is not valid by the wall clock, or not for TLS clients, unless the current one is not
-    /// either and expires earlier.
+    /// either and its certificate expires earlier.
     private func checkValidity(of identity: Identity) throws(CertificateProviderError) {
         let now = environment.now()
         let present = current
         guard let obstacle = identity.obstacle(at: now),
-            present.obstacle(at: now) == nil || identity.expiry <= present.expiry
+            !identity.isAsUsable(as: present, at: now)
+                || identity.certificate.notValidAfter <= present.certificate.notValidAfter
         else { return }
         throw CertificateProviderError(
             .protocolError,

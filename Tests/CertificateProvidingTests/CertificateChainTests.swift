@@ -120,9 +120,43 @@ import X509
             #expect(error?.message.contains("stays in use") == true)
             try identity.requireUsable(toReplace: identity, at: now)
             try good.requireUsable(toReplace: identity, at: now)
-            for (other, _) in bad { try identity.requireUsable(toReplace: other, at: now) }
         }
         try TestAuthority().issue("better").requireUsable(toReplace: good, at: now)
+    }
+
+    @Test("Of two chains with an obstacle, one whose leaf is not valid does not replace one whose leaf is")
+    func theLeavesDecideBetweenTwoObstacles() throws {
+        let (authority, now) = (try TestAuthority(), Date())
+        let current = try authority.crossCertified(authority.issue("host"), until: now - 60)
+        let next = try authority.crossCertified(authority.issue("host"), until: now - 60)
+        let over = try authority.issue("host", notBefore: now - 7200, notAfter: now - 3600)
+        let future = try authority.issue("host", notBefore: now + 3600)
+        try next.requireUsable(toReplace: current, at: now)
+        for (new, old) in [(over, current), (future, current)] {
+            let error = #expect(throws: CertificateProviderError.self) {
+                try new.requireUsable(toReplace: old, at: now)
+            }
+            #expect(error?.code == .pending)
+        }
+        try over.requireUsable(toReplace: future, at: now)
+        try future.requireUsable(toReplace: over, at: now)
+        try next.requireUsable(toReplace: over, at: now)
+    }
+
+    @Test("The same certificate is no successor, unless its chain ends later")
+    func aSuccessorHasANewCertificateOrALaterEnd() throws {
+        let (authority, now) = (try TestAuthority(), Date())
+        let identity = try authority.issue("host")
+        let longer = try authority.crossCertified(identity, until: now - 60)
+        let same: [(Identity, Identity, CertificateProviderError.Code)] = [
+            (identity, identity, .pending), (longer, identity, .expired), (longer, longer, .expired),
+        ]
+        for (new, old, code) in same {
+            let error = #expect(throws: CertificateProviderError.self) { try new.requireSuccession(to: old, at: now) }
+            #expect(error?.code == code)
+        }
+        try identity.requireSuccession(to: longer, at: now)
+        try authority.issue("host").requireSuccession(to: identity, at: now)
     }
 }
 

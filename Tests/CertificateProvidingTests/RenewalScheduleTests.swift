@@ -90,6 +90,15 @@ import Testing
         #expect((54...60).contains(schedule.due.timeIntervalSince(Self.start) / Self.day))
     }
 
+    @Test("The end of a certificate that was over when the leaf was issued does not count")
+    func aSuperfluousEndDoesNotCount() throws {
+        let authority = try TestAuthority()
+        let identity = try authority.issue("host")
+        let chain = try authority.crossCertified(identity, until: identity.certificate.notValidBefore - 1)
+        #expect(chain.expiry < identity.certificate.notValidBefore)
+        #expect(RenewalSchedule(for: chain) == RenewalSchedule(for: identity))
+    }
+
     @Test("A negative, empty or very long validity period does not break the schedule")
     func oddValiditiesAreNoTrap() {
         #expect(due(days: -5) == 0)

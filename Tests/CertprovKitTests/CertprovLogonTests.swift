@@ -79,6 +79,22 @@ import Testing
         #expect(try await logon.credentials().current.identity.certificate.status(at: Date()) == .valid)
     }
 
+    @Test("A service starts with an identity that has a superfluous expired certificate in its chain")
+    func aServiceStartsWithASuperfluousExpiredCertificate() async throws {
+        let path = try configure()
+        let older = try TestAuthority.certificate(
+            subject: "Test Root", issuer: "Older Root", notAfter: Date(timeIntervalSinceNow: -86_400))
+        let chain = try String(contentsOfFile: directory["chain.pem"], encoding: .utf8) + older.pemRepresentation
+        try directory.write(Array(chain.utf8), to: "chain.pem")
+        try Subprocess.run(
+            [
+                "openssl", "pkcs12", "-export", "-inkey", "key.pem", "-in", "chain.pem", "-passout", "pass:s3cret",
+                "-out", "client.p12",
+            ], in: directory.path)
+        let identity = try await logon(path).credentials().current.identity
+        #expect(identity.certificateChain.count == 3 && identity.status(at: Date()) == .expired)
+    }
+
     @Test("The process of a plugin's key store ends in order, with the service")
     func aPluginsKeyStoreEndsWithTheService() async throws {
         let log = directory["requests"]

@@ -68,6 +68,25 @@ import Testing
         #expect(certificates.last == service.current.certificate)
     }
 
+    @Test(
+        "A superfluous certificate of the chain that ends, or has ended, causes no renewal without end",
+        arguments: [-24.0, 10])
+    func aSuperfluousCertificateIsNoReasonToRenew(endsAfter hours: Double) async throws {
+        let (authority, end) = (provider.authority, clock.wall + hours * 3600)
+        provider.answer { issued, _ throws(CertificateProviderError) in
+            do { return try authority.crossCertified(issued, until: end) } catch {
+                throw CertificateProviderError(.internal, "\(error)")
+            }
+        }
+        let service = RenewingIdentity(
+            try authority.crossCertified(first, until: end), of: provider, executor: BlockingExecutor { $0() },
+            environment: clock.environment)
+        await service.run(on: clock)
+        // As often as without it, and before its end at two thirds of what is left.
+        #expect((4...(hours < 0 ? 5 : 16)).contains(provider.renewals.count), "\(provider.renewals)")
+        #expect(provider.attempts == provider.renewals)
+    }
+
     /// The provider has a new identity long before the current one is due; then it announces one, and has none.
     @Test func anAnnouncedUpdateIsTakenAtOnce() async throws {
         let (clock, provider) = (clock, provider)

@@ -82,6 +82,14 @@ public struct TestAuthority: Sendable {
             alternativeNames: [.dnsName("localhost")])
     }
 
+    /// Returns an identity with one more certificate in its chain: the root, as an older one has certified it until `end`. A peer
+    /// that has the root does not need it.
+    public func crossCertified(_ identity: Identity, until end: Date) throws -> Identity {
+        let older = try Self.certificate(subject: "Test Root", issuer: "Older Root", notAfter: end)
+        return try Identity(
+            certificateChain: identity.certificateChain + [older], key: identity.key, provenance: identity.provenance)
+    }
+
     /// Returns a certificate with these names, whose signature is worth nothing.
     public static func certificate(
         subject: String, issuer: String, notAfter: Date = Date(timeIntervalSinceNow: 86400)
@@ -89,7 +97,7 @@ public struct TestAuthority: Sendable {
         let key = Certificate.PrivateKey(P256.Signing.PrivateKey())
         return try issue(
             try name(subject), key: key.publicKey, by: try name(issuer), signedWith: key, isAuthority: true,
-            notAfter: notAfter)
+            notBefore: min(notAfter, Date()) - 7200, notAfter: notAfter)
     }
 
     static func name(_ commonName: String) throws -> DistinguishedName {

@@ -86,6 +86,14 @@ extension Identity {
     /// against it.
     public func obstacle(at date: Date) -> String? { CertificateChain.obstacle(in: certificateChain, at: date) }
 
+    /// Whether peers that accept `current` accept this identity too. Of two chains that have an obstacle, the validity of
+    /// the leaves decides: a peer may not need a superfluous certificate that is over.
+    package func isAsUsable(as current: Identity, at now: Date) -> Bool {
+        guard certificateChain != current.certificateChain, obstacle(at: now) != nil else { return true }
+        return current.obstacle(at: now) != nil
+            && (certificate.status(at: now) == .valid || current.certificate.status(at: now) != .valid)
+    }
+
     /// Checks that peers do not refuse this identity where they accept the one that it is to replace. A provider calls
     /// this before it stores an identity. Does not use the keys.
     ///
@@ -93,14 +101,11 @@ extension Identity {
     /// - Throws: `pending` if the chain is not valid now; `unsupportedAlgorithm` if it does not permit TLS client
     ///   authentication.
     public func requireUsable(toReplace current: Identity, at now: Date) throws(CertificateProviderError) {
-        guard certificateChain != current.certificateChain, let obstacle = obstacle(at: now),
-            current.obstacle(at: now) == nil
-        else { return }
+        guard let obstacle = obstacle(at: now), !isAsUsable(as: current, at: now) else { return }
         throw CertificateProviderError(
             status(at: now) == .valid ? .unsupportedAlgorithm : .pending,
             """
-            The certificate of '\(certificate.subject)' cannot be used: \(obstacle). The stored one is valid and stays in \
-            use. Obtain another certificate with its chain, or check this host's clock.
+            The certificate of '\(certificate.subject)' cannot be used: \(obstacle). The stored one stays in use. Obtain another certificate with its chain, or check this host's clock.
             """,
             provider: provenance.provider)
     }

@@ -1,16 +1,20 @@
 package import FoundationEssentials
 
 extension Identity {
-    /// Whether the identity is over at `now`, by the earliest end in its chain.
-    package func hasExpired(at now: Date) -> Bool { status(at: now) == .expired }
+    /// Whether the certificate itself is over at `now`. A peer may not need another one of the chain that is over, such as
+    /// a root that an older one has certified: that is no reason not to use the identity.
+    package func hasExpired(at now: Date) -> Bool { certificate.status(at: now) == .expired }
 
-    /// Checks that a renewal has returned a new certificate.
+    /// Whether the identity was to be replaced before `now`, by the first end in its chain that counts.
+    fileprivate func isOverdue(at now: Date) -> Bool { now > RenewalSchedule(for: self).expiry }
+
+    /// Checks that a renewal has returned a new certificate, or the same one with a chain that ends later.
     ///
-    /// - Throws: `pending` if the chain is the same as that of `current`, such as when the file that it is read from has not
-    ///   been replaced yet; `expired` if it is over.
+    /// - Throws: `pending` if it has not, such as when the file that the certificate is read from has not been replaced yet;
+    ///   `expired` if the certificate is over.
     package func requireSuccession(to current: Identity, at now: Date) throws(CertificateProviderError) {
-        guard certificateChain == current.certificateChain else { return }
-        try requireUnexpired(at: now)
+        guard certificate == current.certificate, expiry <= current.expiry else { return }
+        if isOverdue(at: now) { throw isOver }
         throw CertificateProviderError(
             .pending,
             """
@@ -24,9 +28,12 @@ extension Identity {
     ///
     /// - Throws: `expired`.
     package func requireUnexpired(at now: Date) throws(CertificateProviderError) {
-        guard hasExpired(at: now) else { return }
+        if hasExpired(at: now) { throw isOver }
+    }
+
+    private var isOver: CertificateProviderError {
         let source = provenance.source.map { " (\($0.withVisibleControls))" } ?? ""
-        throw CertificateProviderError(
+        return CertificateProviderError(
             .expired,
             "\(ending), and its source\(source) has no newer one. Replace the certificate at its source, and check this host's "
                 + "clock.",
@@ -35,9 +42,10 @@ extension Identity {
 
     /// The sentence of its end.
     fileprivate var ending: String {
-        let first = certificateChain.min { $0.notValidAfter < $1.notValidAfter } ?? certificate
-        let issuer = first == certificate ? "" : " with '\(first.subject)' in its chain"
-        return "The certificate of '\(certificate.subject)' expired on \(expiry.formatted(.iso8601))\(issuer)"
+        let end = RenewalSchedule(for: self).expiry
+        let issuer = certificateChain.first { $0.notValidAfter == end && $0 != certificate }
+        let place = issuer.map { " with '\($0.subject)' in its chain" } ?? ""
+        return "The certificate of '\(certificate.subject)' expired on \(end.formatted(.iso8601))\(place)"
     }
 }
 
@@ -45,7 +53,7 @@ extension CertificateProviderError {
     /// The error of an attempt to replace `current`. For an identity that is over, the code is
     /// `expired`, even if a later attempt may succeed by itself.
     package func replacing(_ current: Identity, at now: Date) -> Self {
-        guard [.pending, .timedOut, .operationNotAllowed].contains(code), current.hasExpired(at: now) else {
+        guard [.pending, .timedOut, .operationNotAllowed].contains(code), current.isOverdue(at: now) else {
             return self
         }
         var copy = self

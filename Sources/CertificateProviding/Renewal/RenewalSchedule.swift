@@ -38,8 +38,10 @@ public struct RenewalSchedule: Sendable, Hashable {
 
     /// Creates the schedule of a leaf.
     ///
-    /// - Parameter expiry: The earliest end in its chain.
+    /// - Parameter expiry: The earliest end in its chain. One before the leaf's start is that of a certificate which peers do
+    ///   not need, and with which each renewal would be due at once: the leaf's end counts then.
     package init(for leaf: X509Certificate, expiring expiry: Date, policy: RenewalPolicy) {
+        let expiry = expiry < leaf.notValidBefore ? leaf.notValidAfter : expiry
         let digest = leaf.sha256Fingerprint.prefix(8).reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
         self.init(from: leaf.notValidBefore, to: expiry, policy: policy, draw: Double(digest >> 11) * 0x1p-53)
     }

@@ -33,7 +33,7 @@ final class IssuingProvider: CertificateProvider, ReplacedIdentityDiscarding, Up
     private let state = Mutex(State())
     private let clock: TurnedClock
     private let lifetime: Duration
-    private let authority: TestAuthority
+    let authority: TestAuthority
 
     init(_ clock: TurnedClock, lifetime: Duration) throws {
         self.clock = clock
