@@ -129,7 +129,7 @@ import Testing
         #expect(try code { try self.vault().unlock(nil) } == .vaultLocked)
     }
 
-    @Test("An empty passcode costs no attempt where none can be set")
+    @Test("An empty passcode costs no attempt")
     func anEmptyPasscodeCostsNoAttempt() throws {
         let (vault, empty) = (try vault(), SecretBytes(utf8: ""))
         try vault.create(passcode: passcode)
@@ -152,6 +152,11 @@ import Testing
         try open.create(passcode: empty)
         open.lock()
         try open.unlock(empty)
+        // A length that is demanded later does not lock it out.
+        let later = try vault("open") { $0.minimumLength = 8 }
+        #expect(try code { try later.unlock(wrong) } == .wrongPassword)
+        try later.unlock(empty)
+        #expect(try later.attemptsLeft() == 10)
     }
 
     /// The passcode is known only then.

@@ -25,12 +25,7 @@ extension DataVault {
     func attempt(
         _ secrets: VaultSecrets, isAutomatic: Bool, in directory: SafeDirectory
     ) throws(CertificateProviderError) -> (key: SecretBytes, VaultKeyFile) {
-        if secrets.passcode?.isEmpty == true, let stored = try files.storedKey(), policy(stored).minimumLength > 0 {
-            throw CertificateProviderError(
-                .wrongPassword, "An empty passcode is not tried, and costs no attempt; enter the passcode of the vault."
-            )
-        }
-        return isAutomatic ? try automaticAttempt(secrets, in: directory) : try attempt(secrets, in: directory)
+        isAutomatic ? try automaticAttempt(secrets, in: directory) : try attempt(secrets, in: directory)
     }
 
     /// As ``attempt(_:in:)``, but for a passcode that would be tried again and again: it is refused after its first failure,
@@ -109,6 +104,16 @@ extension DataVault {
         }
         if stored.hasNoPasscode {
             guard let opened = try open(stored, with: secrets) else { throw files.damaged }
+            return (opened, stored)
+        }
+        // Every guess of an empty passcode is the same guess, so it need not be counted.
+        if secrets.passcode?.isEmpty == true {
+            guard let opened = try open(stored, with: secrets) else {
+                throw CertificateProviderError(
+                    .wrongPassword, "An empty passcode is wrong, and costs no attempt; enter the passcode of the vault."
+                )
+            }
+            try? files.resetAttempts(in: directory)
             return (opened, stored)
         }
         let (before, limit) = (try files.attempts(in: directory), max(0, policy(stored).maximumAttempts))
