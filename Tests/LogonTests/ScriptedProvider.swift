@@ -2,12 +2,14 @@ import CertificateProviding
 import Synchronization
 
 /// A provider that does what a test says, and remembers what it was asked.
-final class ScriptedProvider: CertificateProvider {
+final class ScriptedProvider: CertificateProvider, DeletionAnnouncing {
     typealias Get = @Sendable (any UserInteraction) async throws(CertificateProviderError) -> Identity
 
     private struct State {
         var stored: Result<Identity?, CertificateProviderError> = .success(nil)
         var deletion: Result<Void, CertificateProviderError> = .success(())
+        /// What a deletion destroys outside the store.
+        var announced: [String] = []
         var get: Get = { _ throws(CertificateProviderError) in
             throw CertificateProviderError(.notFound, "There is nothing.")
         }
@@ -22,6 +24,7 @@ final class ScriptedProvider: CertificateProvider {
     }
 
     let id: ProviderID
+    var deletions: (any DeletionAnnouncing)? { self }
     private let state = Mutex(State())
 
     /// A parameter that it was made with.
@@ -44,6 +47,8 @@ final class ScriptedProvider: CertificateProvider {
 
     func stored(_ result: Result<Identity?, CertificateProviderError>) { state.withLock { $0.stored = result } }
     func deletion(_ result: Result<Void, CertificateProviderError>) { state.withLock { $0.deletion = result } }
+    func announce(_ sentences: [String]) { state.withLock { $0.announced = sentences } }
+    func announcedDeletions() async throws(CertificateProviderError) -> [String] { state.withLock(\.announced) }
     /// Runs something at the beginning of each deletion.
     func beforeDeletion(_ body: @escaping @Sendable () -> Void) { state.withLock { $0.beforeDeletion = body } }
     /// Tells of each call when it comes. It must not use the provider.

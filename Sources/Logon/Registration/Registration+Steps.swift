@@ -41,7 +41,7 @@ extension Registration {
             registrar.forgetConnections()
         case .deleteStoredCertificates:
             for provider in providers.all {
-                guard let error = await providers.delete(provider, &log) else { continue }
+                guard let error = await deleteCopy(of: provider, &log) else { continue }
                 run.remarks.append("The provider '\(provider.id)' has not deleted its own data: \(error.message)")
             }
             registrar.forgetConnections()
@@ -130,6 +130,24 @@ extension Registration {
         run.demands = demands
         record.place = client.platform.place
         run.record = record
+    }
+
+    /// Deletes the stored identity of a provider, unless that destroys something outside this host's store, such as a key in
+    /// a token: nobody was asked. Returns the error if it is not deleted.
+    private func deleteCopy(
+        of provider: any CertificateProvider, _ log: inout DecisionLog
+    ) async -> CertificateProviderError? {
+        do throws(CertificateProviderError) {
+            let announced = try await provider.deletions?.announcedDeletions() ?? []
+            guard announced.isEmpty else {
+                return CertificateProviderError(
+                    .operationNotAllowed,
+                    "That needs a confirmation: \(announced.joined(separator: " ")) To delete it, run: certprov delete")
+            }
+        } catch {
+            return error
+        }
+        return await providers.delete(provider, &log)
     }
 
     private func createVault(_ run: inout RegistrationRun) async throws(CertificateProviderError) {

@@ -50,6 +50,20 @@ import Testing
         await host.end()
     }
 
+    @Test("What a deletion would destroy outside this host's store stays when the vault is gone")
+    func whatIsOutsideStays() async throws {
+        let host = try await RegistrationHost(settings: ["Passcode.max-attempts": "2"])
+        _ = try await host.register()
+        _ = host.provider.takeCalls()
+        host.provider.announce(["The key 'web' on the token is destroyed."])
+        let (wrong, new) = (SecretBytes(utf8: "wrong one"), SecretBytes(utf8: "another passcode"))
+        _ = await failure { try await host.manager.changePasscode(from: wrong, to: new) }
+        let error = await failure { try await host.manager.changePasscode(from: wrong, to: new) }
+        #expect(error?.code == .vaultDestroyed && error?.message.contains("The key 'web' on the token") == true)
+        #expect(host.provider.takeCalls().isEmpty)
+        await host.end()
+    }
+
     @Test("Without a terminal and Passcode.source, register names the setting")
     func registerNamesTheSettings() async throws {
         let host = try await RegistrationHost()
