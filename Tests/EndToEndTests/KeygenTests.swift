@@ -74,7 +74,7 @@ import Testing
         #expect(try count() == 4)
 
         // A renewed certificate for the same key takes the old one's place when that is asked for.
-        let renewed = try issue(request, to: "renewed.pem", serial: 92)
+        let renewed = try issue(request, to: "renewed.pem", serial: 92, days: 31)
         let replaced = try certprov("store-certificate", "--replace", "--json", renewed)
         #expect(try replaced.document("Identity")["identity"]["serialNumber"].string == "5c", "\(replaced)")
         #expect(try count() == 4)
@@ -92,7 +92,8 @@ import Testing
             "keygen", "--subject", "CN=client,O=Example", "--san", "dns:client.example", "--out", first)
         let key = made.stdout.trimmingCharacters(in: .newlines)
         #expect(made.status == 0, "\(made)")
-        let stored = try certprov("store-certificate", try issue(first, to: "client.pem", serial: 93))
+        let old = try issue(first, to: "client.pem", serial: 93)
+        let stored = try certprov("store-certificate", old)
         #expect(stored.status == 0 && stored.stderr.isEmpty, "\(stored)")
         let objects = try count()
 
@@ -115,6 +116,9 @@ import Testing
         #expect(listed.status == 0 && listed.stderr.contains("more than one certificate for one key"), "\(listed)")
         let fetched = try certprov("fetch", "--json")
         #expect(try fetched.document("Identity")["identity"]["serialNumber"].string == "5e", "\(fetched)")
+        // An older one takes no place.
+        try certprov("store-certificate", "--replace", "--json", old)
+            .expectFailure("operationNotAllowed", status: 75)
         let replaced = try certprov("store-certificate", "--replace", renewed)
         #expect(replaced.status == 0, "\(replaced)")
         let alone = try certprov("list")

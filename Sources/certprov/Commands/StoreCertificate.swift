@@ -31,10 +31,21 @@ struct StoreCertificate: AsyncParsableCommand {
             let (leaf, key) = try await Self.leaf(of: certificates, store, provider, interaction)
             let chain = CertificateChain.build(from: leaf, among: certificates)
             try await store.storeChain(chain, for: key, interaction)
-            try await Self.requireIdentity(of: key, in: store, provider, interaction, context)
+            let chosen = try await Self.chosenIdentity(of: key, in: store, provider, interaction, context)
             let identity = try Identity(
                 certificateChain: chain, key: key, provenance: .init(provider: provider, source: key.uri))
             if replace {
+                // The others may be all that works.
+                guard chosen?.certificate == leaf else {
+                    throw CertificateProviderError(
+                        .operationNotAllowed,
+                        "The certificate is stored, and no other one is removed: "
+                            + (chosen.map {
+                                "the one that expires on \($0.certificate.notValidAfter.rfc3339) is chosen for the key."
+                            }
+                                ?? "the new one cannot be used yet.")
+                            + " Remove what is not needed with the token's own tool.", provider: provider)
+                }
                 try await store.removeOtherCertificates(than: leaf, of: store.reference(to: key), interaction)
             }
             let now = Date()
@@ -47,17 +58,18 @@ struct StoreCertificate: AsyncParsableCommand {
         }
     }
 
-    /// Refuses a key store that keeps no certificates: it has checked the chain and stored nothing, and no provider would
-    /// show an identity.
-    private static func requireIdentity(
+    /// Returns the identity that the key store has for the key now; `nil` if it cannot be used yet. Refuses a key store that
+    /// keeps no certificates: it has checked the chain and stored nothing, and no provider would show an identity.
+    private static func chosenIdentity(
         of key: any IdentityKey, in store: any KeyStore, _ provider: ProviderID, _ interaction: any UserInteraction,
         _ context: CommandContext
-    ) async throws(CertificateProviderError) {
+    ) async throws(CertificateProviderError) -> Identity? {
         do throws(CertificateProviderError) {
-            _ = try await store.identity(store.reference(to: key).uri, interaction)
+            return try await store.identity(store.reference(to: key).uri, interaction)
         } catch {
             guard error.code == .notFound else {
-                return context.remark("the certificate is stored, but cannot be used yet: \(error.message)")
+                context.remark("the certificate is stored, but cannot be used yet: \(error.message)")
+                return nil
             }
             throw CertificateProviderError(
                 .configurationInvalid,

@@ -59,6 +59,9 @@ struct StoreCommand: AsyncParsableCommand {
 
         @Argument(help: "The entry, as 'certprov store list' shows it.") var entry: String
 
+        @Flag(help: "Leave the key where it is: for one on a token that is gone.")
+        var keepKey = false
+
         @Flag(help: "Do not ask for confirmation.")
         var yes = false
 
@@ -94,15 +97,23 @@ struct StoreCommand: AsyncParsableCommand {
                     }
                     let file = found.propertyFile.map { ", stored with \($0.withVisibleControls)," } ?? ""
                     let subject = (try? found.identity.get())?.certificateChain.first?.subject ?? found.path
-                    guard try await interaction.confirm("Delete the identity '\(subject)'\(file) and its key?") else {
+                    let key = keepKey ? "" : " and its key"
+                    guard try await interaction.confirm("Delete the identity '\(subject)'\(file)\(key)?") else {
                         throw CertificateProviderError(.userCancelled, "Nothing was deleted.")
                     }
                 }
-                if let key = (try? found.identity.get())?.key {
-                    let keyStores = try context.registry.keyStores(configuration?.keyStores ?? [:]) { id in
-                        context.environment(store.storage(for: id))
+                do throws(CertificateProviderError) {
+                    if !keepKey, let key = try found.identity.get().key {
+                        let keyStores = try context.registry.keyStores(configuration?.keyStores ?? [:]) { id in
+                            context.environment(store.storage(for: id))
+                        }
+                        try await keyStores.store(key.uri).destroy(key, interaction)
                     }
-                    try await keyStores.store(key.uri).destroy(key, interaction)
+                } catch {
+                    var error = error
+                    error.message +=
+                        " Nothing was deleted. To delete the entry and leave its key where it is, use --keep-key."
+                    throw error
                 }
                 try store.remove(found)
                 if options.json {
