@@ -133,7 +133,7 @@ extension Registration {
     }
 
     /// Deletes the stored identity of a provider, unless that destroys something outside this host's store, such as a key in
-    /// a token: nobody was asked. Returns the error if it is not deleted.
+    /// a token, which needs a confirmation. Returns the error if it is not deleted.
     private func deleteCopy(
         of provider: any CertificateProvider, _ log: inout DecisionLog
     ) async -> CertificateProviderError? {
