@@ -139,8 +139,8 @@ static void publish_keys(unsigned token, int demands_login) {
     LOCKED(state.tokens[token].has_public_keys = 1; state.tokens[token].demands_login = demands_login);
 }
 
-static void refuse_signatures(unsigned token, int refuses) {
-    LOCKED(state.tokens[token].refuses_signatures = refuses);
+static void refuse_signatures(unsigned token, CK_RV answer) {
+    LOCKED(state.tokens[token].refusal = answer);
 }
 
 static void set_only_hash(unsigned token, CK_MECHANISM_TYPE hash) { LOCKED(state.tokens[token].only_hash = hash); }

@@ -94,9 +94,9 @@ static CK_RV sign_data(
         result = CKR_DEVICE_REMOVED;
     } else if (taken.key == NULL) {
         result = CKR_OPERATION_NOT_INITIALIZED;
-    } else if (token_of(&taken)->refuses_signatures) {
-        token_of(&taken)->is_logged_in = 0;
-        result = CKR_USER_NOT_LOGGED_IN;
+    } else if (token_of(&taken)->refusal != CKR_OK) {
+        result = token_of(&taken)->refusal;
+        if (result == CKR_USER_NOT_LOGGED_IN) token_of(&taken)->is_logged_in = 0;
     } else if (token_of(&taken)->demands_login && !token_of(&taken)->is_logged_in) {
         result = CKR_USER_NOT_LOGGED_IN;
     } else if (taken.key->asks_each_time && !taken.is_confirmed) {

@@ -38,7 +38,8 @@ struct token {
     int hides_certificates, shows_keys, repeats_objects;
     /// Its private keys are public objects, and whether they sign only after a login all the same.
     int has_public_keys, demands_login;
-    int refuses_signatures;
+    /// What it says to each signature; `CKR_OK` where it signs.
+    CK_RV refusal;
     /// Takes this hash for OAEP, whatever is asked for.
     CK_MECHANISM_TYPE only_hash;
     unsigned tries;

@@ -21,14 +21,12 @@ import Testing
         let log = Log()
         let identity = try await module.provider(logger: log.logger).getCertificate(NoUserInteraction())
         let starts = module.calls("C_Initialize")
-        for round in 1...3 as ClosedRange<UInt32> {
-            module.control.break_down("C_Sign", answer)
-            #expect(try await identity.key.signsValidly())
-            #expect(module.calls("C_Initialize") == starts + round)
-        }
+        module.control.break_down("C_Sign", answer)
+        #expect(try await identity.key.signsValidly())
+        #expect(module.calls("C_Initialize") == starts + 1)
         let warnings = log.messages.filter { $0.contains("started again") }
-        #expect(warnings.count == 3, "\(log.messages)")
-        #expect(module.control.tries_left(0) == 3 && module.control.pins() == 1 + 2 * 3)
+        #expect(warnings.count == 1, "\(log.messages)")
+        #expect(module.control.tries_left(0) == 3 && module.control.pins() == 1 + 2)
     }
 
     /// The operation that has met a failed login does not send the PIN again. The next one does, by the rules for a PIN that the
@@ -100,19 +98,91 @@ import Testing
         #expect(added >= 1 && added <= 1 + Int((clock.now - begin).components.seconds) + 1)
         module.fail("C_Sign", CKR_OK, times: 0)
         #expect(try await identity.key.signsValidly())
-        // It is over with that: the next break is a new one.
+        // No pause is longer than all before it and a second. It is over once the token has signed after the last one: the next
+        // break is a new one.
+        let end = clock.now + (clock.now - begin) + .seconds(1)
+        while clock.now < end { try await Task.sleep(for: .milliseconds(10)) }
+        #expect(try await identity.key.signsValidly())
         module.control.break_down("C_Sign", CKR_GENERAL_ERROR)
         #expect(try await identity.key.signsValidly())
     }
 
-    /// What goes on with another token is waited for, and its PIN, once accepted, is sent again.
-    @Test func anotherTokenGoesOn() async throws {
+    /// A start helps it for one signature.
+    @Test func aTokenThatBreaksAgainAtOnceHasABackoff() async throws {
+        let module = try FaultyModule.withIdentity()
+        let identity = try await module.provider().getCertificate(NoUserInteraction())
+        let (clock, starts) = (ContinuousClock(), module.calls("C_Initialize"))
+        let begin = clock.now
+        for _ in 0..<50 {
+            module.control.break_down("C_Sign", CKR_GENERAL_ERROR)
+            _ = await code { _ = try await identity.key.signsValidly() }
+        }
+        let added = Int(module.calls("C_Initialize") - starts)
+        #expect(added >= 1 && added <= 1 + Int((clock.now - begin).components.seconds) + 1)
+    }
+
+    // MARK: Other tokens of the module
+
+    private static func withTwoTokens() async throws -> (module: FaultyModule, first: Identity, second: Identity) {
         let module = try FaultyModule.withIdentity()
         module.control.set_token(1, "beta", "0002", FaultyModule.pin)
         try module.add(FaultyModule.authority.get().issue("other"), to: 1)
         module.control.insert(1, 1)
         let first = try await module.provider(["uri": "pkcs11:token=alpha"]).getCertificate(NoUserInteraction())
         let second = try await module.provider(["uri": "pkcs11:token=beta"]).getCertificate(NoUserInteraction())
+        return (module, first, second)
+    }
+
+    @Test func anotherTokensLoginDoesNotHideABreak() async throws {
+        let (module, first, second) = try await Self.withTwoTokens()
+        let starts = module.calls("C_Initialize")
+        for _ in 0..<2 {
+            module.control.log_out(1)
+            module.fail("C_Login", CKR_GENERAL_ERROR)
+            #expect(await code { _ = try await second.key.signsValidly() } != nil)
+            module.control.log_out(0)
+            #expect(try await first.key.signsValidly())
+        }
+        #expect(module.calls("C_Initialize") == starts + 1)
+        #expect(try await second.key.signsValidly())
+    }
+
+    @Test func anotherTokensSignatureDoesNotEndTheBackoff() async throws {
+        let (module, first, second) = try await Self.withTwoTokens()
+        let (clock, starts) = (ContinuousClock(), module.calls("C_Initialize"))
+        let begin = clock.now
+        module.control.refuse_signatures(1, CKR_GENERAL_ERROR)
+        for _ in 0..<50 {
+            #expect(await code { _ = try await second.key.signsValidly() } == .unavailable)
+            #expect(try await first.key.signsValidly())
+        }
+        let added = Int(module.calls("C_Initialize") - starts)
+        #expect(added >= 1 && added <= 1 + Int((clock.now - begin).components.seconds) + 1)
+        module.control.refuse_signatures(1, CKR_OK)
+        #expect(try await second.key.signsValidly())
+    }
+
+    /// All operations of the module wait meanwhile.
+    @Test func aStartThatWaitsInVainHasABackoff() async throws {
+        let (module, first, second) = try await Self.withTwoTokens()
+        module.control.hold("C_Sign")
+        async let hanging = second.key.signsValidly()
+        try await module.waitUntilHeld(1)
+        module.fail("C_SignInit", CKR_GENERAL_ERROR, times: .max)
+        var waits: [Bool] = []
+        while waits.last != false, waits.count < 10 {
+            let start = ContinuousClock.now
+            #expect(await code { _ = try await first.key.signsValidly() } == .unavailable)
+            waits.append(ContinuousClock.now - start >= .seconds(2))
+        }
+        #expect(waits.first == true && waits.last == false, "\(waits)")
+        module.control.release()
+        #expect(try await hanging)
+    }
+
+    /// What goes on with another token is waited for, and its PIN, once accepted, is sent again.
+    @Test func anotherTokenGoesOn() async throws {
+        let (module, first, second) = try await Self.withTwoTokens()
         let starts = module.calls("C_Initialize")
         module.control.break_down("C_Sign", CKR_GENERAL_ERROR)
         async let both = [first.key.signsValidly(), second.key.signsValidly()]
@@ -125,16 +195,16 @@ import Testing
     @Test(arguments: [CKR_GENERAL_ERROR, CKR_SESSION_HANDLE_INVALID]) func manyTasksAreServed(answer: CK_RV)
         async throws
     {
-        let module = try FaultyModule.withIdentity()
-        let identity = try await module.provider().getCertificate(NoUserInteraction())
         for _ in 0..<5 {
+            let module = try FaultyModule.withIdentity()
+            let identity = try await module.provider().getCertificate(NoUserInteraction())
             module.control.break_down("C_Sign", answer)
             try await withThrowingTaskGroup(of: Bool.self) { tasks in
                 for _ in 0..<40 { tasks.addTask { try await identity.key.signsValidly() } }
                 for try await isValid in tasks { #expect(isValid) }
             }
+            #expect(module.control.tries_left(0) == 3)
         }
-        #expect(module.control.tries_left(0) == 3)
     }
 
     /// A call that hangs in the module may be using what a start would take from it.

@@ -13,7 +13,7 @@ import Testing
         try module.add(FaultyModule.authority.get().issue("client"), to: 0, asksEachTime: asksEachTime)
         module.control.insert(0, 0)
         let identity = try await module.provider().getCertificate(NoUserInteraction())
-        module.control.refuse_signatures(0, 1)
+        module.control.refuse_signatures(0, CKR_USER_NOT_LOGGED_IN)
         let before = module.calls("C_Sign")
         do {
             _ = try await identity.key.signsValidly()
@@ -25,7 +25,7 @@ import Testing
         }
         // Once more after a login, and then no more.
         #expect(module.calls("C_Sign") == before + 2 && module.control.tries_left(0) == 3)
-        module.control.refuse_signatures(0, 0)
+        module.control.refuse_signatures(0, CKR_OK)
         #expect(try await identity.key.signsValidly())
     }
 

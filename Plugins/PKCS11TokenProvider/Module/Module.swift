@@ -39,19 +39,26 @@ final class Module: Sendable {
         var logins: [Slot.Identity: Int] = [:]
         /// When it was started again to find a token, lately.
         var recentStarts: [ContinuousClock.Instant] = []
-        /// How often functions have failed in a row as in a broken module, by their names.
-        var failures: [String: Int] = [:]
-        /// The starts since a function failed in every session, by that function, which has not succeeded again.
-        var repairs: [String: Repairs] = [:]
+        /// How often functions have failed in a row with a token as in a broken module.
+        var failures: [Slot.Identity: [String: Int]] = [:]
+        /// The starts because of a token, until it signs after the pause that followed.
+        var repairs: [Slot.Identity: Repairs] = [:]
         /// The functions that have returned from the library. A library does some things once, in the first call of one
         /// of them, such as OpenSSL's registration of an exit handler.
         var returned: Set<String> = []
+
+        mutating func noteSuccess(of function: String, at token: Slot.Identity) {
+            if !failures.isEmpty { failures[token]?[function] = nil }
+            // The last one of those that count. One signature right after each start is no success.
+            if function == "C_Sign", let next = repairs[token]?.next, next <= .now { repairs[token] = nil }
+        }
     }
 
     private struct Repairs {
-        var count = 0
         /// No further start before.
-        var next = ContinuousClock.now
+        var next: ContinuousClock.Instant
+        /// Between the next start and the one after it.
+        var pause = Duration.seconds(1)
     }
 
     /// Returns the one module of this process for a library, started where it does not run. Blocks.
@@ -103,7 +110,7 @@ final class Module: Sendable {
         if case .ended = error.origin { throw error }
         // One that is in the middle of an operation would wait for itself.
         guard !Self.isOperating, error.endsConnection, library.isRemote || error.code == CKR_CRYPTOKI_NOT_INITIALIZED,
-            try startAgain(timeout: Self.timeout, in: generation, if: { true })
+            try startAgain(by: .now + Self.timeout, in: generation, if: { true })
         else { throw error }
     }
 
@@ -125,9 +132,9 @@ final class Module: Sendable {
         beside present: [Slot], in generation: Int, isCertain: Bool
     ) throws(CryptokiError) -> Bool {
         guard tokensInUse(of: present).isEmpty else { return false }
-        let timeout = isCertain ? Self.timeout : Self.timeoutForOthers
-        let isStarted = try logins.pause(timeout: timeout) { () throws(CryptokiError) in
-            try startAgain(timeout: timeout, in: generation) { [self] in
+        let deadline = ContinuousClock.now + (isCertain ? Self.timeout : Self.timeoutForOthers)
+        let isStarted = try logins.pause(by: deadline) { () throws(CryptokiError) in
+            try startAgain(by: deadline, in: generation) { [self] in
                 state.withLock { state in
                     // What was waited for may have been a login.
                     guard present.allSatisfy({ state.logins[$0.identity] == nil }) else { return false }
@@ -146,24 +153,28 @@ final class Module: Sendable {
     ///
     /// - Operations and logins under way are waited for as long as for ``restart(after:in:)``.
     /// - Not while a person is logged in to another token by its PIN pad: that login cannot be made again. Any other one can.
-    /// - At once, and then after 1, 2, 4 … seconds, at most an hour, as long as the function has not succeeded.
+    /// - At once, and then after 1, 2, 4 … seconds, at most an hour, also where it was not started. That is over once the token signs
+    ///   after such a pause, or when nothing has failed for an hour.
     ///
     /// - Parameters:
+    ///   - token: The one whose calls have failed.
     ///   - others: The other tokens that it sees.
     ///   - generation: As it was before the failures: of several threads that see them one starts it.
     /// - Returns: Whether it was started again: `own` by this thread.
     /// - Throws: When it does not start.
     func startAgain(
-        afterFailuresOf function: String, beside others: [Slot], in generation: Int
+        afterFailuresOf token: Slot.Identity, beside others: [Slot], in generation: Int
     ) throws(CryptokiError) -> Repair {
         // One that is in the middle of an operation would wait for itself.
-        guard !Self.isOperating, isRepairDue(of: function) || self.generation != generation else { return .none }
+        guard !Self.isOperating, isRepairDue(of: token) || self.generation != generation else { return .none }
         let isOwn = Latch()
-        let isStarted = try logins.pause(timeout: Self.timeout) { () throws(CryptokiError) in
-            try startAgain(timeout: Self.timeout, in: generation) { [self] in
+        // Afterwards: who comes meanwhile waits for the same start. Also in vain: the other tokens have waited too.
+        defer { if isOwn.hasHappened || self.generation == generation { noteRepair(of: token) } }
+        let deadline = ContinuousClock.now + Self.timeout
+        let isStarted = try logins.pause(by: deadline) { () throws(CryptokiError) in
+            try startAgain(by: deadline, in: generation) { [self] in
                 guard !tokensInUse(of: others).contains(where: { $0.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) })
                 else { return false }
-                noteRepair(of: function)
                 return isOwn.isFirst()
             }
         }
@@ -174,33 +185,39 @@ final class Module: Sendable {
     enum Repair { case none, own, others }
 
     /// Notes that a function has failed as in a broken module, with a connection that no other failure has ended.
-    func noteFailure(of function: String) { state.withLock { $0.failures[function, default: 0] += 1 } }
+    func noteFailure(of function: String, at token: Slot.Identity) {
+        state.withLock { $0.failures[token, default: [:]][function, default: 0] += 1 }
+    }
 
-    /// Whether it may have broken.
+    /// Whether it may have broken, as a token shows it.
     struct Health {
         let generation: Int
         /// How many connections have failed in a row. A function that has succeeded since does not count.
         let failures: Int
     }
 
-    var health: Health {
-        // First: a start in between has no failures.
-        let before = generation
-        return Health(generation: before, failures: state.withLock { $0.failures.values.reduce(0, +) })
-    }
-
-    private func isRepairDue(of function: String) -> Bool {
-        state.withLock { $0.repairs[function].map { $0.next <= .now } ?? true }
-    }
-
-    private func noteRepair(of function: String) {
+    func health(of token: Slot.Identity) -> Health {
         state.withLock { state in
-            var repairs = state.repairs[function] ?? Repairs()
-            repairs.next = .now + min(.seconds(1 << min(repairs.count, 12)), .seconds(3600))
-            repairs.count += 1
-            state.repairs[function] = repairs
+            Health(generation: generation, failures: state.failures[token]?.values.reduce(0, +) ?? 0)
         }
     }
+
+    private func isRepairDue(of token: Slot.Identity) -> Bool {
+        state.withLock { $0.repairs[token].map { $0.next <= .now } ?? true }
+    }
+
+    private func noteRepair(of token: Slot.Identity) {
+        state.withLock { state in
+            let now = ContinuousClock.now
+            state.repairs = state.repairs.filter { now < $0.value.next + Self.longestPause }
+            let repairs = state.repairs[token] ?? Repairs(next: now)
+            guard repairs.next <= now else { return }
+            state.repairs[token] = Repairs(
+                next: now + repairs.pause, pause: min(repairs.pause * 2, Self.longestPause))
+        }
+    }
+
+    private static let longestPause = Duration.seconds(3600)
 
     /// Those of the tokens that somebody is logged in to.
     func tokensInUse(of present: [Slot]) -> [Slot] {
@@ -210,7 +227,7 @@ final class Module: Sendable {
 
     private static let startsPerSecond = 3
 
-    /// For how long operations are waited for before the module is started again.
+    /// For how long operations and logins are waited for before the module is started again, which keeps new ones waiting.
     private static let timeout = Duration.seconds(2)
     private static let timeoutForOthers = Duration.milliseconds(100)
 
@@ -219,18 +236,20 @@ final class Module: Sendable {
     /// - Parameter isMeant: Asked when everything else is ready for it.
     /// - Returns: Whether that came to pass in time, now or meanwhile.
     private func startAgain(
-        timeout: Duration, in generation: Int, if isMeant: @escaping @Sendable () -> Bool
+        by deadline: ContinuousClock.Instant, in generation: Int, if isMeant: @escaping @Sendable () -> Bool
     ) throws(CryptokiError) -> Bool {
-        let isStarted = try operations.pause(timeout: timeout) { () throws(CryptokiError) in
+        let isStarted = try operations.pause(by: deadline) { () throws(CryptokiError) in
             try control("C_Initialize") { [self] () throws(CryptokiError) in
                 guard self.generation == generation else { return true }
                 // One that has ended meanwhile would run without an owner.
                 guard !hasEnded.hasHappened, isMeant() else { return false }
                 isInitialized.store(false, ordering: .releasing)
                 library.finalize()
-                state.withLock { ($0.sessions, $0.loggedIn, $0.failures) = ([:], [], [:]) }
                 // Also where it does not start: what was got before is worthless.
-                starts.add(1, ordering: .acquiringAndReleasing)
+                state.withLock { state in
+                    (state.sessions, state.loggedIn, state.failures) = ([:], [], [:])
+                    starts.add(1, ordering: .acquiringAndReleasing)
+                }
                 try library.initialize()
                 isInitialized.store(true, ordering: .releasing)
                 return true
@@ -388,18 +407,19 @@ final class Module: Sendable {
     /// Calls a function of the module, on the control thread or in the middle of an operation. Blocks for as long as the
     /// module likes.
     ///
-    /// - Parameter body: Gets the function list, and calls the function that `name` names.
-    func call(_ name: String, _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?) throws(CryptokiError) {
+    /// - Parameters:
+    ///   - token: Whose session it is about, where it is about one.
+    ///   - body: Gets the function list, and calls the function that `name` names.
+    func call(
+        _ name: String, at token: Slot.Identity? = nil, _ body: (borrowing CK_FUNCTION_LIST) -> CK_RV?
+    ) throws(CryptokiError) {
         guard !hasEnded.hasHappened else { throw .ended(name) }
         guard isInitialized.load(ordering: .acquiring) else {
             throw CryptokiError(function: name, code: CKR_CRYPTOKI_NOT_INITIALIZED, origin: .notMade)
         }
         let result = library.call(body) ?? CKR_FUNCTION_NOT_SUPPORTED
         let isFirst = state.withLock { state in
-            if result == CKR_OK {
-                if !state.failures.isEmpty { state.failures[name] = nil }
-                if !state.repairs.isEmpty { state.repairs[name] = nil }
-            }
+            if result == CKR_OK, let token { state.noteSuccess(of: name, at: token) }
             return state.returned.insert(name).inserted
         }
         if isFirst { ModuleEnd.registerAtExit() }

@@ -57,9 +57,10 @@ final class Operations: Sendable {
 
     /// Calls `body` when none is under way, and lets none begin before its end. One caller at a time.
     ///
-    /// - Returns: `nil` if that has not come to pass within `timeout`, or after ``shut()``.
-    func pause<T, Failure: Error>(timeout: Duration, _ body: () throws(Failure) -> T) throws(Failure) -> T? {
-        let deadline = ContinuousClock.now + timeout
+    /// - Returns: `nil` if that has not come to pass by `deadline`, or after ``shut()``.
+    func pause<T, Failure: Error>(
+        by deadline: ContinuousClock.Instant, _ body: () throws(Failure) -> T
+    ) throws(Failure) -> T? {
         while true {
             let turn = state.withLock { state -> Turn in
                 if state.isShut { return .never }

@@ -11,6 +11,7 @@ final class Session: Sendable {
     let module: Module
     let handle: CK_SESSION_HANDLE
     let slot: CK_SLOT_ID
+    private let token: Slot.Identity
     private let generation: Int
     private let state = BlockingMutex(State())
 
@@ -27,7 +28,8 @@ final class Session: Sendable {
     private init(slot: Slot, readWrite: Bool) throws(CryptokiError) {
         var handle: CK_SESSION_HANDLE = 0
         let flags = CK_FLAGS(CKF_SERIAL_SESSION) | (readWrite ? CK_FLAGS(CKF_RW_SESSION) : 0)
-        try slot.module.call("C_OpenSession") { $0.C_OpenSession?(slot.id, flags, nil, nil, &handle) }
+        token = slot.identity
+        try slot.module.call("C_OpenSession", at: token) { $0.C_OpenSession?(slot.id, flags, nil, nil, &handle) }
         self.module = slot.module
         self.slot = slot.id
         self.generation = module.generation
@@ -57,7 +59,7 @@ final class Session: Sendable {
         guard isOfThisModule, !state.withLock(\.isOver) else {
             throw CryptokiError(function: name, code: CKR_SESSION_CLOSED, origin: .notMade)
         }
-        try module.call(name, body)
+        try module.call(name, at: token, body)
     }
 
     // MARK: Whose it is

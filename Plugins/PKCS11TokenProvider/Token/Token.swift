@@ -67,7 +67,7 @@ final class Token: Sendable {
         var isRepaired = false
         var wantsLogin = loggedIn
         while true {
-            let before = module.health
+            let before = module.health(of: identity)
             let connection = try connected()
             var failure = CryptokiError(function: "C_OpenSession", code: CKR_SESSION_CLOSED)
             // Without a permission, what can be seen can be used: a public key, or one that somebody has logged in for.
@@ -96,11 +96,7 @@ final class Token: Sendable {
             forget(connection, noting: isInterrupted ? nil : failure)
             let isStartedAgain = !isInterrupted && !isRepaired && repair(failure, since: before)
             guard failure.isRepeatable else { throw describe(failure) }
-            if !isInterrupted {
-                failures += 1
-            } else if module.generation == before.generation {
-                interruptions += 1
-            }
+            if isInterrupted { interruptions += 1 } else { failures += 1 }
             if isStartedAgain {
                 isRepaired = true
                 failures = 1
@@ -134,13 +130,13 @@ final class Token: Sendable {
             nativeCode: Int(clamping: failure.code), underlying: failure)
     }
 
-    private static let maximumInterruptions = 4
+    private static let maximumInterruptions = 10
 
     /// Logs the user in, where the token has a login and it has not happened yet.
     /// - Parameter pin: One that a person has just given; otherwise the configured one is used.
     func logIn(pin: SecretBytes?) throws(CertificateProviderError) {
         for _ in 0..<Self.maximumInterruptions {
-            let before = module.health
+            let before = module.health(of: identity)
             let connection = try connected()
             if try logInOrRepair(connection, pin, since: before) { return }
             forget(connection)
@@ -183,7 +179,7 @@ final class Token: Sendable {
 
     private func connected() throws(CertificateProviderError) -> TokenConnection {
         if let current = state.withLock(\.connection) { return current }
-        let before = module.health
+        let before = module.health(of: identity)
         do throws(CertificateProviderError) { return try newConnection() } catch {
             guard let cause = error.underlying as? CryptokiError else { throw error }
             note(cause)
@@ -356,7 +352,7 @@ final class Token: Sendable {
     }
 
     private func note(_ failure: CryptokiError) {
-        if failure.mayBeBrokenModule { module.noteFailure(of: failure.function) }
+        if failure.mayBeBrokenModule { module.noteFailure(of: failure.function, at: identity) }
     }
 
     /// Starts the module again where it shows the token, and two connections in a row have failed, the second a new one. A
@@ -365,15 +361,14 @@ final class Token: Sendable {
     /// - Parameter before: As it was before the second one.
     /// - Returns: Whether it was started again, by this thread or another one.
     private func repair(_ failure: CryptokiError, since before: Module.Health) -> Bool {
-        let now = module.health
+        let now = module.health(of: identity)
         guard failure.mayBeBrokenModule,
             now.generation != before.generation || before.failures > 0 && now.failures > 1,
             let all = try? slots(), all.contains(where: { $0.identity == identity })
         else { return false }
         do throws(CryptokiError) {
             switch try module.startAgain(
-                afterFailuresOf: failure.function, beside: all.filter { $0.identity != identity },
-                in: before.generation)
+                afterFailuresOf: identity, beside: all.filter { $0.identity != identity }, in: before.generation)
             {
             case .none: return false
             case .others: break

@@ -26,8 +26,9 @@ struct faulty_control {
     void (*set_visibility)(unsigned token, int shows_certificates, int shows_keys);
     /// Makes the private keys of a token public objects (`CKA_PRIVATE` is false), which sign with or only after a login.
     void (*publish_keys)(unsigned token, int demands_login);
-    /// Answers each signature with `CKR_USER_NOT_LOGGED_IN` and forgets the login, as OpenSC does when a card says 6982.
-    void (*refuse_signatures)(unsigned token, int refuses);
+    /// Answers each signature so, until that is `CKR_OK`. With `CKR_USER_NOT_LOGGED_IN` forgets the login, as OpenSC does when a
+    /// card says 6982.
+    void (*refuse_signatures)(unsigned token, CK_RV answer);
     /// Decrypts by OAEP with this hash, whatever is asked for.
     void (*set_only_hash)(unsigned token, CK_MECHANISM_TYPE hash);
     /// A public key on a curve, with the bytes of its `CKA_EC_POINT`.
