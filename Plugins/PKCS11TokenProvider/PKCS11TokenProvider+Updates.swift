@@ -5,7 +5,8 @@ extension PKCS11TokenProvider: UpdateAnnouncing {
     public var updates: (any UpdateAnnouncing)? { self }
 
     /// Looks at the token once a minute, and announces that another certificate would be chosen there than that of the
-    /// identity that was handed out last: another program has written one to the token, perhaps with a new key.
+    /// identity that was handed out last: another program has written one to the token, perhaps with a new key. Announces one
+    /// that is not taken once, until another look shows another one.
     ///
     /// A look does not sign, and makes no login but one that the removal of the token has ended. It sees nothing of a token
     /// that is away or wants its login first, nor what a module does not show before it starts again: see
@@ -16,8 +17,9 @@ extension PKCS11TokenProvider: UpdateAnnouncing {
         let (stream, continuation) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
         // It keeps no provider that has no other use.
         let looks = Task { [weak self] in
+            var lastSeen: X509Certificate?
             while (try? await Task.sleep(for: interval)) != nil {
-                guard let hasNews = await self?.hasNews() else { break }
+                guard let hasNews = await self?.hasNews(since: &lastSeen) else { break }
                 if hasNews { continuation.yield() }
             }
             continuation.finish()
@@ -27,14 +29,16 @@ extension PKCS11TokenProvider: UpdateAnnouncing {
     }
 
     /// - Returns: `nil` after ``shutdown()``.
-    private func hasNews() async -> Bool? {
+    private func hasNews(since lastSeen: inout X509Certificate?) async -> Bool? {
         guard let current else { return false }
         do throws(CertificateProviderError) {
             let tokens = try self.tokens()
             let inSight = try await tokens.calls.run("looking for a newer certificate") {
                 () throws(CertificateProviderError) in try tokens.certificateInSight()
             }
-            return inSight.map { $0 != current } ?? false
+            guard let inSight else { return false }
+            defer { lastSeen = inSight }
+            return ![current, lastSeen].contains(inSight)
         } catch {
             return isShutDown ? nil : false
         }

@@ -2,6 +2,7 @@ import CP11Kit
 import CertificateProviding
 import FaultyModuleControl
 import Foundation
+import Synchronization
 import TestSupport
 import Testing
 
@@ -163,6 +164,34 @@ import Testing
         #expect(await announcements.next() != nil)
         let stored = try #require(try provider.getStoredCertificate())
         #expect(try await stored.key.signsValidly() && stored.certificate == new.certificate)
+    }
+
+    /// A look does not see whether the key is the certificate's.
+    @Test func aCertificateThatCannotBeUsedIsAnnouncedOnce() async throws {
+        let (authority, module) = (try FaultyModule.authority.get(), try FaultyModule.withIdentity())
+        let provider = try module.provider()
+        _ = try await provider.getCertificate(NoUserInteraction())
+        let count = Mutex(0)
+        let announcements = provider.announcements(every: .milliseconds(5))
+        let counting = Task { for await _ in announcements { count.withLock { $0 += 1 } } }
+        func replace(by certificate: X509Certificate, of key: Identity) throws {
+            module.control.clear(0)
+            try module.addKey(of: key, to: 0)
+            try module.add(certificate, to: 0, id: 1)
+        }
+        let usable = try authority.issue("usable")
+        try replace(by: authority.issue("unusable").certificate, of: usable)
+        while count.withLock(\.self) == 0 { try await Task.sleep(for: .milliseconds(1)) }
+        #expect(await code { _ = try provider.getStoredCertificate() } == .keyMismatch)
+        let looks = module.calls("C_FindObjectsInit")
+        while module.calls("C_FindObjectsInit") < looks + 20 { try await Task.sleep(for: .milliseconds(1)) }
+        #expect(count.withLock(\.self) == 1)
+        try replace(by: usable.certificate, of: usable)
+        while count.withLock(\.self) == 1 { try await Task.sleep(for: .milliseconds(1)) }
+        #expect(try provider.getStoredCertificate()?.certificate == usable.certificate)
+        await provider.shutdown()
+        await counting.value
+        #expect(count.withLock(\.self) == 2)
     }
 
     /// Neither a login nor a signature is made for a look, and the end of the provider ends the looks.
