@@ -7,7 +7,8 @@ import Logging
 /// The key signs in the token and never leaves it. This host stores which identity was chosen, and, sealed, the results
 /// of earlier logins, so that a rejected PIN is not sent again.
 ///
-/// Calls into the vendor's module run on separate threads. A caller waits for them at most for the parameter `timeout`.
+/// Calls into the vendor's module run on separate threads. A caller waits for them at most for the parameter `timeout`, and a
+/// caller that suspends also for other processes' logins.
 public final class PKCS11TokenProvider: CertificateProvider {
     /// The provider's identifier in configurations, `pkcs11`.
     public static let id = ProviderID("pkcs11")
@@ -53,7 +54,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
 
     /// Finds the identity on the token and tests its key by signing a probe. Asks for the PIN if none is configured.
     /// Suspends for each call into the module for at most the parameter `timeout`, and for the PIN at the reader's PIN pad
-    /// for two minutes if that is longer.
+    /// for two minutes if that is longer. While other processes log in to the token, up to ten times the `timeout`.
     ///
     /// If it finds the identity that it has handed out last, and the module is OpenSC, it starts the module again and looks once
     /// more: OpenSC reads a card once. Not while another token of the module is in use.
@@ -105,7 +106,7 @@ public final class PKCS11TokenProvider: CertificateProvider {
     /// Returns the identity on the token if that needs no prompt for the PIN. Returns `nil` if it does, and if no token
     /// is present and none was used before.
     ///
-    /// Blocks at most for the parameter `timeout`.
+    /// Blocks at most for the parameter `timeout`, also while other processes log in to the token.
     ///
     /// - Throws: `tokenNotPresent` or `notFound` if an identity was used before and is not there now. Otherwise as
     ///   ``getCertificate(_:)``.

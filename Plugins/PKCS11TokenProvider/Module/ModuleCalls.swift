@@ -40,18 +40,20 @@ final class ModuleCalls: Sendable {
     /// One that somebody waits for.
     private final class Call: Sendable {
         private let limit: BlockingMutex<ContinuousClock.Instant>
+        private let isPostponable: Bool
         let giveUp: @Sendable () -> Void
         /// The first who ends it tells the caller how it went.
         let end = Latch()
 
-        init(deadline: ContinuousClock.Instant, giveUp: @escaping @Sendable () -> Void) {
+        init(deadline: ContinuousClock.Instant, isPostponable: Bool, giveUp: @escaping @Sendable () -> Void) {
             self.limit = BlockingMutex(deadline)
+            self.isPostponable = isPostponable
             self.giveUp = giveUp
         }
 
         var deadline: ContinuousClock.Instant { limit.withLock(\.self) }
 
-        func postpone(by duration: Duration) { limit.withLock { $0 += duration } }
+        func postpone(by duration: Duration) { if isPostponable { limit.withLock { $0 += duration } } }
     }
 
     /// What the work that this thread does is for.
@@ -60,7 +62,7 @@ final class ModuleCalls: Sendable {
     /// When the caller of the work that this thread does gives up; `nil` where there is none.
     static var deadline: ContinuousClock.Instant? { current?.deadline }
 
-    /// Lets the caller of the work that this thread does wait longer: for time that is not the module's.
+    /// Lets the caller of the work that this thread does wait longer, unless it blocks: for time that is not the module's.
     static func postponeDeadline(by duration: Duration) { current?.postpone(by: duration) }
 
     init(timeout: Duration, threads: Int = SessionPool.maximum) {
@@ -90,7 +92,7 @@ final class ModuleCalls: Sendable {
         _ purpose: String, _ work: @escaping @Sendable () throws(CertificateProviderError) -> T
     ) throws(CertificateProviderError) -> T {
         let answer = Answer<Outcome<T>>()
-        start(purpose, work) { answer.give($0) }
+        start(purpose, isPostponable: false, work) { answer.give($0) }
         return try answer.wait().get()
     }
 
@@ -98,14 +100,16 @@ final class ModuleCalls: Sendable {
 
     /// Runs `work` on another thread, and calls `completion` there once: with what came of it, or at the deadline.
     func start<T: Sendable>(
-        _ purpose: String, atLeast minimum: Duration = .zero,
+        _ purpose: String, atLeast minimum: Duration = .zero, isPostponable: Bool = true,
         _ work: @escaping @Sendable () throws(CertificateProviderError) -> T,
         undo: (@Sendable (T) -> Void)? = nil, completion: @escaping @Sendable (Outcome<T>) -> Void
     ) {
         // The threads are the parent's: nobody would do the work, and nobody give up.
         guard getpid() == process else { return completion(.failure(forked())) }
         let timeout = max(timeout, minimum)
-        let call = Call(deadline: .now + timeout) { completion(.failure(Self.timedOut(purpose, after: timeout))) }
+        let call = Call(deadline: .now + timeout, isPostponable: isPostponable) {
+            completion(.failure(Self.timedOut(purpose, after: timeout)))
+        }
         guard queued.add(1, ordering: .relaxed).oldValue < Self.maximumQueued else {
             queued.subtract(1, ordering: .relaxed)
             return completion(

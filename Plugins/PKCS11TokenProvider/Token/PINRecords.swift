@@ -47,7 +47,8 @@ struct PINRecords: Sendable {
         }
     }
 
-    /// Waits for the turn to log in to a token. The caller of this work waits longer meanwhile, up to ten times the timeout.
+    /// Waits for the turn to log in to a token. The caller of this work waits longer meanwhile, up to ten times the timeout, unless
+    /// it blocks.
     ///
     /// - Parameters:
     ///   - hasWaited: Set to true if the turn was not free at once.
@@ -56,7 +57,6 @@ struct PINRecords: Sendable {
         at token: Slot.Identity, _ hasWaited: inout Bool, unless isKnown: (PINRecord) -> Bool
     ) throws(CertificateProviderError) -> Turn {
         let start = ContinuousClock.now
-        let end = (ModuleCalls.deadline ?? start + timeout) - Self.reserve + timeout * Self.extraTimeouts
         var (last, loginsBefore) = (start, UInt8?.none)
         while true {
             if let lease = try storage.leaseRecord(named: Self.name(of: token)) { return .mine(lease) }
@@ -69,6 +69,7 @@ struct PINRecords: Sendable {
                 if let loginsBefore, loginsBefore != logins, isKnown(record) { return .known }
                 loginsBefore = loginsBefore ?? logins
             }
+            let end = (ModuleCalls.deadline ?? start + timeout) - Self.reserve
             guard now < end, !ModuleEnd.isUnderWay else { return .busy }
             hasWaited = true
             usleep(now < start + Self.turns ? Self.pause : Self.longPause)
