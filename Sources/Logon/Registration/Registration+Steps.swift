@@ -142,7 +142,8 @@ extension Registration {
             guard announced.isEmpty else {
                 return CertificateProviderError(
                     .operationNotAllowed,
-                    "That needs a confirmation: \(announced.joined(separator: " ")) To delete it, run: certprov delete")
+                    "The deletion needs a confirmation: \(announced.joined(separator: " ")) To delete it, run: certprov delete"
+                )
             }
         } catch {
             return error

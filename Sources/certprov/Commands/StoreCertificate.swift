@@ -44,7 +44,7 @@ struct StoreCertificate: AsyncParsableCommand {
                                 "the one that expires on \($0.certificate.notValidAfter.rfc3339) is chosen for the key."
                             }
                                 ?? "the new one cannot be used yet.")
-                            + " Remove what is not needed with the token's own tool.", provider: provider)
+                            + " Remove the others with the token's own tool.", provider: provider)
                 }
                 try await store.removeOtherCertificates(than: leaf, of: store.reference(to: key), interaction)
             }
