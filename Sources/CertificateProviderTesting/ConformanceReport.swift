@@ -96,27 +96,3 @@ package func require<Value>(_ value: Value?, _ reason: @autoclosure () -> String
     guard let value else { throw Failure(reason: reason()) }
     return value
 }
-
-extension IdentityKey {
-    /// Signs with every scheme that the key offers, and verifies each signature.
-    func signsValidlyInEveryScheme() async throws {
-        try require(!signatureSchemes.isEmpty, "The key offers no signature scheme.")
-        for scheme in signatureSchemes {
-            let message = (0..<100).map { UInt8($0) }
-            let signature = try await signature(for: message, using: scheme)
-            try require(
-                publicKey.isValidSignature(signature, for: message, using: scheme),
-                "The signature with \(scheme) does not verify with the public key.")
-        }
-        let other = SignatureScheme(rawValue: 0xfe00)
-        do {
-            _ = try await self.signature(for: [1], using: other)
-            throw Failure(reason: "The key signs with the scheme \(other), which it does not offer.")
-        } catch let error as CertificateProviderError {
-            try require(
-                error.code == .unsupportedAlgorithm,
-                "A scheme that the key does not offer is refused with \(error.code), and not with unsupportedAlgorithm."
-            )
-        }
-    }
-}

@@ -32,13 +32,4 @@ extension IdentityKey {
             }
         }
     }
-
-    private func refuses(
-        _ code: CertificateProviderError.Code, _ what: String, _ body: () async throws -> Void
-    ) async throws {
-        do { try await body() } catch let error as CertificateProviderError {
-            return try require(error.code == code, "\(what) is refused with \(error.code), and not with \(code).")
-        }
-        throw Failure(reason: "\(what) is accepted.")
-    }
 }

@@ -127,6 +127,7 @@ public struct KeyStoreConformance: Sendable {
                 store.holds(keyURI: reference.uri), "The store does not hold the URI \(reference.uri) of its key.")
             try await key.signsValidlyInEveryScheme()
             try require(key.decrypter == nil, "A key that is made for signatures only decrypts.")
+            try require(key.use == .signing, "A key that is made for signatures has another use as well.")
 
             let later = try make()
             let found = try require(try later.storedKey(for: reference), "The key is not found after a restart.")
@@ -224,7 +225,10 @@ extension KeyStoreConformance {
                 let reference = store.reference(to: key)
                 let later = try make()
                 let found = try require(try later.storedKey(for: reference), "The key is not found after a restart.")
-                for key in [key, found] { try await key.decryptsOnly(use.decryptionSchemes) }
+                for key in [key, found] {
+                    try await key.decryptsOnly(use.decryptionSchemes)
+                    try key.saysItsUse()
+                }
                 try await later.destroy(reference, interaction)
                 await later.shutdown()
             }

@@ -123,7 +123,8 @@ public struct ProviderConformance: Sendable {
 
     private func further(_ report: inout ConformanceReport) async {
         await report.check(
-            "keySignsInEveryScheme", "The key signs with every scheme that it offers, and with no other."
+            "keySignsInEveryScheme",
+            "The key signs with every scheme that it offers, and with no other. Its uses are those that work."
         ) {
             let provider = try make()
             let identity = try require(try provider.getStoredCertificate(), "No identity is stored.")

@@ -18,6 +18,95 @@ import Testing
         try await identity.verifyPossession()
     }
 
+    private static let privateKeys = [
+        "EC -pkeyopt ec_paramgen_curve:P-256", "EC -pkeyopt ec_paramgen_curve:P-384",
+        "EC -pkeyopt ec_paramgen_curve:P-521", "RSA -pkeyopt rsa_keygen_bits:2048",
+        "RSA -pkeyopt rsa_keygen_bits:2056", "RSA-PSS -pkeyopt rsa_keygen_bits:2048", "ED25519",
+    ]
+
+    private func key(_ options: String) throws -> SoftwareKey {
+        let directory = try TemporaryDirectory()
+        let command = "openssl genpkey -algorithm \(options) -outform DER -out key"
+        try Subprocess.run(command.split(separator: " ").map(String.init), in: directory.path)
+        try Subprocess.openssl(
+            "pkcs8", "-topk8", "-nocrypt", "-inform", "DER", "-in", "key", "-outform", "DER", "-out", "pkcs8",
+            in: directory.path)
+        return try SoftwareKey(pkcs8: SecretBytes(copying: directory.read("pkcs8")), location: .file)
+    }
+
+    @Test("The signature of a digest is one of the message, also for openssl", arguments: privateKeys)
+    func signsDigests(options: String) async throws {
+        let key = try key(options)
+        #expect(key.digestSchemes == key.signatureSchemes.filter { $0 != .ed25519 })
+        guard let signer = key.digestSigner else {
+            #expect(options == "ED25519")
+            let error = await #expect(throws: CertificateProviderError.self) {
+                try await key.signature(forDigest: [UInt8](repeating: 1, count: 64), using: .ed25519)
+            }
+            #expect(error?.code == .unsupportedAlgorithm)
+            return
+        }
+        let message = Array("to be signed".utf8)
+        for scheme in signer.digestSchemes {
+            let digest = try #require(scheme.digestAlgorithm).digest(of: message)
+            let signature = try await signer.signature(forDigest: digest, using: scheme)
+            #expect(key.publicKey.isValidSignature(signature, for: message, using: scheme), "\(scheme)")
+            try scheme.opensslVerify(signature, ofDigest: digest, by: key.publicKey)
+            for wrong in [[], Array(digest.dropLast()), digest + [0]] {
+                let error = await #expect(throws: CertificateProviderError.self) {
+                    try await signer.signature(forDigest: wrong, using: scheme)
+                }
+                #expect(error?.code == .malformedData)
+                #expect(error?.message.contains("has \(wrong.count) bytes instead of \(digest.count)") == true)
+            }
+        }
+        for other in [.ed25519, SignatureScheme(rawValue: 0xfe00)] {
+            let error = await #expect(throws: CertificateProviderError.self) {
+                try await signer.signature(forDigest: [UInt8](repeating: 1, count: 32), using: other)
+            }
+            #expect(error?.code == .unsupportedAlgorithm)
+        }
+    }
+
+    /// RSASSA-PSS with SHA-512 needs 130 bytes for the digest, the salt and the marks around them.
+    @Test func aKeyThatIsTooSmallForASchemeSignsNoDigest() async throws {
+        let key = try key("RSA -pkeyopt rsa_keygen_bits:1024")
+        let error = await #expect(throws: CertificateProviderError.self) {
+            try await key.signature(forDigest: [UInt8](repeating: 1, count: 64), using: .rsaPSSRSAESHA512)
+        }
+        #expect(error?.code == .unsupportedAlgorithm && error?.message.contains("too small") == true)
+    }
+
+    @Test("A key has the uses of its type, and no other can be set", arguments: privateKeys)
+    func hasTheUsesOfItsType(options: String) throws {
+        var key = try key(options)
+        let all: KeyUse = [.signing, .pkcs1Decryption, .oaepDecryption]
+        #expect(key.use == (options.hasPrefix("RSA ") ? all : .signing))
+        key.use = .oaepDecryption
+        #expect(key.use == (options.hasPrefix("RSA ") ? .oaepDecryption : []))
+        #expect(key.signatureSchemes.isEmpty && key.digestSigner == nil)
+    }
+
+    @Test("A key without a record of its uses has those that work")
+    func theUseOfAKeyIsWhatWorks() throws {
+        struct Bare: IdentityKey {
+            let key: SoftwareKey
+            var publicKey: PublicKeyInfo { key.publicKey }
+            var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
+            var location: KeyLocation { key.location }
+            var decrypter: (any KeyDecrypting)? { key.decrypter }
+            func signature(
+                for message: [UInt8], using scheme: SignatureScheme
+            ) async throws(CertificateProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
+        }
+        var key = try SoftwareKey.generate(.rsa2048, location: .store)
+        for use in [.signing, .oaepDecryption, [.signing, .pkcs1Decryption], key.use] as [KeyUse] {
+            key.use = use
+            #expect(Bare(key: key).use == use)
+            #expect(Bare(key: key).digestSigner == nil)
+        }
+    }
+
     @Test(arguments: KeyType.allCases) func aKeyFitsItsTypeAlone(type: KeyType) throws {
         let key = try SoftwareKey.generate(type, location: .store).publicKey
         #expect(KeyType.allCases.filter { $0.fits(key) } == [type])

@@ -165,6 +165,16 @@ extension IdentityKey {
         let signature = try await signature(for: message, using: scheme)
         return publicKey.isValidSignature(signature, for: message, using: scheme)
     }
+
+    /// Signs the digest of a message, and says whether it is a signature of the message with this key.
+    func signsDigestValidly(_ scheme: SignatureScheme? = nil) async throws -> Bool {
+        guard let signer = digestSigner, let scheme = scheme ?? signer.digestSchemes.first,
+            let algorithm = scheme.digestAlgorithm
+        else { return false }
+        let message = Array("message".utf8)
+        let signature = try await signer.signature(forDigest: algorithm.digest(of: message), using: scheme)
+        return publicKey.isValidSignature(signature, for: message, using: scheme)
+    }
 }
 
 /// The code of the error that `body` throws; `nil` when it throws none.

@@ -29,6 +29,22 @@ import Testing
         let identity = try await identity(mechanisms)
         #expect(identity.key.signatureSchemes == Self.schemes)
         for scheme in Self.schemes { #expect(try await identity.key.signsValidly(scheme), "\(scheme)") }
+        let signer = try #require(identity.key.digestSigner)
+        #expect(signer.digestSchemes == Self.schemes)
+        for scheme in Self.schemes {
+            #expect(try await identity.key.signsDigestValidly(scheme), "\(scheme)")
+        }
+    }
+
+    @Test("A token that hashes by itself signs no digest of the caller")
+    func aTokenThatHashesSignsNoDigest() async throws {
+        let hashing = [CKM_SHA256_RSA_PKCS, CKM_SHA256_RSA_PKCS_PSS]
+        let key = try await identity(hashing).key
+        #expect(key.signatureSchemes == [.rsaPSSRSAESHA256, .rsaPKCS1SHA256] && key.digestSigner == nil)
+        let mixed = try await identity(hashing + [CKM_RSA_PKCS]).key
+        #expect(mixed.digestSigner?.digestSchemes == [.rsaPKCS1SHA256, .rsaPKCS1SHA384, .rsaPKCS1SHA512])
+        #expect(try await mixed.signsDigestValidly(.rsaPKCS1SHA384))
+        #expect(await code { _ = try await mixed.signsDigestValidly(.rsaPSSRSAESHA256) } == .unsupportedAlgorithm)
     }
 
     @Test("A key offers no scheme whose mechanism the token lacks")

@@ -24,6 +24,32 @@ import Testing
         #expect(module.calls("C_Sign") == before + 2)
     }
 
+    @Test("A key that is not that of the certificate signs no digest")
+    func anothersKeySignsNoDigest() async throws {
+        let module = try FaultyModule()
+        module.control.set_token(0, "alpha", "0001", FaultyModule.pin)
+        module.control.set_token(1, "alpha", "0001", FaultyModule.pin)
+        let authority = try FaultyModule.authority.get()
+        let (identity, other) = (try authority.issue("client"), try authority.issue("other"))
+        try module.add(identity, to: 0)
+        try module.add(identity.certificate, to: 1, id: 1)
+        try module.addKey(of: other, to: 1)
+        module.control.insert(0, 0)
+        let key = try await module.provider().getCertificate(NoUserInteraction()).key
+        #expect(try await key.signsDigestValidly())
+        let before = module.calls("C_Sign")
+        #expect(try await key.signsDigestValidly())
+        #expect(module.calls("C_Sign") == before + 1)
+        // The same token comes back with another key.
+        module.control.insert(0, -1)
+        module.control.insert(0, 1)
+        #expect(await code { _ = try await key.signsDigestValidly() } == .keyMismatch)
+        module.control.insert(0, -1)
+        #expect(await code { _ = try await key.signsDigestValidly() } == .tokenNotPresent)
+        module.control.insert(0, 0)
+        #expect(try await key.signsDigestValidly())
+    }
+
     @Test func aKeyThatShowsItsModulusSignsNoProbe() async throws {
         let module = try FaultyModule()
         module.control.set_token(0, "alpha", "0001", FaultyModule.pin)

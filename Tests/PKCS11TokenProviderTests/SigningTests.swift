@@ -19,6 +19,31 @@ import Testing
         }
     }
 
+    /// A file of 100 MB is hashed outside, and the token gets its digest.
+    @Test("A token signs the digests that the caller has made", arguments: KeyCase.all)
+    func everyDigestVerifies(_ test: KeyCase) async throws {
+        let key = try await TokenSetup(test.module, .main, test.kind).identity().key
+        #expect(key.use == .signing)
+        guard let signer = key.digestSigner else {
+            // What the others offer is up to their mechanisms.
+            #expect(test.kind == .ed25519 || !TestModule.softHSMs.contains(test.module))
+            return
+        }
+        #expect(test.kind != .ed25519 && Set(signer.digestSchemes).isSubset(of: key.signatureSchemes))
+        if TestModule.softHSMs.contains(test.module) { #expect(signer.digestSchemes == key.signatureSchemes) }
+        let message = Array("drawer".utf8)
+        for scheme in signer.digestSchemes {
+            let digest = try #require(scheme.digestAlgorithm).digest(of: message)
+            let signature = try await signer.signature(forDigest: digest, using: scheme)
+            #expect(key.publicKey.isValidSignature(signature, for: message, using: scheme), "\(scheme)")
+            try scheme.opensslVerify(signature, ofDigest: digest, by: key.publicKey)
+            let short = await failure { _ = try await signer.signature(forDigest: digest.dropLast(), using: scheme) }
+            #expect(short?.code == .malformedData)
+        }
+        let other = await failure { _ = try await signer.signature(forDigest: [1], using: .ed25519) }
+        #expect(other?.code == .unsupportedAlgorithm)
+    }
+
     @Test(arguments: KeyCase.all) func anotherSchemeIsRefused(_ test: KeyCase) async throws {
         let key = try await TokenSetup(test.module, .main, test.kind).identity().key
         let other: SignatureScheme = test.kind == .p256 ? .ecdsaP384SHA384 : .ecdsaP256SHA256

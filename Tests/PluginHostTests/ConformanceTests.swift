@@ -130,15 +130,16 @@ struct FlawedKeyStore: KeyStore {
     enum Flaw: CaseIterable {
         case decryptsWithEveryKey, decryptsWithNone, decryptsByEveryScheme, storesAnyChain, keepsWhatIsNotWrittenDown,
             destroysOnce, listsNothing, hasNoIdentity, keepsNoOther, announcesNothing, importsNothing,
-            findsNothingWithoutURI, findsAnythingWithoutURI
+            findsNothingWithoutURI, findsAnythingWithoutURI, hashesTheDigest, takesAnyDigest, saysThatItDecrypts
 
         var failures: Set<String> {
             switch self {
             case .decryptsWithEveryKey: ["rsa2048"]
             case .decryptsWithNone, .decryptsByEveryScheme: ["decryption"]
             case .storesAnyChain, .destroysOnce, .listsNothing, .hasNoIdentity, .keepsNoOther, .announcesNothing,
-                .findsNothingWithoutURI, .findsAnythingWithoutURI:
+                .findsNothingWithoutURI, .findsAnythingWithoutURI, .hashesTheDigest, .takesAnyDigest:
                 ["p256", "rsa2048"]
+            case .saysThatItDecrypts: ["p256", "rsa2048", "decryption"]
             case .importsNothing: ["import"]
             case .keepsWhatIsNotWrittenDown: ["aKeyThatIsNotWrittenDownIsGone"]
             }
@@ -165,7 +166,7 @@ struct FlawedKeyStore: KeyStore {
         if flaw == .decryptsWithNone { use = .signing }
         if flaw == .decryptsByEveryScheme, !use.decryptionSchemes.isEmpty { use = makes[type] ?? use }
         guard flaw == .keepsWhatIsNotWrittenDown else {
-            return try await store.make(type, label: label, use: use, interaction, remember: remember)
+            return key(try await store.make(type, label: label, use: use, interaction, remember: remember))
         }
         let key = try await store.make(type, label: label, use: use, interaction) { _ in }
         try await remember(key)
@@ -176,14 +177,21 @@ struct FlawedKeyStore: KeyStore {
         for key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> (any IdentityKey)? {
         if flaw == .findsNothingWithoutURI, key.uri.isEmpty { return nil }
-        return try await store.key(for: key, interaction)
+        return try await store.key(for: key, interaction).map(self.key)
+    }
+
+    private func key(_ key: any IdentityKey) -> any IdentityKey {
+        switch flaw {
+        case .hashesTheDigest, .takesAnyDigest, .saysThatItDecrypts: FlawedKey(key: key, flaw: flaw)
+        default: key
+        }
     }
 
     func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? {
         if flaw == .findsAnythingWithoutURI, key.uri.isEmpty, try store.storedKey(for: key) == nil {
             return try SoftwareKey.generate(.p256, location: location)
         }
-        return try store.storedKey(for: key)
+        return try store.storedKey(for: key).map(self.key)
     }
 
     func list() async throws(CertificateProviderError) -> [KeyDescription] {
@@ -228,6 +236,43 @@ struct FlawedKeyStore: KeyStore {
             throw CertificateProviderError(.notFound, "There is no such key.")
         }
         try store.destroyStored(key)
+    }
+}
+
+private struct FlawedKey: IdentityKey {
+    let key: any IdentityKey
+    let flaw: FlawedKeyStore.Flaw
+    var publicKey: PublicKeyInfo { key.publicKey }
+    var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
+    var location: KeyLocation { key.location }
+    var uri: String? { key.uri }
+    var use: KeyUse { flaw == .saysThatItDecrypts ? key.use.union(.oaepDecryption) : key.use }
+    var decrypter: (any KeyDecrypting)? { key.decrypter }
+    var digestSigner: (any DigestSigning)? { self }
+
+    func signature(
+        for message: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] { try await key.signature(for: message, using: scheme) }
+}
+
+extension FlawedKey: DigestSigning {
+    var digestSchemes: [SignatureScheme] { key.digestSigner?.digestSchemes ?? [] }
+
+    func signature(
+        forDigest digest: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        if flaw == .hashesTheDigest {
+            try requireDigest(digest, for: scheme)
+            return try await key.signature(for: digest, using: scheme)
+        }
+        var digest = digest
+        if flaw == .takesAnyDigest, let size = scheme.digestAlgorithm?.size {
+            digest = digest.prefix(size) + [UInt8](repeating: 0, count: max(0, size - digest.count))
+        }
+        guard let signer = key.digestSigner else {
+            throw CertificateProviderError(.unsupportedAlgorithm, "The key signs no digests.")
+        }
+        return try await signer.signature(forDigest: digest, using: scheme)
     }
 }
 

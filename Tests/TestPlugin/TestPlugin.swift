@@ -102,7 +102,9 @@ private struct RenamedKey: IdentityKey {
     var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
     var location: KeyLocation { KeyLocation(rawValue: "keys") }
     var uri: String? { key.uri.map { "keys" + $0.dropFirst("store".count) } }
+    var use: KeyUse { key.use }
     var decrypter: (any KeyDecrypting)? { key.decrypter }
+    var digestSigner: (any DigestSigning)? { key.digestSigner }
 
     func signature(
         for message: [UInt8], using scheme: SignatureScheme

@@ -135,7 +135,9 @@ public struct ExampleKey: IdentityKey {
     public var publicKey: PublicKeyInfo { key.publicKey }
     public var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
     public var location: KeyLocation { .token }
+    public var use: KeyUse { key.use }
     public var decrypter: (any KeyDecrypting)? { key.decrypter }
+    public var digestSigner: (any DigestSigning)? { key.digestSigner }
 
     public func signature(
         for message: [UInt8], using scheme: SignatureScheme

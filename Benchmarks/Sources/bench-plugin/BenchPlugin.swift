@@ -59,6 +59,8 @@ private struct KeptKey: IdentityKey {
     var publicKey: PublicKeyInfo { key.publicKey }
     var signatureSchemes: [SignatureScheme] { key.signatureSchemes }
     var location: KeyLocation { key.location }
+    var use: KeyUse { key.use }
+    var digestSigner: (any DigestSigning)? { key.digestSigner }
     var callbackSigner: (any CallbackSigning)? { key.callbackSigner }
 
     func signature(

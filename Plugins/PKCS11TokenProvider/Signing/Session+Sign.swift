@@ -5,16 +5,17 @@ extension Session {
     /// Signs with a key of the token. Blocks.
     ///
     /// - Parameters:
-    ///   - mechanisms: Those of one scheme; the next one is tried where the token does not know one after all.
+    ///   - mechanisms: Those of one scheme; the next one is tried where the token does not know one after all. For a digest,
+    ///     those that hash are passed over.
     ///   - modulusBits: The size of an RSA key; not used for others.
     ///   - authenticate: Called between `C_SignInit` and `C_Sign`, where a key demands the PIN for each signature.
     func sign(
-        _ message: [UInt8], with key: CK_OBJECT_HANDLE, by mechanisms: [SigningMechanism], modulusBits: Int,
+        _ content: SignedContent, with key: CK_OBJECT_HANDLE, by mechanisms: [SigningMechanism], modulusBits: Int,
         authenticate: ((Session) throws(CryptokiError) -> Void)?
     ) throws(CryptokiError) -> TokenSignature {
         var refusal = CryptokiError(function: "C_SignInit", code: CKR_KEY_SIZE_RANGE)
         for mechanism in mechanisms {
-            guard let input = mechanism.input(for: message, modulusBits: modulusBits) else { continue }
+            guard let input = mechanism.input(for: content, modulusBits: modulusBits) else { continue }
             do throws(CryptokiError) { try initialize(mechanism, key) } catch {
                 guard error.code == CKR_MECHANISM_INVALID || error.code == CKR_MECHANISM_PARAM_INVALID else {
                     throw error
@@ -49,7 +50,7 @@ extension Session {
 
     private func initialize(_ signing: SigningMechanism, _ key: CK_OBJECT_HANDLE) throws(CryptokiError) {
         var mechanism = CK_MECHANISM(mechanism: signing.type, pParameter: nil, ulParameterLen: 0)
-        guard signing.isPSS, let parameters = signing.hash.pssParameters else {
+        guard signing.isPSS, let parameters = signing.hash?.pssParameters else {
             return try call("C_SignInit") { $0.C_SignInit?(handle, &mechanism, key) }
         }
         var pss = parameters
@@ -63,15 +64,29 @@ extension Session {
     }
 }
 
+/// What a key signs.
+enum SignedContent: Sendable {
+    case message([UInt8])
+    /// A message by its digest, of the scheme's hash function.
+    case digest([UInt8])
+}
+
 extension SigningMechanism {
-    /// What the token gets to sign; `nil` when the key is too small for the padding.
-    fileprivate func input(for message: [UInt8], modulusBits: Int) -> [UInt8]? {
-        switch preparation {
-        case .message: message
-        case .hash: hash(message)
-        case .digestInfo: RSAPadding.digestInfo(hash(message), hash)
-        case .paddedPKCS1: RSAPadding.pkcs1(hash(message), hash, modulusBits: modulusBits)
-        case .paddedPSS: RSAPadding.pss(hash(message), hash, modulusBits: modulusBits)
+    /// What the token gets to sign; `nil` when the key is too small for the padding, and for a digest where the token hashes.
+    fileprivate func input(for content: SignedContent, modulusBits: Int) -> [UInt8]? {
+        guard takesDigest, let hash else {
+            guard case .message(let message) = content else { return nil }
+            return message
+        }
+        let digest =
+            switch content {
+            case .message(let message): hash.digest(of: message)
+            case .digest(let digest): digest
+            }
+        return switch preparation {
+        case .digestInfo: hash.digestInfo(digest)
+        case .padded: scheme.encodedMessage(ofDigest: digest, modulusBits: modulusBits)
+        case .hash, .message: digest
         }
     }
 

@@ -1,6 +1,5 @@
 import CP11Kit
 import CertificateProviding
-import Crypto
 
 /// How a token is made to sign with a scheme: the mechanism, and what has to be done to the message outside.
 struct SigningMechanism: Sendable {
@@ -12,47 +11,17 @@ struct SigningMechanism: Sendable {
         /// The token gets a PKCS#1 `DigestInfo` and pads it.
         case digestInfo
         /// The token only computes with the key: what it gets is padded as RFC 8017 says.
-        case paddedPKCS1, paddedPSS
+        case padded
     }
 
     let scheme: SignatureScheme
     let type: CK_MECHANISM_TYPE
     let preparation: Preparation
-    let hash: Hash
+    /// `nil` for Ed25519.
+    let hash: DigestAlgorithm?
 
-    enum Hash: Sendable {
-        case none, sha256, sha384, sha512
-
-        func callAsFunction(_ message: [UInt8]) -> [UInt8] {
-            switch self {
-            case .none: message
-            case .sha256: SHA256.hash(data: message).withUnsafeBytes { Array($0) }
-            case .sha384: SHA384.hash(data: message).withUnsafeBytes { Array($0) }
-            case .sha512: SHA512.hash(data: message).withUnsafeBytes { Array($0) }
-            }
-        }
-
-        var size: Int {
-            switch self {
-            case .none: 0
-            case .sha256: 32
-            case .sha384: 48
-            case .sha512: 64
-            }
-        }
-
-        /// The hash's mechanism and its mask generation function, as the parameters of PSS name them.
-        var pssParameters: CK_RSA_PKCS_PSS_PARAMS? {
-            let names: (hash: CK_MECHANISM_TYPE, mask: CK_RSA_PKCS_MGF_TYPE)
-            switch self {
-            case .none: return nil
-            case .sha256: names = (CKM_SHA256, CK_RSA_PKCS_MGF_TYPE(CKG_MGF1_SHA256))
-            case .sha384: names = (CKM_SHA384, CK_RSA_PKCS_MGF_TYPE(CKG_MGF1_SHA384))
-            case .sha512: names = (CKM_SHA512, CK_RSA_PKCS_MGF_TYPE(CKG_MGF1_SHA512))
-            }
-            return CK_RSA_PKCS_PSS_PARAMS(hashAlg: names.hash, mgf: names.mask, sLen: CK_ULONG(size))
-        }
-    }
+    /// Whether the token signs a digest that was made outside.
+    var takesDigest: Bool { preparation != .message }
 
     /// The mechanisms to sign with `key`: for each scheme that the token can really do, most preferred first, those that it
     /// may know, the best first.
@@ -96,14 +65,14 @@ struct SigningMechanism: Sendable {
 
     /// The mechanisms that give a signature of `scheme`, the best first: hashing outside saves sending the message.
     private static func mechanisms(of scheme: SignatureScheme) -> [SigningMechanism] {
-        func list(_ hash: Hash, _ entries: [(CK_MECHANISM_TYPE, Preparation)]) -> [SigningMechanism] {
+        func list(_ hash: DigestAlgorithm?, _ entries: [(CK_MECHANISM_TYPE, Preparation)]) -> [SigningMechanism] {
             entries.map { SigningMechanism(scheme: scheme, type: $0.0, preparation: $0.1, hash: hash) }
         }
         return switch scheme {
         case .ecdsaP256SHA256: list(.sha256, [(CKM_ECDSA, .hash), (CKM_ECDSA_SHA256, .message)])
         case .ecdsaP384SHA384: list(.sha384, [(CKM_ECDSA, .hash), (CKM_ECDSA_SHA384, .message)])
         case .ecdsaP521SHA512: list(.sha512, [(CKM_ECDSA, .hash), (CKM_ECDSA_SHA512, .message)])
-        case .ed25519: list(.none, [(CKM_EDDSA, .message)])
+        case .ed25519: list(nil, [(CKM_EDDSA, .message)])
         case .rsaPKCS1SHA256: list(.sha256, pkcs1(CKM_SHA256_RSA_PKCS))
         case .rsaPKCS1SHA384: list(.sha384, pkcs1(CKM_SHA384_RSA_PKCS))
         case .rsaPKCS1SHA512: list(.sha512, pkcs1(CKM_SHA512_RSA_PKCS))
@@ -115,10 +84,25 @@ struct SigningMechanism: Sendable {
     }
 
     private static func pkcs1(_ hashing: CK_MECHANISM_TYPE) -> [(CK_MECHANISM_TYPE, Preparation)] {
-        [(CKM_RSA_PKCS, .digestInfo), (hashing, .message), (CKM_RSA_X_509, .paddedPKCS1)]
+        [(CKM_RSA_PKCS, .digestInfo), (hashing, .message), (CKM_RSA_X_509, .padded)]
     }
 
     private static func pss(_ hashing: CK_MECHANISM_TYPE) -> [(CK_MECHANISM_TYPE, Preparation)] {
-        [(CKM_RSA_PKCS_PSS, .hash), (hashing, .message), (CKM_RSA_X_509, .paddedPSS)]
+        [(CKM_RSA_PKCS_PSS, .hash), (hashing, .message), (CKM_RSA_X_509, .padded)]
+    }
+}
+
+extension DigestAlgorithm {
+    /// The hash's mechanism and its mask generation function, as the parameters of PSS name them; `nil` for one that this
+    /// room does not know.
+    var pssParameters: CK_RSA_PKCS_PSS_PARAMS? {
+        let names: (hash: CK_MECHANISM_TYPE, mask: CK_RSA_PKCS_MGF_TYPE)
+        switch self {
+        case .sha256: names = (CKM_SHA256, CK_RSA_PKCS_MGF_TYPE(CKG_MGF1_SHA256))
+        case .sha384: names = (CKM_SHA384, CK_RSA_PKCS_MGF_TYPE(CKG_MGF1_SHA384))
+        case .sha512: names = (CKM_SHA512, CK_RSA_PKCS_MGF_TYPE(CKG_MGF1_SHA512))
+        default: return nil
+        }
+        return CK_RSA_PKCS_PSS_PARAMS(hashAlg: names.hash, mgf: names.mask, sLen: CK_ULONG(size))
     }
 }

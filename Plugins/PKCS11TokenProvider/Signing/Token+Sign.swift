@@ -6,15 +6,19 @@ import Synchronization
 extension Token {
     /// Makes sure that a key is that of its public key, by a signature where there was none on this connection.
     ///
-    /// - Parameter asksEachTime: Whether the key wants the PIN for it. A person is not asked for that.
-    func prove(_ key: TokenKey, asksEachTime: Bool) throws(CertificateProviderError) {
+    /// - Parameters:
+    ///   - mechanisms: Those of one scheme; `nil` for the key's first one.
+    ///   - asksEachTime: Whether the key wants the PIN for it. A person is not asked for that.
+    func prove(
+        _ key: TokenKey, by mechanisms: [SigningMechanism]? = nil, asksEachTime: Bool
+    ) throws(CertificateProviderError) {
         guard let scheme = key.signatureSchemes.first else { return }
         let (isProven, slot) = try withConnection { connection throws(CryptokiError) in
             (connection.hasProvenKey(of: key.publicKey), connection.slot)
         }
         if isProven { return }
         if asksEachTime, slot.has(UInt(CKF_PROTECTED_AUTHENTICATION_PATH)) || !isPINAtHand { return }
-        _ = try sign(Self.probe(), with: key, by: key.mechanisms.filter { $0.scheme == scheme })
+        _ = try sign(Self.probe(), with: key, by: mechanisms ?? key.mechanisms.filter { $0.scheme == scheme })
     }
 
     /// Whether a public object is a key that signs without a login. It signs a probe where there was no signature on
@@ -26,7 +30,8 @@ extension Token {
                 connection.hasProvenKey(of: key.publicKey)
             }
             if isProven { return true }
-            _ = try sign(Self.probe(), with: key, by: key.mechanisms.filter { $0.scheme == scheme }, loggedIn: false)
+            _ = try sign(
+                .message(Self.probe()), with: key, by: key.mechanisms.filter { $0.scheme == scheme }, loggedIn: false)
             return true
         } catch {
             // What else fails may work the next time.
@@ -44,24 +49,36 @@ extension Token {
     /// Signs, and after the token was away looks for the key again and makes sure that it is the same one.
     func sign(
         _ message: [UInt8], with key: TokenKey, by mechanisms: [SigningMechanism]
+    ) throws(CertificateProviderError) -> [UInt8] { try sign(.message(message), with: key, by: mechanisms) }
+
+    /// Signs as ``sign(_:with:by:)`` does a message, by its digest. The signature of a digest alone cannot be verified here: if
+    /// none of the key has been on this connection, it signs a probe first. A person who confirms each signature does so
+    /// twice then.
+    func sign(
+        digest: [UInt8], with key: TokenKey, by mechanisms: [SigningMechanism]
+    ) throws(CertificateProviderError) -> [UInt8] { try sign(.digest(digest), with: key, by: mechanisms) }
+
+    private func sign(
+        _ content: SignedContent, with key: TokenKey, by mechanisms: [SigningMechanism]
     ) throws(CertificateProviderError) -> [UInt8] {
         if needsNoLogin(for: key.publicKey) {
             do throws(CertificateProviderError) {
-                return try sign(message, with: key, by: mechanisms, loggedIn: false)
+                return try sign(content, with: key, by: mechanisms, loggedIn: false)
             } catch {
                 guard error.isOfNoLogin else { throw error }
                 noteLogin(isNeededFor: key.publicKey)
             }
         }
-        return try sign(message, with: key, by: mechanisms, loggedIn: true)
+        return try sign(content, with: key, by: mechanisms, loggedIn: true)
     }
 
     /// - Parameter loggedIn: Whether to log in first.
     private func sign(
-        _ message: [UInt8], with key: TokenKey, by mechanisms: [SigningMechanism], loggedIn: Bool
+        _ content: SignedContent, with key: TokenKey, by mechanisms: [SigningMechanism], loggedIn: Bool
     ) throws(CertificateProviderError) -> [UInt8] {
         while true {
-            guard let result = try attempt(message, with: key, by: mechanisms, loggedIn: loggedIn) else {
+            if case .digest = content { try prove(key, by: mechanisms, asksEachTime: false) }
+            guard let result = try attempt(content, with: key, by: mechanisms, loggedIn: loggedIn) else {
                 try pins.requirePermission(for: self)
                 throw CertificateProviderError(
                     .notFound,
@@ -72,6 +89,8 @@ extension Token {
             do throws(CertificateProviderError) {
                 let (signature, scheme) = try signature(result.outcome, for: key)
                 if result.key.isProven { return signature }
+                // The token was away after the probe.
+                guard case .message(let message) = content else { continue }
                 if key.publicKey.isValidSignature(signature, for: message, using: scheme) {
                     result.connection.hasProven(result.key, for: key.publicKey)
                     return signature
@@ -101,7 +120,7 @@ extension Token {
 
     /// Signs with what is taken for the key; `nil` when there is none.
     private func attempt(
-        _ message: [UInt8], with key: TokenKey, by mechanisms: [SigningMechanism], loggedIn: Bool
+        _ content: SignedContent, with key: TokenKey, by mechanisms: [SigningMechanism], loggedIn: Bool
     ) throws(CertificateProviderError)
         -> (outcome: Result<TokenSignature, CryptokiError>, key: TokenConnection.Key, connection: TokenConnection)?
     {
@@ -110,7 +129,7 @@ extension Token {
             do throws(CryptokiError) {
                 let signature = try connection.sessions.withSession { session throws(CryptokiError) in
                     try session.sign(
-                        message, with: known.found.handle, by: mechanisms, modulusBits: key.publicKey.bits,
+                        content, with: known.found.handle, by: mechanisms, modulusBits: key.publicKey.bits,
                         authenticate: known.found.needsPINEachTime ? confirmation(on: connection) : nil)
                 }
                 return (.success(signature), known, connection)

@@ -4,6 +4,7 @@ import CertificateProviding
 struct TokenKey: IdentityKey, CallbackSigning {
     var callbackSigner: (any CallbackSigning)? { self }
     var decrypter: (any KeyDecrypting)? { decryptionSchemes.isEmpty ? nil : self }
+    var digestSigner: (any DigestSigning)? { digestSchemes.isEmpty ? nil : self }
 
     let publicKey: PublicKeyInfo
     let uri: String?
@@ -19,7 +20,9 @@ struct TokenKey: IdentityKey, CallbackSigning {
 
     var location: KeyLocation { .token }
     var signatureTimeout: Duration? { token.calls.timeout }
-    var signatureSchemes: [SignatureScheme] {
+    var signatureSchemes: [SignatureScheme] { Self.schemes(of: mechanisms) }
+
+    private static func schemes(of mechanisms: [SigningMechanism]) -> [SignatureScheme] {
         var seen = Set<SignatureScheme>()
         return mechanisms.map(\.scheme).filter { seen.insert($0).inserted }
     }
@@ -52,5 +55,22 @@ struct TokenKey: IdentityKey, CallbackSigning {
             "signing",
             { () throws(CertificateProviderError) in try token.sign(message, with: self, by: mechanisms) }
         ) { completion($0.mapError { $0.attributed(to: PKCS11TokenProvider.id) }) }
+    }
+}
+
+extension TokenKey: DigestSigning {
+    var digestSchemes: [SignatureScheme] { Self.schemes(of: mechanisms.filter(\.takesDigest)) }
+
+    /// The token works for at most the provider's `timeout`.
+    func signature(
+        forDigest digest: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        try requireDigest(digest, for: scheme)
+        let mechanisms = mechanisms.filter { $0.scheme == scheme && $0.takesDigest }
+        do throws(CertificateProviderError) {
+            return try await token.calls.run("signing") { () throws(CertificateProviderError) in
+                try token.sign(digest: digest, with: self, by: mechanisms)
+            }
+        } catch { throw error.attributed(to: PKCS11TokenProvider.id) }
     }
 }

@@ -23,4 +23,7 @@ extension KeyUse {
         (contains(.oaepDecryption) ? [.rsaOAEPSHA256, .rsaOAEPSHA1] : [])
             + (contains(.pkcs1Decryption) ? [.rsaPKCS1] : [])
     }
+
+    /// Whether the use permits decryption by a scheme.
+    func permits(_ scheme: DecryptionScheme) -> Bool { decryptionSchemes.contains(scheme) }
 }

@@ -29,6 +29,9 @@ public protocol IdentityKey: Sendable {
         for message: [UInt8], using scheme: SignatureScheme
     ) async throws(CertificateProviderError) -> [UInt8]
 
+    /// The operations that the key is permitted, and that work: see ``signatureSchemes`` and ``decrypter``.
+    var use: KeyUse { get }
+
     // Further abilities are properties, so that a key that wraps another one passes them on.
 
     /// Exports the private key; `nil` for a key that cannot be exported.
@@ -36,6 +39,9 @@ public protocol IdentityKey: Sendable {
 
     /// Decrypts with the private key; `nil` for a key that must not decrypt.
     var decrypter: (any KeyDecrypting)? { get }
+
+    /// Signs a digest that the caller has made; `nil` for a key that hashes the message itself, as Ed25519 does.
+    var digestSigner: (any DigestSigning)? { get }
 
     /// Signs on threads of its own and calls back; `nil` for a key that signs in the caller's task only.
     var callbackSigner: (any CallbackSigning)? { get }
@@ -50,8 +56,68 @@ extension IdentityKey {
     public var exporter: (any KeyExporting)? { nil }
     /// `nil`: the default for a key that must not decrypt.
     public var decrypter: (any KeyDecrypting)? { nil }
+    /// Signatures, if the key has a scheme for them, and the kinds of decryption that ``decrypter`` has a scheme of: the
+    /// default for a key that has no record of its uses.
+    public var use: KeyUse {
+        let schemes = decrypter?.decryptionSchemes ?? []
+        var use: KeyUse = signatureSchemes.isEmpty ? [] : .signing
+        for kind in [KeyUse.oaepDecryption, .pkcs1Decryption] where schemes.contains(where: kind.permits) {
+            use.insert(kind)
+        }
+        return use
+    }
+    /// `nil`: the default for a key that hashes the message itself.
+    public var digestSigner: (any DigestSigning)? { nil }
     /// `nil`: the default for a key that signs in the caller's task.
     public var callbackSigner: (any CallbackSigning)? { nil }
+}
+
+/// The ability of an ``IdentityKey`` to sign a digest that the caller has made.
+///
+/// Large data need not be in memory, nor go to the place of the key.
+public protocol DigestSigning: Sendable {
+    /// The schemes of ``IdentityKey/signatureSchemes`` by which the key signs a digest, most preferred first; at least one.
+    var digestSchemes: [SignatureScheme] { get }
+
+    /// Signs the message that `digest` was made of.
+    ///
+    /// Runs on the caller's executor and does not suspend if the key is in memory. A key that blocks works on other
+    /// threads and suspends the caller, for at most ``IdentityKey/signatureTimeout``.
+    ///
+    /// - Parameter digest: Made by the scheme's ``SignatureScheme/digestAlgorithm``.
+    /// - Returns: What ``IdentityKey/signature(for:using:)`` returns for the message.
+    /// - Throws: `unsupportedAlgorithm` for a scheme outside ``digestSchemes``, `malformedData` for a digest of another
+    ///   length than the scheme's, or an error of the key store.
+    func signature(
+        forDigest digest: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8]
+}
+
+extension DigestSigning {
+    /// Checks what ``signature(forDigest:using:)`` gets.
+    ///
+    /// - Throws: `unsupportedAlgorithm` for a scheme outside ``digestSchemes``, `malformedData` for a digest of another
+    ///   length than the scheme's.
+    public func requireDigest(
+        _ digest: [UInt8], for scheme: SignatureScheme
+    ) throws(CertificateProviderError) {
+        guard digestSchemes.contains(scheme), let algorithm = scheme.digestAlgorithm else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm,
+                """
+                The key does not sign digests with \(scheme); use one of: \
+                \(digestSchemes.map(\.description).joined(separator: ", ")).
+                """)
+        }
+        guard digest.count == algorithm.size else {
+            throw CertificateProviderError(
+                .malformedData,
+                """
+                The digest to sign with \(scheme) has \(digest.count) bytes instead of \(algorithm.size); hash the \
+                message with \(algorithm).
+                """)
+        }
+    }
 }
 
 /// The ability of an ``IdentityKey`` to sign on threads of its own and to call back.

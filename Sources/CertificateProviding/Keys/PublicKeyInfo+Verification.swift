@@ -22,10 +22,12 @@ extension PublicKeyInfo {
                 return try Curve25519.Signing.PublicKey(rawRepresentation: keyBits)
                     .isValidSignature(signature, for: message)
             default:
-                guard algorithm == .rsa, let (padding, hash) = Self.rsaParameters(of: scheme) else { return false }
+                guard algorithm == .rsa, let padding = Self.rsaPadding(of: scheme),
+                    let digest = scheme.digestAlgorithm
+                else { return false }
                 let key = try _RSA.Signing.PublicKey(unsafeDERRepresentation: keyBits)
                 let rsaSignature = _RSA.Signing.RSASignature(rawRepresentation: signature)
-                switch hash {
+                switch digest.function {
                 case .sha256:
                     return key.isValidSignature(rsaSignature, for: SHA256.hash(data: message), padding: padding)
                 case .sha384:
@@ -39,17 +41,13 @@ extension PublicKeyInfo {
         }
     }
 
-    enum Hash { case sha256, sha384, sha512 }
-
-    /// Returns the padding and hash of an RSA scheme; `nil` for any other scheme.
-    static func rsaParameters(of scheme: SignatureScheme) -> (padding: _RSA.Signing.Padding, hash: Hash)? {
+    /// Returns the padding of an RSA scheme; `nil` for any other scheme.
+    static func rsaPadding(of scheme: SignatureScheme) -> _RSA.Signing.Padding? {
         switch scheme {
-        case .rsaPKCS1SHA256: (.insecurePKCS1v1_5, .sha256)
-        case .rsaPKCS1SHA384: (.insecurePKCS1v1_5, .sha384)
-        case .rsaPKCS1SHA512: (.insecurePKCS1v1_5, .sha512)
-        case .rsaPSSRSAESHA256, .rsaPSSPSSSHA256: (.PSS, .sha256)
-        case .rsaPSSRSAESHA384, .rsaPSSPSSSHA384: (.PSS, .sha384)
-        case .rsaPSSRSAESHA512, .rsaPSSPSSSHA512: (.PSS, .sha512)
+        case .rsaPKCS1SHA256, .rsaPKCS1SHA384, .rsaPKCS1SHA512: .insecurePKCS1v1_5
+        case .rsaPSSRSAESHA256, .rsaPSSRSAESHA384, .rsaPSSRSAESHA512, .rsaPSSPSSSHA256, .rsaPSSPSSSHA384,
+            .rsaPSSPSSSHA512:
+            .PSS
         default: nil
         }
     }

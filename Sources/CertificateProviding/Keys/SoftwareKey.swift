@@ -12,14 +12,18 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
         decryptionSchemes.isEmpty ? nil : self
     }
 
+    /// The key itself; `nil` for Ed25519, and for a key that is not for signatures.
+    public var digestSigner: (any DigestSigning)? { digestSchemes.isEmpty ? nil : self }
+
     /// The public key.
     public let publicKey: PublicKeyInfo
     /// The place that the key was read from.
     public let location: KeyLocation
     /// The key's URI in its key store; `nil` for a key outside of one.
     public var uri: String?
-    /// The uses for which the key was made. At first every one; the type of the key restricts them further.
-    public var use: KeyUse = [.signing, .pkcs1Decryption, .oaepDecryption]
+    /// The uses for which the key was made. At first every one that the type of the key permits; another one cannot be
+    /// set.
+    public var use: KeyUse { didSet { use.formIntersection(Self.possibleUse(of: publicKey)) } }
     private let pkcs8: SecretBytes
     private let signer: Signer
 
@@ -49,6 +53,11 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
         (self.signer, self.publicKey) = key
         self.pkcs8 = pkcs8
         self.location = location
+        use = Self.possibleUse(of: publicKey)
+    }
+
+    private static func possibleUse(of key: PublicKeyInfo) -> KeyUse {
+        key.algorithm == .rsa && !key.isRestrictedToPSS ? [.signing, .pkcs1Decryption, .oaepDecryption] : .signing
     }
 
     /// The schemes of the key type; only RSASSA-PSS for a key restricted to it, and none for a key that is not for
@@ -96,11 +105,11 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
     private static func rsaSignature(
         _ key: _RSA.Signing.PrivateKey, for message: [UInt8], using scheme: SignatureScheme
     ) throws -> [UInt8] {
-        guard let (padding, hash) = PublicKeyInfo.rsaParameters(of: scheme) else {
+        guard let padding = PublicKeyInfo.rsaPadding(of: scheme), let digest = scheme.digestAlgorithm else {
             throw CryptoKitError.incorrectParameterSize
         }
         let signature =
-            switch hash {
+            switch digest.function {
             case .sha256: try key.signature(for: SHA256.hash(data: message), padding: padding)
             case .sha384: try key.signature(for: SHA384.hash(data: message), padding: padding)
             case .sha512: try key.signature(for: SHA512.hash(data: message), padding: padding)
@@ -109,11 +118,68 @@ public struct SoftwareKey: IdentityKey, KeyExporting {
     }
 }
 
-extension SoftwareKey: KeyDecrypting {
-    /// The schemes of ``use`` for an RSA key; none for another one, and for a key restricted to RSASSA-PSS.
-    public var decryptionSchemes: [DecryptionScheme] {
-        publicKey.algorithm == .rsa && !publicKey.isRestrictedToPSS ? use.decryptionSchemes : []
+extension SoftwareKey: DigestSigning {
+    /// The schemes of the key but for Ed25519.
+    public var digestSchemes: [SignatureScheme] { signatureSchemes.filter { $0.digestAlgorithm != nil } }
+
+    /// Signs in memory, without suspending.
+    ///
+    /// - Throws: `unsupportedAlgorithm` for a scheme outside ``digestSchemes``, and for an RSA key that is too small for
+    ///   the scheme; `malformedData` for a digest of another length than the scheme's.
+    public func signature(
+        forDigest digest: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        try requireDigest(digest, for: scheme)
+        do {
+            switch signer {
+            case .p256(let key):
+                return Array(try key.signature(for: GivenDigest<SHA256>(bytes: digest)).derRepresentation)
+            case .p384(let key):
+                return Array(try key.signature(for: GivenDigest<SHA384>(bytes: digest)).derRepresentation)
+            case .p521(let key):
+                return Array(try key.signature(for: GivenDigest<SHA512>(bytes: digest)).derRepresentation)
+            case .rsa:
+                guard let message = scheme.encodedMessage(ofDigest: digest, modulusBits: publicKey.bits) else {
+                    throw CertificateProviderError(
+                        .unsupportedAlgorithm,
+                        "A key of type \(publicKey.displayName) is too small for \(scheme); use a larger key.")
+                }
+                return try rsaSignature(ofEncoded: message)
+            case .ed25519: throw CryptoKitError.incorrectParameterSize
+            }
+        } catch let error as CertificateProviderError {
+            throw error
+        } catch {
+            throw CertificateProviderError(.internal, "Signing a digest with \(scheme) failed.", underlying: error)
+        }
     }
+
+    /// `RSASP1` (RFC 8017, section 5.2.1). swift-crypto's keys for signatures take digests of its own making only, but those
+    /// for blind signatures take any message representative.
+    private func rsaSignature(ofEncoded message: [UInt8]) throws -> [UInt8] {
+        let key = try pkcs8.withUnsafeBytes {
+            try _RSA.BlindSigning.PrivateKey<SHA384>(
+                unsafeDERRepresentation: PrivateKeyInfo(derEncoded: ArraySlice($0)).privateKey)
+        }
+        return Array(try key.blindSignature(for: message).rawRepresentation)
+    }
+}
+
+/// A digest that is there already. swift-crypto's own are made from messages only.
+private struct GivenDigest<Function: HashFunction>: Digest {
+    static var byteCount: Int { Function.Digest.byteCount }
+    let bytes: [UInt8]
+
+    func withUnsafeBytes<R>(_ body: (UnsafeRawBufferPointer) throws -> R) rethrows -> R {
+        try bytes.withUnsafeBytes(body)
+    }
+    func hash(into hasher: inout Hasher) { hasher.combine(bytes) }
+    var description: String { "\(Function.self) digest" }
+}
+
+extension SoftwareKey: KeyDecrypting {
+    /// The schemes of ``use``.
+    public var decryptionSchemes: [DecryptionScheme] { use.decryptionSchemes }
 
     /// Decrypts in memory, without suspending.
     ///
