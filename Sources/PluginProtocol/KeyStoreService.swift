@@ -30,7 +30,7 @@ package final class KeyStoreService: Sendable {
         (self.executor, self.interaction, self.permit, self.open) = (executor, interaction, permit, open)
     }
 
-    /// Returns a key as the other side learns of it, and remembers it for `key.sign` and `key.decrypt`.
+    /// Returns a key as the other side learns of it, and remembers it for `key.sign`, `key.signDigest` and `key.decrypt`.
     package func name(_ key: any IdentityKey, label: String? = nil) -> WireKey {
         let id = keys.withLock { keys in
             let id =
@@ -44,8 +44,10 @@ package final class KeyStoreService: Sendable {
         let decryption = key.decrypter?.decryptionSchemes ?? []
         return WireKey(
             id: id, uri: key.uri, publicKey: Data(key.publicKey.derRepresentation),
-            schemes: key.signatureSchemes.map(\.description), location: key.location.rawValue,
-            timeout: key.signatureTimeout.map { $0 / .seconds(1) }, decrypts: decryption.contains(.rsaPKCS1),
+            schemes: key.signatureSchemes.map(\.description),
+            digestSchemes: key.digestSigner.map { $0.digestSchemes.map(\.description) }, use: key.use.names,
+            location: key.location.rawValue, timeout: key.signatureTimeout.map { $0 / .seconds(1) },
+            decrypts: decryption.contains(.rsaPKCS1),
             decryptionSchemes: decryption.isEmpty ? nil : decryption.map(\.rawValue), label: label)
     }
 
@@ -56,6 +58,7 @@ package final class KeyStoreService: Sendable {
     package func answer(_ request: IncomingRequest, from peer: Peer) -> Bool {
         switch request.name {
         case "key.sign": peer.answer(request) { sign($0, request, peer) }
+        case "key.signDigest": peer.answer(request) { signDigest($0, request, peer) }
         case "key.decrypt": peer.answer(request) { decrypt($0, request, peer) }
         case let name where name.hasPrefix("key."):
             peer.answer(request) { (fields: KeyRequest) in
@@ -78,13 +81,10 @@ package final class KeyStoreService: Sendable {
     }
 
     private func sign(_ fields: Sign, _ request: IncomingRequest, _ peer: Peer) {
-        let key: any IdentityKey
-        do throws(CertificateProviderError) { key = try self.key(fields.key) } catch { return request.fail(error) }
-        guard let scheme = SignatureScheme(fields.scheme) else {
-            return request.fail(
-                CertificateProviderError(
-                    .unsupportedAlgorithm, "The signature scheme '\(fields.scheme.withVisibleControls)' is unknown."))
-        }
+        let (key, scheme): (any IdentityKey, SignatureScheme)
+        do throws(CertificateProviderError) {
+            (key, scheme) = (try self.key(fields.key), try Self.scheme(fields.scheme))
+        } catch { return request.fail(error) }
         let message = [UInt8](fields.message)
         if let signer = key.callbackSigner {
             signer.sign(message, using: scheme) { result in
@@ -97,6 +97,27 @@ package final class KeyStoreService: Sendable {
             peer.perform(request) { () async throws(CertificateProviderError) in
                 SignatureAnswer(Data(try await key.signature(for: message, using: scheme)))
             }
+        }
+    }
+
+    private static func scheme(_ name: String) throws(CertificateProviderError) -> SignatureScheme {
+        guard let scheme = SignatureScheme(name) else {
+            throw CertificateProviderError(
+                .unsupportedAlgorithm, "The signature scheme '\(name.withVisibleControls)' is unknown.")
+        }
+        return scheme
+    }
+
+    private func signDigest(_ fields: SignDigest, _ request: IncomingRequest, _ peer: Peer) {
+        peer.perform(request) { [self] () async throws(CertificateProviderError) in
+            let key = try key(fields.key)
+            let scheme = try Self.scheme(fields.scheme)
+            guard let signer = key.digestSigner else {
+                throw CertificateProviderError(
+                    .unsupportedAlgorithm, "The key signs messages only, and no digests; send the message.")
+            }
+            return SignatureAnswer(
+                Data(try await signer.signature(forDigest: [UInt8](fields.digest), using: scheme)))
         }
     }
 

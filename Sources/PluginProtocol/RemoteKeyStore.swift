@@ -348,6 +348,8 @@ extension RemoteKeyStore: KeyImporting {
 package final class RemoteKey: IdentityKey, CallbackSigning {
     package let publicKey: PublicKeyInfo
     package let signatureSchemes: [SignatureScheme]
+    package let digestSchemes: [SignatureScheme]
+    package let use: KeyUse
     package let location: KeyLocation
     package let uri: String?
     package let signatureTimeout: Duration?
@@ -372,15 +374,23 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
                 .protocolError, "A key has no 'publicKey', no 'schemes', or neither 'id' nor 'uri'.")
         }
         publicKey = try PublicKeyInfo(derRepresentation: encoded)
-        signatureSchemes = schemes.compactMap { SignatureScheme($0) }
+        let signatureSchemes = schemes.compactMap { SignatureScheme($0) }
+        self.signatureSchemes = signatureSchemes
+        digestSchemes = (wire.digestSchemes ?? []).compactMap { SignatureScheme($0) }.filter {
+            signatureSchemes.contains($0) && $0.digestAlgorithm != nil
+        }
         location = KeyLocation(wire: wire.location)
         uri = wire.uri
         // Limited as a number: a duration traps on one that is too large.
         let limit = max(Self.longestTimeout, source.timeout) / .seconds(1)
         signatureTimeout = wire.timeout.flatMap { $0 > 0 ? .seconds(min($0, limit)) : nil } ?? source.timeout
         // A side that does not name them knows RSAES-PKCS1-v1_5 only.
-        decryptionSchemes =
+        let decryptionSchemes =
             wire.decryptionSchemes?.map(DecryptionScheme.init(rawValue:)) ?? (wire.decrypts == true ? [.rsaPKCS1] : [])
+        self.decryptionSchemes = decryptionSchemes
+        use =
+            wire.use.map(KeyUse.init(names:))
+            ?? KeyUse(signatureSchemes: signatureSchemes, decryptionSchemes: decryptionSchemes)
         (self.source, self.find) = (source, find)
         known = BlockingMutex(Known(peer: peer, id: id))
     }
@@ -390,7 +400,9 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
 
     package var callbackSigner: (any CallbackSigning)? { self }
     package var decrypter: (any KeyDecrypting)? { decryptionSchemes.isEmpty ? nil : self }
+    package var digestSigner: (any DigestSigning)? { digestSchemes.isEmpty ? nil : self }
 
+    /// The message stays on this side if the key signs digests: however long it is, the request is short.
     package func sign(
         _ message: [UInt8], using scheme: SignatureScheme,
         completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void
@@ -399,14 +411,36 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
             return completion(
                 .failure(CertificateProviderError(.unsupportedAlgorithm, "The key cannot sign with \(scheme).")))
         }
+        if digestSchemes.contains(scheme), let algorithm = scheme.digestAlgorithm {
+            return sign(digest: algorithm.digest(of: message), using: scheme, completion: completion)
+        }
+        request("key.sign", completion) { id in
+            Sign(key: id, scheme: scheme.description, message: Data(message))
+        }
+    }
+
+    private func sign(
+        digest: [UInt8], using scheme: SignatureScheme,
+        completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void
+    ) {
+        request("key.signDigest", completion) { id in
+            SignDigest(key: id, scheme: scheme.description, digest: Data(digest))
+        }
+    }
+
+    /// Asks for a signature.
+    ///
+    /// - Parameter fields: Returns those of the request, from the key's name.
+    private func request<Fields: Encodable & Sendable>(
+        _ name: String, _ completion: @escaping @Sendable (Result<[UInt8], CertificateProviderError>) -> Void,
+        _ fields: @escaping @Sendable (_ id: String) -> Fields
+    ) {
         let limit = MessageChannel.Limit.total(signatureTimeout ?? source.timeout)
         withPeer { [source] result in
             switch result {
             case .failure(let error): completion(.failure(source.describing(error)))
             case .success(let (peer, id)):
-                peer.channel.send(
-                    "key.sign", Sign(key: id, scheme: scheme.description, message: Data(message)), limit
-                ) { answer in
+                peer.channel.send(name, fields(id), limit) { answer in
                     completion(
                         Result { () throws(CertificateProviderError) in
                             do throws(CertificateProviderError) {
@@ -441,6 +475,17 @@ package final class RemoteKey: IdentityKey, CallbackSigning {
         }
         known.withLock { $0 = Known(peer: peer, id: id) }
         return (peer, id)
+    }
+}
+
+extension RemoteKey: DigestSigning {
+    package func signature(
+        forDigest digest: [UInt8], using scheme: SignatureScheme
+    ) async throws(CertificateProviderError) -> [UInt8] {
+        try requireDigest(digest, for: scheme)
+        return try await withCheckedContinuation { continuation in
+            sign(digest: digest, using: scheme) { continuation.resume(returning: $0) }
+        }.get()
     }
 }
 

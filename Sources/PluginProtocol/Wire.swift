@@ -127,6 +127,11 @@ package struct WireKey: Codable, Sendable {
     package var publicKey: Data?
     /// By their names in the TLS registry, most preferred first. Missing where the receiver has the key itself.
     package var schemes: [String]?
+    /// Those of ``schemes`` by which the key signs a digest: `key.signDigest`. Missing where it signs messages only, and from
+    /// a side that does not know the request.
+    package var digestSchemes: [String]?
+    /// As in ``KeyRequest``. Missing where the schemes say it.
+    package var use: [String]?
     package var location: String?
     /// In seconds.
     package var timeout: Double?
@@ -141,10 +146,11 @@ package struct WireKey: Codable, Sendable {
 
     package init(
         id: String? = nil, uri: String? = nil, publicKey: Data? = nil, schemes: [String]? = nil,
-        location: String? = nil, timeout: Double? = nil, decrypts: Bool? = nil, decryptionSchemes: [String]? = nil,
-        label: String? = nil, pkcs8: Secret? = nil
+        digestSchemes: [String]? = nil, use: [String]? = nil, location: String? = nil, timeout: Double? = nil,
+        decrypts: Bool? = nil, decryptionSchemes: [String]? = nil, label: String? = nil, pkcs8: Secret? = nil
     ) {
         (self.id, self.uri, self.publicKey, self.schemes, self.location) = (id, uri, publicKey, schemes, location)
+        (self.digestSchemes, self.use) = (digestSchemes, use)
         (self.timeout, self.decrypts, self.decryptionSchemes) = (timeout, decrypts, decryptionSchemes)
         (self.label, self.pkcs8) = (label, pkcs8)
     }
@@ -307,7 +313,18 @@ package struct Sign: Codable, Sendable {
     }
 }
 
-/// The answer to `key.sign`.
+/// `key.signDigest`.
+package struct SignDigest: Codable, Sendable {
+    package var key: String
+    package var scheme: String
+    /// Made by the hash function of the scheme.
+    package var digest: Data
+    package init(key: String, scheme: String, digest: Data) {
+        (self.key, self.scheme, self.digest) = (key, scheme, digest)
+    }
+}
+
+/// The answer to `key.sign` and `key.signDigest`.
 package struct SignatureAnswer: Codable, Sendable {
     package var signature: Data
     package init(_ signature: Data) { self.signature = signature }

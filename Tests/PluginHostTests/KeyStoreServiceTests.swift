@@ -29,6 +29,10 @@ import Testing
             keyStores.withLock { $0 = service }
         }
 
+        func name(_ key: any IdentityKey) throws -> WireKey {
+            try #require(keyStores.withLock { $0 }).name(key)
+        }
+
         func receive(_ request: IncomingRequest, from peer: Peer) {
             _ = keyStores.withLock(\.self)?.answer(request, from: peer)
         }
@@ -58,6 +62,42 @@ import Testing
             #expect(answer?.contains("There is no key store.") == true, "\(name): \(answer ?? "")")
         }
         #expect(connection.services.opened.withLock(\.self) == names.map { _ in true })
+    }
+
+    @Test("A key signs the digests of the other side if it says so")
+    func aKeySignsDigestsIfItSaysSo() async throws {
+        let connection = try MessageChannelTests.Connection(Services())
+        defer { connection.end() }
+        let key = try SoftwareKey.generate(.p256, location: .file)
+        let (named, other) = (
+            try connection.services.name(key),
+            try connection.services.name(SoftwareKey.generate(.ed25519, location: .file))
+        )
+        #expect(named.digestSchemes == named.schemes && named.use == ["sign"])
+        #expect(other.digestSchemes == nil && other.use == ["sign"])
+        func answer(_ id: String?, _ scheme: String, _ digest: [UInt8]) async throws -> String {
+            let digest = Data(digest).base64EncodedString()
+            try connection.send(
+                #"{"id":7,"request":"key.signDigest","params":{"key":"\#(id ?? "")","scheme":"\#(scheme)","digest":"\#(digest)"}}"#
+            )
+            return await withCheckedContinuation { continuation in
+                Thread.detachNewThread { continuation.resume(returning: connection.line(atMost: 600_000) ?? "") }
+            }
+        }
+        struct Answer: Decodable { var result: SignatureAnswer }
+        let (message, scheme) = (Array("message".utf8), SignatureScheme.ecdsaP256SHA256)
+        let digest = DigestAlgorithm.sha256.digest(of: message)
+        let line = try await answer(named.id, scheme.description, digest)
+        let signature = try JSONDecoder().decode(Answer.self, from: Data(line.utf8)).result.signature
+        #expect(key.publicKey.isValidSignature([UInt8](signature), for: message, using: scheme))
+        for (id, scheme, digest, code) in [
+            (named.id, scheme.description, Array(digest.dropLast()), "malformedData"),
+            (named.id, "ed25519", digest, "unsupportedAlgorithm"), (named.id, "none", digest, "unsupportedAlgorithm"),
+            (other.id, "ed25519", digest, "unsupportedAlgorithm"), ("unknown", scheme.description, digest, "notFound"),
+        ] {
+            let line = try await answer(id, scheme, digest)
+            #expect(line.contains(#""code":"\#(code)""#), "\(line)")
+        }
     }
 
     /// What any of the requests needs.

@@ -80,6 +80,7 @@ import Testing
         let found = try #require(try store.storedKey(for: KeyReference(publicKey: key.publicKey, uri: "old:k")))
         let decrypter = try #require(found.decrypter)
         #expect(decrypter.decryptionSchemes == [.rsaPKCS1])
+        #expect(found.use == .pkcs1Decryption && found.digestSigner == nil)
         let ciphertext = try DecryptionScheme.rsaPKCS1.opensslEncrypt([1, 2, 3], for: key.publicKey)
         #expect(try await decrypter.decrypt(ciphertext, using: .rsaPKCS1) == SecretBytes(copying: [1, 2, 3]))
         let scheme = await error { _ = try await decrypter.decrypt(ciphertext, using: .rsaOAEPSHA256) }
@@ -104,6 +105,54 @@ import Testing
             ciphertext[100] ^= 1
             #expect(await error { _ = try await decrypter.decrypt(ciphertext, using: scheme) }?.code == .malformedData)
         }
+        await host.shutdown()
+    }
+
+    /// A request has 1 MiB at most.
+    @Test("A plugin's key signs a message of 100 MB by its digest", arguments: [KeyType.p256, .rsa2048])
+    func aPluginsKeySignsLargeData(type: KeyType) async throws {
+        let key = try await store.make(type, label: "test", use: .signing, NoUserInteraction()) { _ in }
+        let signer = try #require(key.digestSigner)
+        #expect(signer.digestSchemes == key.signatureSchemes && key.use == .signing)
+        let message = [UInt8](repeating: 7, count: 100_000_000)
+        for scheme in key.signatureSchemes {
+            let digest = try #require(scheme.digestAlgorithm).digest(of: message)
+            let signatures = [
+                try await key.signature(for: message, using: scheme),
+                try await signer.signature(forDigest: digest, using: scheme),
+            ]
+            for signature in signatures { try scheme.opensslVerify(signature, ofDigest: digest, by: key.publicKey) }
+            let short = await error { _ = try await signer.signature(forDigest: digest.dropLast(), using: scheme) }
+            #expect(short?.code == .malformedData)
+        }
+        await host.shutdown()
+    }
+
+    @Test("A plugin's Ed25519 key, which has no digest, refuses a message that is larger than a request")
+    func anEd25519KeyOfAPluginSignsWholeMessages() async throws {
+        let key = try await store.make(.ed25519, label: "test", use: .signing, NoUserInteraction()) { _ in }
+        #expect(key.digestSigner == nil && key.use == .signing)
+        let large = await error {
+            _ = try await key.signature(for: [UInt8](repeating: 7, count: 2_000_000), using: .ed25519)
+        }
+        #expect(large?.message.contains("larger than 1048576 bytes") == true, "\(String(describing: large))")
+        let signature = try await key.signature(for: [7], using: .ed25519)
+        #expect(key.publicKey.isValidSignature(signature, for: [7], using: .ed25519))
+        await host.shutdown()
+    }
+
+    @Test("A plugin signs 100 MB with a key of the host")
+    func aPluginSignsLargeDataWithAKeyOfTheHost() async throws {
+        try directory.install(
+            "certprov-plugin-large", "#!/bin/sh\nexec '\(directory["certprov-plugin-keys"])' large\n".utf8)
+        let parameters = ProviderParameters(["key": .init("hsm:"), "timeout": .init("300")])
+        let environment = ProviderEnvironment.testing(
+            keyStores: [(ExampleKeyStore.descriptor(ProviderID("hsm")), InMemoryStorage())])
+        let descriptor = try #require(try host.provider(ProviderID("large"), parameters))
+        let provider = try descriptor.makeProvider(environment, parameters)
+        let identity = try await provider.getCertificate(NoUserInteraction())
+        #expect(identity.key.uri == "hsm:large")
+        await provider.shutdown()
         await host.shutdown()
     }
 

@@ -71,6 +71,7 @@ struct TranscriptTests {
             "key.identity": (KeyRequest.self, IdentityAnswer.self), "key.storeChain": (KeyRequest.self, Nothing.self),
             "key.keepOnly": (KeyRequest.self, Nothing.self), "key.destroy": (KeyRequest.self, Nothing.self),
             "key.announce": (KeyRequest.self, Sentences.self), "key.sign": (Sign.self, SignatureAnswer.self),
+            "key.signDigest": (SignDigest.self, SignatureAnswer.self),
             "key.decrypt": (Decrypt.self, DecryptAnswer.self), "progress": (Progress.self, Nothing.self),
             "log": (LogLine.self, Nothing.self), "cancel": (MessageChannel.Cancel.self, Nothing.self),
             "updated": (Nothing.self, Nothing.self),
@@ -235,6 +236,7 @@ struct TranscriptTests {
         case "obtain-own-key":
             let key = try await stage.provider().getCertificate(none).key
             #expect(key.exporter == nil && key.signatureTimeout == .seconds(30))
+            #expect(key.digestSigner?.digestSchemes == [.ecdsaP256SHA256] && key.use == .signing)
         case "stored":
             let provider = try stage.provider()
             let identity = try #require(try provider.getStoredCertificate())
@@ -310,6 +312,8 @@ struct TranscriptTests {
             let signature = try await key.signature(for: probe, using: .ecdsaP256SHA256)
             #expect(key.publicKey.isValidSignature(signature, for: probe, using: .ecdsaP256SHA256))
             #expect(store.makes == [.p256: .signing] && store.location == .token && store.holds(keyURI: "card:1"))
+            // It describes its key as plugins did that know no digests.
+            #expect(key.digestSigner == nil && key.use == .signing)
         case "cancel":
             let (provider, user) = (try stage.provider(), User(isSilent: true))
             let task = Task { await error { _ = try await provider.getCertificate(user) } }

@@ -8,6 +8,7 @@ Lines of one side that follow each other may come in any order.
 """
 import base64
 import datetime
+import hashlib
 import itertools
 import json
 import pathlib
@@ -19,7 +20,7 @@ import traceback
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 
 ANY = "…"
 DER = serialization.Encoding.DER
@@ -99,8 +100,14 @@ class Side:
             return encoded(key.private_bytes(DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
         if name == "signature":
             request = self.requests[message["id"]]["params"]
-            data = base64.b64decode(request["message"])
-            return encoded(self.key(request["key"]).sign(data, ec.ECDSA(hashes.SHA256())))
+            key, digest = self.key(request["key"]), request.get("digest")
+            algorithm = utils.Prehashed(hashes.SHA256()) if digest else hashes.SHA256()
+            scheme = [ec.ECDSA(algorithm)]
+            if isinstance(key, rsa.RSAPrivateKey):
+                scheme = [padding.PSS(padding.MGF1(hashes.SHA256()), 32), algorithm]
+            return encoded(key.sign(base64.b64decode(digest or request["message"]), *scheme))
+        if name == "digest":
+            return encoded(hashlib.sha256(b"any").digest())
         if name == "ciphertext":
             oaep = padding.OAEP(padding.MGF1(hashes.SHA256()), hashes.SHA256(), label=None)
             return encoded(self.known[fields["key"]].encrypt(b"secret", {"RSA-OAEP-256": oaep}[fields["scheme"]]))

@@ -8,6 +8,7 @@ import RemoteMDMProvider
 @main struct TestPlugin {
     static func main() async {
         switch CommandLine.arguments.dropFirst().first {
+        case "large": await Plugin(LargeDataProvider.descriptor).run()
         case "mdm": await Plugin(RemoteMDMProvider.descriptor).run()
         case "transcript": await TranscriptProvider.plugin(CommandLine.arguments.last ?? "").run()
         case "pkcs11": await Plugin(PKCS11TokenProvider.descriptor, keyStores: [TokenKeyStore.descriptor]).run()

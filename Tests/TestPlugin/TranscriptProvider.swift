@@ -154,8 +154,12 @@ final class TranscriptProvider: CertificateProvider {
     private func useKeys(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
         let keys = try await hostStore.list()
         guard let old = keys.first?.reference, let rsa = keys.last?.reference,
-            let decrypter = try hostStore.storedKey(for: rsa)?.decrypter,
+            let key = try hostStore.storedKey(for: rsa), let decrypter = key.decrypter,
             try await decrypter.decrypt([1, 2, 3], using: .rsaOAEPSHA256) == SecretBytes(utf8: "secret"),
+            key.use == [.signing, .pkcs1Decryption, .oaepDecryption],
+            key.publicKey.isValidSignature(
+                try await key.signature(for: [1, 2, 3], using: .rsaPSSRSAESHA256), for: [1, 2, 3],
+                using: .rsaPSSRSAESHA256),
             hostStore.holds(keyURI: old.uri)
         else { return }
         let identity = try await hostStore.identity(old.uri, interaction)

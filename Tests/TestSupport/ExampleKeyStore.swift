@@ -122,7 +122,7 @@ public final class ExampleKeyStore: KeyStore, KeyImporting {
     }
 }
 
-/// A key that stays where it is.
+/// A key that stays where it is. One that takes its time signs digests.
 public struct ExampleKey: IdentityKey {
     private let key: SoftwareKey
     public let uri: String?
@@ -137,7 +137,7 @@ public struct ExampleKey: IdentityKey {
     public var location: KeyLocation { .token }
     public var use: KeyUse { key.use }
     public var decrypter: (any KeyDecrypting)? { key.decrypter }
-    public var digestSigner: (any DigestSigning)? { key.digestSigner }
+    public var digestSigner: (any DigestSigning)? { signatureTimeout == nil ? nil : key.digestSigner }
 
     public func signature(
         for message: [UInt8], using scheme: SignatureScheme

@@ -101,7 +101,8 @@ struct TokenKeys: Sendable {
         let probe = Token.probe()
         do throws(CryptokiError) {
             let signature = try session.sign(
-                .message(probe), with: key.handle, by: mechanisms.filter { $0.scheme == scheme }, modulusBits: publicKey.bits,
+                .message(probe), with: key.handle, by: mechanisms.filter { $0.scheme == scheme },
+                modulusBits: publicKey.bits,
                 authenticate: key.needsPINEachTime ? token.confirmation(on: connection) : nil)
             guard let encoded = try? signature.encoded(for: publicKey, token: token.displayName) else { return false }
             return publicKey.isValidSignature(encoded, for: probe, using: scheme)

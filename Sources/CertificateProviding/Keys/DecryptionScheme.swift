@@ -24,6 +24,10 @@ extension KeyUse {
             + (contains(.pkcs1Decryption) ? [.rsaPKCS1] : [])
     }
 
-    /// Whether the use permits decryption by a scheme.
-    func permits(_ scheme: DecryptionScheme) -> Bool { decryptionSchemes.contains(scheme) }
+    /// Creates the use of a key from what it can do.
+    package init(signatureSchemes: [SignatureScheme], decryptionSchemes: [DecryptionScheme]) {
+        self = signatureSchemes.isEmpty ? [] : .signing
+        for kind in [KeyUse.oaepDecryption, .pkcs1Decryption]
+        where decryptionSchemes.contains(where: kind.decryptionSchemes.contains) { insert(kind) }
+    }
 }

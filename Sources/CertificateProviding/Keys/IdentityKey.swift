@@ -59,12 +59,7 @@ extension IdentityKey {
     /// Signatures, if the key has a scheme for them, and the kinds of decryption that ``decrypter`` has a scheme of: the
     /// default for a key that has no record of its uses.
     public var use: KeyUse {
-        let schemes = decrypter?.decryptionSchemes ?? []
-        var use: KeyUse = signatureSchemes.isEmpty ? [] : .signing
-        for kind in [KeyUse.oaepDecryption, .pkcs1Decryption] where schemes.contains(where: kind.permits) {
-            use.insert(kind)
-        }
-        return use
+        KeyUse(signatureSchemes: signatureSchemes, decryptionSchemes: decrypter?.decryptionSchemes ?? [])
     }
     /// `nil`: the default for a key that hashes the message itself.
     public var digestSigner: (any DigestSigning)? { nil }
