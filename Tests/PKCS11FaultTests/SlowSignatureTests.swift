@@ -35,6 +35,16 @@ import Testing
         }
     }
 
+    @Test("A digest is signed within the time of a signature") func aDigestIsBoundedByTheTimeout() async throws {
+        let module = try FaultyModule.withIdentity()
+        defer { module.control.release() }
+        let provider = try module.provider(["timeout": "8"])
+        let key = try await inTime { try await provider.getCertificate(NoUserInteraction()).key }
+        #expect(key.signatureTimeout == .seconds(8))
+        module.control.hold("C_Sign")
+        #expect(await code { _ = try await key.signsDigestValidly() } == .timedOut)
+    }
+
     @Test func aServerThatClosesDuringASignatureMayNotWaitForIt() async throws {
         let module = try FaultyModule.withIdentity()
         defer { module.control.release() }

@@ -97,11 +97,12 @@ extension DigestSigning {
         _ digest: [UInt8], for scheme: SignatureScheme
     ) throws(CertificateProviderError) {
         guard digestSchemes.contains(scheme), let algorithm = scheme.digestAlgorithm else {
+            let schemes = digestSchemes.map(\.description).joined(separator: ", ")
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
                 """
-                The key does not sign digests with \(scheme); use one of: \
-                \(digestSchemes.map(\.description).joined(separator: ", ")).
+                The key does not sign digests with \(scheme); \
+                \(schemes.isEmpty ? "let it sign the message." : "let it sign the message, or use one of: \(schemes).")
                 """)
         }
         guard digest.count == algorithm.size else {
