@@ -338,7 +338,7 @@ let package = Package(
             dependencies: [
                 "COpenSSL", "CertificateProviding", "CertificateTLS", "IdentityStore", "OAuth",
                 "OpenSSLSupport",
-                "RemoteMDMProvider", "ProviderTransport", "TestSupport",
+                "RemoteMDMProvider", "ProviderTransport", "Renewal", "TestSupport",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
@@ -438,7 +438,8 @@ let package = Package(
             dependencies: [
                 "CertificateProviderTesting", "CertificateProviding", "CertificateTLS", "ExamplePlugin",
                 "IdentityStore",
-                "PKCS12FileProvider", "PluginHost", "PluginKit", "PluginProtocol", "TestPlugin", "TestSupport",
+                "PKCS12FileProvider", "PluginHost", "PluginKit", "PluginProtocol", "Renewal", "TestPlugin",
+                "TestSupport",
                 "certprov-plugin-launcher",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),

@@ -150,7 +150,8 @@ struct Enrolment {
                     certificates, for: request, from: authorities, through: trust.anchors, at: environment.now())
                 try await requireTLS(issued, key)
                 stage = .done
-                let identity = try await store(issued, key, pending, replacing: current)
+                let identity = try await store(
+                    issued, TrustBundle(authorities), key, pending, replacing: current)
                 await noteOutcome(nil)
                 return identity
             }
@@ -248,17 +249,18 @@ struct Enrolment {
     }
 
     private func store(
-        _ issued: IssuedCertificate, _ key: any IdentityKey, _ pending: PendingEnrolment,
+        _ issued: IssuedCertificate, _ trust: TrustBundle?, _ key: any IdentityKey, _ pending: PendingEnrolment,
         replacing old: (key: OwnedKey, identity: Identity?)?
     ) async throws(CertificateProviderError) -> Identity {
         var pending = pending
         let source = settings.server.origin + settings.server.path
-        let identity = try await keys.storeChain(pending.key, key, with: issued.chain, source: source, interaction)
+        let identity = try await keys.storeChain(
+            pending.key, key, with: issued.chain, trust: trust, source: source, interaction)
         if let old = old?.key, old.reference != nil, !old.isSame(as: pending.key) {
             pending.replaced = old
             try await keep(pending)
         }
-        let entry = pending.key.entry(with: issued.chain, attributes: ["server": source])
+        let entry = pending.key.entry(with: issued.chain, trust: trust, attributes: ["server": source])
         try await blocking { () throws(CertificateProviderError) in
             try storage.setEntry(entry, named: settings.entryName)
         }

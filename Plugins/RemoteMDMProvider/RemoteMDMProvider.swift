@@ -153,7 +153,7 @@ public final class RemoteMDMProvider: CertificateProvider {
         _ entry: StoredIdentity, _ key: any IdentityKey
     ) throws(CertificateProviderError) -> Identity {
         try Identity(
-            certificateChain: entry.certificateChain, key: key,
+            certificateChain: entry.certificateChain, key: key, trust: entry.trust,
             provenance: .init(provider: id, source: entry.attributes["server"]))
     }
 }

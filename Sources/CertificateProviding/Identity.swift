@@ -1,4 +1,4 @@
-/// A certificate chain with the private key of its leaf, and their origin.
+/// A certificate chain with the private key of its leaf, the CA certificates that came with them, and their origin.
 ///
 /// The initialiser checks that the leaf's public key matches the private key.
 public struct Identity: Sendable {
@@ -6,6 +6,8 @@ public struct Identity: Sendable {
     public let certificateChain: [X509Certificate]
     /// The private key of the leaf.
     public let key: any IdentityKey
+    /// The CA certificates that came with the identity; `nil` if its source has none.
+    public let trust: TrustBundle?
     /// The provider and the source that the identity comes from.
     public let provenance: Provenance
 
@@ -36,7 +38,7 @@ public struct Identity: Sendable {
     /// - Throws: `notFound` for an empty chain, `keyMismatch` if the leaf certifies another key, and
     ///   `unsupportedAlgorithm` for an RSA key of less than 2048 or more than 8192 bits.
     public init(
-        certificateChain: [X509Certificate], key: any IdentityKey, provenance: Provenance
+        certificateChain: [X509Certificate], key: any IdentityKey, trust: TrustBundle? = nil, provenance: Provenance
     ) throws(CertificateProviderError) {
         guard let leaf = certificateChain.first else {
             throw CertificateProviderError(
@@ -51,11 +53,15 @@ public struct Identity: Sendable {
         try Self.checkStrength(of: leaf.publicKey, subject: leaf.subject, provider: provenance.provider)
         self.certificateChain = CertificateChain.withoutRoot(certificateChain)
         self.key = key
+        self.trust = trust
         self.provenance = provenance
     }
 
     /// The leaf certificate.
     public var certificate: X509Certificate { certificateChain[0] }
+
+    /// Whether a service that uses `other` has nothing to take over: certificate and trust bundle are the same.
+    package func isSame(as other: Identity) -> Bool { certificate == other.certificate && trust == other.trust }
 
     /// Checks that an RSA public key has 2048 to 8192 bits. Other keys pass.
     ///

@@ -368,7 +368,7 @@ extension CertprovLogon {
             }
             let identity = try await new.firstIdentity(NoUserInteraction()) { usable($0) != nil }
             let isSameProvider = new.hasSameProvider(of: identity, as: old)
-            if isSameProvider, identity.certificate == started.renewal.current.certificate {
+            if isSameProvider, identity.isSame(as: started.renewal.current) {
                 _ = try swap(to: new)
             } else {
                 try await started.renewal.adopt(identity, isOfSameProvider: isSameProvider) {

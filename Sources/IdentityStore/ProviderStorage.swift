@@ -33,6 +33,19 @@ final class ProviderStorage: IdentityStorage {
         }
     }
 
+    func entryNames() throws(CertificateProviderError) -> [String] { try names(in: Self.parent) }
+
+    func recordNames() throws(CertificateProviderError) -> [String] { try names(in: Self.records) }
+
+    /// The names in one of the provider's directories; none if it does not exist.
+    private func names(in parent: String) throws(CertificateProviderError) -> [String] {
+        do throws(SafeDirectory.Refusal) {
+            return try (openDirectory(parent)?.entries() ?? []).filter(Self.isPermitted).sorted()
+        } catch {
+            throw error.error(.storeReadFailed, "The store cannot be read: \(error.reason).", provider: owner)
+        }
+    }
+
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
         if let flaw = StoredIdentityCoding.flaw(of: identity) { throw writeFailure(flaw) }
         var identity = identity

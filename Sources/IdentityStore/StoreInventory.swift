@@ -23,10 +23,10 @@ extension IdentityStore {
     /// - Throws: `storeReadFailed` for a directory that cannot be read.
     package func entries() throws(CertificateProviderError) -> [StoreEntry] {
         var entries: [StoreEntry] = []
-        for directory in try names(in: ProviderStorage.parent) {
+        for directory in try providerNames() {
             guard let provider = ProviderID(rawValue: directory) else { continue }
             let storage = storage(for: provider)
-            for name in try names(in: "\(ProviderStorage.parent)/\(directory)") {
+            for name in try storage.entryNames() {
                 do throws(CertificateProviderError) {
                     guard let identity = try storage.entry(named: name) else { continue }
                     entries.append(StoreEntry(provider: provider, name: name, identity: .success(identity)))
@@ -45,19 +45,17 @@ extension IdentityStore {
     ///   ``CertificateProviding/IdentityStorage/removeEntry(named:)``.
     package func remove(_ entry: StoreEntry) throws(CertificateProviderError) {
         let storage = storage(for: entry.provider)
-        for record in try names(in: "\(ProviderStorage.records)/\(entry.provider)")
-        where record.hasSuffix("-" + entry.name) {
+        for record in try storage.recordNames() where record.hasSuffix("-" + entry.name) {
             try storage.removeRecord(named: record)
         }
         try storage.removeEntry(named: entry.name)
     }
 
-    /// The names in a directory of the store, without those of temporary files; none if it does not exist.
-    private func names(in directory: String) throws(CertificateProviderError) -> [String] {
+    /// The names of the providers' directories.
+    private func providerNames() throws(CertificateProviderError) -> [String] {
         do throws(SafeDirectory.Refusal) {
-            var place = try SafeDirectory.open(path)
-            for part in directory.split(separator: "/") { place = try place?.directory(String(part)) }
-            return try (place?.entries() ?? []).filter { !$0.hasPrefix(".") }.sorted()
+            let directory = try SafeDirectory.open(path)?.directory(ProviderStorage.parent)
+            return try (directory?.entries() ?? []).filter { !$0.hasPrefix(".") }.sorted()
         } catch {
             throw CertificateProviderError(.storeReadFailed, "The store cannot be read: \(error.reason).")
         }

@@ -63,7 +63,7 @@ extension LogonManager {
         of current: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
         try await exclusively { log throws(CertificateProviderError) in
-            if let stored = try await self.stored(&log), stored.certificate != current.certificate { return stored }
+            if let stored = try await self.stored(&log), !stored.isSame(as: current) { return stored }
             let id = current.provenance.provider
             guard let provider = self.providers.first(where: { $0.id == id }) else {
                 return try await self.obtain(interaction, &log)

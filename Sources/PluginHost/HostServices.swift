@@ -107,6 +107,12 @@ final class HostServices: Sendable {
     func receive(_ request: IncomingRequest, from peer: Peer) {
         if keyStores.answer(request, from: peer) { return }
         if request.name == "secret" { return peer.answer(request) { secret($0, request, peer) } }
+        if request.name == "storage.list" {
+            return peer.perform(request, on: executor) { [environment] () throws(CertificateProviderError) in
+                StorageNames(
+                    entries: try environment.storage.entryNames(), records: try environment.storage.recordNames())
+            }
+        }
         guard let work = Self.storage[request.name] else { return request.refuse() }
         peer.answer(request) { (fields: StorageRequest) in
             guard Self.isName(fields.name) else {

@@ -355,6 +355,8 @@ struct NoStorage: IdentityStorage {
     }
 
     func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? { throw unavailable }
+    func entryNames() throws(CertificateProviderError) -> [String] { throw unavailable }
+    func recordNames() throws(CertificateProviderError) -> [String] { throw unavailable }
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) { throw unavailable }
     func removeEntry(named name: String) throws(CertificateProviderError) { throw unavailable }
     func record(named name: String) throws(CertificateProviderError) -> SecretBytes? { throw unavailable }

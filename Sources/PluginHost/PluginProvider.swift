@@ -155,7 +155,7 @@ final class PluginProvider: CertificateProvider {
             )
         }
         return try Identity(
-            certificateChain: chain, key: key,
+            certificateChain: chain, key: key, trust: TrustBundle(try (wire.trust ?? []).certificates()),
             provenance: .init(
                 provider: id, alias: wire.alias.map(\.shortened), source: wire.source.map(\.shortened)))
     }

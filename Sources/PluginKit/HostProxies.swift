@@ -110,6 +110,14 @@ struct RemoteStorage: IdentityStorage {
         return try answer.entry.map { entry throws(CertificateProviderError) in try entry.entry() }
     }
 
+    func entryNames() throws(CertificateProviderError) -> [String] { try names().entries }
+
+    func recordNames() throws(CertificateProviderError) -> [String] { try names().records }
+
+    private func names() throws(CertificateProviderError) -> StorageNames {
+        try host.call("storage.list", Nothing(), .unlimited)
+    }
+
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
         let _: Nothing = try call("entry.write", name) { $0.entry = WireEntry(identity) }
     }

@@ -253,8 +253,6 @@ extension KeyStoreService {
         } else {
             key = name(identity.key)
         }
-        return WireIdentity(
-            chain: identity.certificateChain.map { Data($0.derRepresentation) }, key: key,
-            alias: identity.provenance.alias, source: identity.provenance.source)
+        return WireIdentity(identity, key: key)
     }
 }

@@ -238,12 +238,7 @@ package final class KeyStoreService: Sendable {
                 let uri = try fields.required(\.uri, "uri")
                 try permit(uri)
                 let identity = try await store(fields).identity(uri, person)
-                return AnyAnswer(
-                    IdentityAnswer(
-                        WireIdentity(
-                            chain: identity.certificateChain.map { Data($0.derRepresentation) },
-                            key: self.name(identity.key),
-                            alias: identity.provenance.alias, source: identity.provenance.source)))
+                return AnyAnswer(IdentityAnswer(WireIdentity(identity, key: self.name(identity.key))))
             }
         case "key.storeChain":
             return { [self] () async throws(CertificateProviderError) in

@@ -161,10 +161,14 @@ package struct WireIdentity: Codable, Sendable {
     /// DER, leaf first.
     package var chain: [Data]
     package var key: WireKey
+    /// DER, in any order.
+    package var trust: [Data]?
     package var alias: String?
     package var source: String?
-    package init(chain: [Data], key: WireKey, alias: String?, source: String?) {
-        (self.chain, self.key, self.alias, self.source) = (chain, key, alias, source)
+    package init(_ identity: Identity, key: WireKey) {
+        chain = identity.certificateChain.map { Data($0.derRepresentation) }
+        trust = identity.trust?.certificates.map { Data($0.derRepresentation) }
+        (self.key, alias, source) = (key, identity.provenance.alias, identity.provenance.source)
     }
 }
 
@@ -421,6 +425,13 @@ package struct StorageRequest: Codable, Sendable {
     package init(_ name: String) { self.name = name }
 }
 
+/// The answer to `storage.list`.
+package struct StorageNames: Codable, Sendable {
+    package var entries: [String]
+    package var records: [String]
+    package init(entries: [String], records: [String]) { (self.entries, self.records) = (entries, records) }
+}
+
 /// The answer to `record.read`. A record that does not exist has a version, but no value.
 package struct RecordAnswer: Codable, Sendable {
     package var value: Secret?
@@ -439,17 +450,20 @@ package struct WriteAnswer: Codable, Sendable {
 package struct WireEntry: Codable, Sendable {
     package var chain: [Data]
     package var privateKey: Secret?
+    package var trust: [Data]?
     package var attributes: [String: String]?
     package init(_ entry: StoredIdentity) {
         chain = entry.certificateChain.map { Data($0.derRepresentation) }
         privateKey = entry.privateKey.map(Secret.init)
+        trust = entry.trust?.certificates.map { Data($0.derRepresentation) }
         attributes = entry.attributes
     }
 
     /// - Throws: `malformedData` for a certificate that is none.
     package func entry() throws(CertificateProviderError) -> StoredIdentity {
         StoredIdentity(
-            certificateChain: try chain.certificates(), privateKey: privateKey?.bytes, attributes: attributes ?? [:])
+            certificateChain: try chain.certificates(), privateKey: privateKey?.bytes,
+            trust: TrustBundle(try (trust ?? []).certificates()), attributes: attributes ?? [:])
     }
 }
 

@@ -59,7 +59,7 @@ struct RenewalSource: Sendable {
                 let stored = try await executor.run { () throws(CertificateProviderError) in
                     try provider.getStoredCertificate()
                 }
-                if let stored, stored.certificate != current.certificate { return stored }
+                if let stored, !stored.isSame(as: current) { return stored }
                 return try await provider.getCertificate(NoUserInteraction())
             },
             announcements: { _ in provider.updates?.announcements() },

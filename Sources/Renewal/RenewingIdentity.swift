@@ -275,7 +275,7 @@ public final class RenewingIdentity: Service {
         state.withLock { $0.plan.begin(at: moment) }
         do throws(CertificateProviderError) {
             let identity = try await ask(moment.wall)
-            if isUpdate, identity.certificate == current.certificate {
+            if isUpdate, identity.isSame(as: current) {
                 return state.withLock { $0.plan.endUpdate() }
             }
             try identity.requireSuccession(to: current, at: moment.wall)

@@ -264,19 +264,10 @@ private final class Power: Sendable {
     }
 }
 
-private struct PoweredStorage: IdentityStorage {
+private struct PoweredStorage: StorageWrapper {
+    var wrapped: any IdentityStorage { storage }
     let storage: InMemoryStorage
     let power: Power
-
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
-        try storage.entry(named: name)
-    }
-
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
-        try storage.setEntry(identity, named: name)
-    }
-
-    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: name) }
 
     func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
         try power.spend()
@@ -290,28 +281,15 @@ private struct PoweredStorage: IdentityStorage {
         try storage.updateRecord(named: name, change)
         try power.spend()
     }
-
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
-        try storage.leaseRecord(named: name)
-    }
 }
 
 /// Fails to read a record once.
-private final class FlakyStorage: IdentityStorage {
+private final class FlakyStorage: StorageWrapper {
+    var wrapped: any IdentityStorage { storage }
     private let storage: any IdentityStorage
     private let hasFailed = Mutex(false)
 
     init(storage: any IdentityStorage) { self.storage = storage }
-
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
-        try storage.entry(named: name)
-    }
-
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
-        try storage.setEntry(identity, named: name)
-    }
-
-    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: name) }
 
     func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
         guard
@@ -321,14 +299,6 @@ private final class FlakyStorage: IdentityStorage {
             })
         else { throw CertificateProviderError(.storeReadFailed, "Input/output error.") }
         return try storage.record(named: name)
-    }
-
-    func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) { try storage.updateRecord(named: name, change) }
-
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
-        try storage.leaseRecord(named: name)
     }
 }
 

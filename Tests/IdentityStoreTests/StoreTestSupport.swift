@@ -20,6 +20,7 @@ enum Samples {
         let key = try #require(identity.key.exporter)
         return StoredIdentity(
             certificateChain: identity.certificateChain, privateKey: try key.pkcs8Representation(),
+            trust: TrustBundle([try authority.get().root, try authority.get().intermediate]),
             attributes: ["alias": identity.provenance.alias ?? "", "empty": "", "ünï": "a\u{1F600}\nb"])
     }
 }
@@ -27,7 +28,7 @@ enum Samples {
 extension StoredIdentity: Equatable {
     public static func == (left: Self, right: Self) -> Bool {
         left.certificateChain == right.certificateChain && left.privateKey == right.privateKey
-            && left.attributes == right.attributes
+            && left.trust == right.trust && left.attributes == right.attributes
     }
 }
 

@@ -27,13 +27,13 @@ import Testing
 
     @Test func refusesWhatNoWriterWrote() throws {
         let certificate = field(1, try Samples.stored("x").certificateChain[0].derRepresentation)
-        #expect(try decode(certificate).certificateChain.count == 1)
+        #expect(try decode(certificate).certificateChain.count == 1 && decode(certificate).trust == nil)
         let malformed: [String: [UInt8]] = [
             "nothing": [], "no certificate": field(2, [1]), "an unknown field": certificate + field(9, []),
             "two keys": certificate + field(2, [1]) + field(2, [1]), "no separator": certificate + field(3, [65]),
             "half a header": certificate + [1, 0, 0], "a length beyond the end": certificate + [3, 0, 0, 0, 9, 65],
             "the largest length": certificate + [3, 0xff, 0xff, 0xff, 0xff], "no DER": field(1, [1, 2, 3]),
-            "an empty certificate": field(1, []),
+            "an empty certificate": field(1, []), "a damaged trust bundle": certificate + field(4, [1, 2, 3]),
         ]
         for (what, bytes) in malformed {
             #expect(throws: (any Error).self, "\(what)") { _ = try decode(bytes) }
@@ -46,6 +46,7 @@ import Testing
         // Where a field ends, what is before it is a shorter identity; everywhere else it is nothing.
         var accepted = 0
         for length in 0..<whole.count where (try? decode(Array(whole.prefix(length)))) != nil { accepted += 1 }
-        #expect(accepted == identity.certificateChain.count + 1 + identity.attributes.count - 1)
+        let trust = identity.trust?.certificates.count ?? 0
+        #expect(accepted == identity.certificateChain.count + trust + 1 + identity.attributes.count - 1)
     }
 }

@@ -187,7 +187,8 @@ import Testing
 
 /// Storage in which something happens once: while another process has the turn to log in, or before a login is written
 /// down.
-final class InterruptedStorage: IdentityStorage {
+final class InterruptedStorage: StorageWrapper {
+    var wrapped: any IdentityStorage { storage }
     enum Moment { case turn, record }
 
     private let storage = InMemoryStorage()
@@ -208,20 +209,6 @@ final class InterruptedStorage: IdentityStorage {
         }
         event?()
         return event != nil
-    }
-
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
-        try storage.entry(named: name)
-    }
-
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
-        try storage.setEntry(identity, named: name)
-    }
-
-    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: name) }
-
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
-        try storage.record(named: name)
     }
 
     func updateRecord(

@@ -196,22 +196,15 @@ import X509
     }
 
     @Test func anEntryWithoutAKey() throws {
-        final class Keyless: IdentityStorage {
+        struct Keyless: StorageWrapper {
+            let wrapped: any IdentityStorage = InMemoryStorage()
             let chain: [X509Certificate]
-            init(_ chain: [X509Certificate]) { self.chain = chain }
             func entry(named name: String) -> StoredIdentity? {
                 StoredIdentity(certificateChain: chain, privateKey: nil)
             }
-            func setEntry(_ identity: StoredIdentity, named name: String) {}
-            func removeEntry(named name: String) {}
-            func record(named name: String) -> SecretBytes? { nil }
-            func updateRecord(
-                named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-            ) {}
-            func leaseRecord(named name: String) -> RecordLease? { nil }
         }
         for chain in [[], try Samples.identity("x").certificateChain] {
-            let provider = try PKCS12FileProvider.testing("/x", storage: Keyless(chain))
+            let provider = try PKCS12FileProvider.testing("/x", storage: Keyless(chain: chain))
             #expect {
                 try provider.getStoredCertificate()
             } throws: { ($0 as? CertificateProviderError)?.code == .storeReadFailed }

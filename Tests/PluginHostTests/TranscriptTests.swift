@@ -62,6 +62,7 @@ struct TranscriptTests {
             "record.read": (StorageRequest.self, RecordAnswer.self),
             "record.write": (StorageRequest.self, WriteAnswer.self),
             "entry.read": (StorageRequest.self, EntryAnswer.self), "entry.write": (StorageRequest.self, Nothing.self),
+            "storage.list": (Nothing.self, StorageNames.self),
             "entry.remove": (StorageRequest.self, Nothing.self), "lease.take": (StorageRequest.self, LeaseAnswer.self),
             "lease.look": (StorageRequest.self, LeaseAnswer.self), "lease.note": (StorageRequest.self, Nothing.self),
             "lease.release": (StorageRequest.self, Nothing.self), "remember": (Remember.self, Nothing.self),

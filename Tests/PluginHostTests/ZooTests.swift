@@ -2,6 +2,7 @@ import CertificateProviding
 import Foundation
 import Glibc
 import PluginHost
+import Renewal
 import Synchronization
 import TestSupport
 import Testing
@@ -192,6 +193,32 @@ import Testing
             await zoo.host.shutdown()
             #expect(zoo.processes.isEmpty)
         }
+    }
+
+    @Test("A plugin that changes the trust bundle only is one update for a running service")
+    func aChangedTrustBundleIsAnUpdate() async throws {
+        let zoo = try Zoo("announces updates")
+        let provider = try zoo.provider()
+        let first = try await provider.getCertificate(NoUserInteraction())
+        #expect(first.trust == nil)
+        let service = RenewingIdentity(
+            first, of: provider, executor: .threads(),
+            environment: RenewalEnvironment(logger: ProviderEnvironment.testing().logger))
+        let run = Task { await service.run() }
+        // The plugin announces an update at each look. The first one finds nothing new.
+        _ = try provider.getStoredCertificate()
+        let root = try Zoo.authority.get().root
+        try zoo.directory.write(root.derRepresentation, to: "trust-root.der")
+        _ = try provider.getStoredCertificate()
+        for await identity in service.updates where identity.trust != nil {
+            #expect(identity.trust == TrustBundle([root]) && identity.certificate == first.certificate)
+            #expect(service.current.trust == identity.trust)
+            break
+        }
+        run.cancel()
+        await run.value
+        await zoo.host.shutdown()
+        #expect(zoo.processes.isEmpty)
     }
 
     @Test func aStoredIdentityOfAPluginSignsBeforeItIsUsed() async throws {

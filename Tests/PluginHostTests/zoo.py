@@ -73,7 +73,8 @@ def identity():
         chain = []
     if BEHAVIOUR == "a key that does not fit the leaf":
         chain[0] = base64.b64encode(file("stranger.der").read_bytes()).decode()
-    return {"identity": {"chain": chain, "key": key(), "source": "the zoo"}}
+    trust = [base64.b64encode(path.read_bytes()).decode() for path in pathlib.Path(config["directory"]).glob("trust-*.der")]
+    return {"identity": {"chain": chain, "key": key(), "source": "the zoo", "trust": trust}}
 
 
 def stop_launcher():

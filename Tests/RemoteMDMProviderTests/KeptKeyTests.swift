@@ -156,7 +156,7 @@ import Testing
             #expect(throws: CertificateProviderError.self) { try provider.deleteStoredCertificate() }
             await #expect(throws: CertificateProviderError.self) { try await provider.announcedDeletions() }
         }
-        #expect(memory.entryNames.isEmpty == isDamaged && log.warnings.isEmpty != isDamaged)
+        #expect(try memory.entryNames().isEmpty == isDamaged && log.warnings.isEmpty != isDamaged)
         #expect(try await provider.keys.store.list().count == 1)
     }
 
@@ -229,27 +229,10 @@ import Testing
 }
 
 /// Reads no entry.
-private struct UnreadableStorage: IdentityStorage {
+private struct UnreadableStorage: StorageWrapper {
+    var wrapped: any IdentityStorage { storage }
     let storage: InMemoryStorage
     let failure: CertificateProviderError
 
     func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? { throw failure }
-
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
-        try storage.setEntry(identity, named: name)
-    }
-
-    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: name) }
-
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
-        try storage.record(named: name)
-    }
-
-    func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) { try storage.updateRecord(named: name, change) }
-
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
-        try storage.leaseRecord(named: name)
-    }
 }

@@ -298,25 +298,12 @@ import Testing
 }
 
 /// Has the names of the records in the order in which they are changed.
-private final class LoggedStorage: IdentityStorage {
+private final class LoggedStorage: StorageWrapper {
+    var wrapped: any IdentityStorage { storage }
     private let storage = InMemoryStorage()
     private let names = Mutex<[String]>([])
 
     var written: [String] { names.withLock(\.self) }
-
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
-        try storage.entry(named: name)
-    }
-
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
-        try storage.setEntry(identity, named: name)
-    }
-
-    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: name) }
-
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
-        try storage.record(named: name)
-    }
 
     func updateRecord(
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
@@ -326,10 +313,6 @@ private final class LoggedStorage: IdentityStorage {
             if new != nil { names.withLock { $0.append(name) } }
             return new
         }
-    }
-
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
-        try storage.leaseRecord(named: name)
     }
 }
 

@@ -1,5 +1,6 @@
 import CertificateProviding
 import Foundation
+import Renewal
 import TestSupport
 import Testing
 import X509
@@ -31,6 +32,27 @@ import X509
         let count = server.requests.count
         try server.verify(try await provider.getCertificate(NoUserInteraction()), by: "new-ca.pem")
         #expect(operations(server, after: count).filter { $0 == .cacerts }.count == 1)
+    }
+
+    @Test("A running service takes a certificate by a new root and the new trust bundle in one update")
+    func aServiceTakesTheNewRootAtOnce() async throws {
+        let server = try ESTResponder(.basic)
+        let provider = try server.provider(storage: InMemoryStorage())
+        let first = try await provider.getCertificate(NoUserInteraction())
+        let old = try CertificateFile.read(server.directory["ca.pem"])
+        #expect(try first.trust == TrustBundle(old) && provider.getStoredCertificate()?.trust == first.trust)
+        let service = RenewingIdentity(
+            first, of: provider, executor: .threads(),
+            environment: RenewalEnvironment(logger: ProviderEnvironment.testing().logger))
+        var updates = service.updates.makeAsyncIterator()
+        #expect(await updates.next()?.isSame(as: first) == true)
+        try server.rollOver()
+        try await service.renew()
+        let next = try #require(await updates.next())
+        try server.verify(next, by: "new-ca.pem")
+        let new = try CertificateFile.read(server.directory["new-ca.pem"])
+        #expect(next.trust?.certificates.contains(new[0]) == true && next.isSame(as: service.current))
+        #expect(try provider.getStoredCertificate()?.trust == next.trust)
     }
 
     @Test("A new root that the old root has not certified is not trusted")

@@ -135,7 +135,8 @@ import Testing
 }
 
 /// Keeps every entry that was ever there.
-private final class WatchedStorage: IdentityStorage {
+private final class WatchedStorage: StorageWrapper {
+    var wrapped: any IdentityStorage { storage }
     private let storage = InMemoryStorage()
     private let entries = Mutex([StoredIdentity]())
 
@@ -150,23 +151,5 @@ private final class WatchedStorage: IdentityStorage {
         observer.withLock(\.self)?(identity)
         entries.withLock { $0.append(identity) }
         try storage.setEntry(identity, named: name)
-    }
-
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
-        try storage.entry(named: name)
-    }
-
-    func removeEntry(named name: String) throws(CertificateProviderError) { try storage.removeEntry(named: name) }
-
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
-        try storage.record(named: name)
-    }
-
-    func updateRecord(
-        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
-    ) throws(CertificateProviderError) { try storage.updateRecord(named: name, change) }
-
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
-        try storage.leaseRecord(named: name)
     }
 }

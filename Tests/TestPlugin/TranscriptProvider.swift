@@ -47,7 +47,7 @@ final class TranscriptProvider: CertificateProvider {
     // MARK: - Identities
 
     private static func identity(
-        _ key: (any IdentityKey)? = nil
+        _ key: (any IdentityKey)? = nil, hasTrust: Bool = false
     ) throws(CertificateProviderError) -> Identity {
         do {
             let authority = try TestAuthority()
@@ -59,6 +59,7 @@ final class TranscriptProvider: CertificateProvider {
             }
             return try Identity(
                 certificateChain: identity.certificateChain, key: identity.key,
+                trust: hasTrust ? TrustBundle([authority.root]) : nil,
                 provenance: .init(provider: ProviderID("vault"), alias: "web", source: "https://vault.example.com"))
         } catch { throw CertificateProviderError(.internal, "\(error)") }
     }
@@ -69,7 +70,7 @@ final class TranscriptProvider: CertificateProvider {
             return count
         }
         switch session {
-        case "obtain": return try Self.identity()
+        case "obtain": return try Self.identity(hasTrust: true)
         case "obtain-own-key":
             return try Self.identity(
                 ExampleKey(try SoftwareKey.generate(.p256, location: .token), timeout: .seconds(30)))
@@ -125,12 +126,15 @@ final class TranscriptProvider: CertificateProvider {
     }
 
     private func useEntry() throws(CertificateProviderError) {
-        let (identity, storage) = (try Self.identity(), environment.storage)
+        let (identity, storage) = (try Self.identity(hasTrust: true), environment.storage)
         let key = try identity.key.exporter?.pkcs8Representation()
         let entry = StoredIdentity(
-            certificateChain: identity.certificateChain, privateKey: key, attributes: ["role": "web"])
+            certificateChain: identity.certificateChain, privateKey: key, trust: identity.trust,
+            attributes: ["role": "web"])
         try storage.setEntry(entry, named: "web")
-        guard try storage.entry(named: "web")?.attributes == ["role": "web"] else { return }
+        guard try storage.entryNames() == ["web"], let read = try storage.entry(named: "web"),
+            read.attributes == ["role": "web"], read.trust == identity.trust
+        else { return }
         try storage.removeEntry(named: "web")
         _ = try storage.entry(named: "web")
     }

@@ -45,8 +45,12 @@ public final class InMemoryStorage: IdentityStorage {
     }
 
     /// The names of what is stored.
-    public var entryNames: [String] { state.withLock { Array($0.entries.keys) } }
-    public var recordNames: [String] { state.withLock { Array($0.records.keys) } }
+    public func entryNames() throws(CertificateProviderError) -> [String] {
+        try access(writing: false) { $0.entries.keys.sorted() }
+    }
+    public func recordNames() throws(CertificateProviderError) -> [String] {
+        try access(writing: false) { $0.records.keys.sorted() }
+    }
 
     public func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
         try access { state in

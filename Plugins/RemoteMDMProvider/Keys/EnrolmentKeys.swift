@@ -92,11 +92,11 @@ final class EnrolmentKeys: Sendable {
 
     /// Stores an issued chain beside its key, and lets the key sign a probe.
     func storeChain(
-        _ owned: OwnedKey, _ key: any IdentityKey, with chain: [X509Certificate], source: String,
-        _ interaction: any UserInteraction
+        _ owned: OwnedKey, _ key: any IdentityKey, with chain: [X509Certificate], trust: TrustBundle?,
+        source: String, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
         let identity = try Identity(
-            certificateChain: chain, key: key,
+            certificateChain: chain, key: key, trust: trust,
             provenance: .init(provider: RemoteMDMProvider.id, source: source))
         if let reference = owned.reference {
             try await store(of: reference).storeChain(chain, for: key, interaction)

@@ -27,12 +27,14 @@ enum OwnedKey: Sendable {
     }
 
     /// A stored identity with this key.
-    func entry(with chain: [X509Certificate], attributes: [String: String]) -> StoredIdentity {
+    func entry(
+        with chain: [X509Certificate], trust: TrustBundle?, attributes: [String: String]
+    ) -> StoredIdentity {
         switch self {
         case .sealed(let privateKey):
-            StoredIdentity(certificateChain: chain, privateKey: privateKey, attributes: attributes)
+            StoredIdentity(certificateChain: chain, privateKey: privateKey, trust: trust, attributes: attributes)
         case .stored(let key):
-            StoredIdentity(certificateChain: chain, key: key, attributes: attributes)
+            StoredIdentity(certificateChain: chain, key: key, trust: trust, attributes: attributes)
         }
     }
 

@@ -21,6 +21,14 @@ public protocol IdentityStorage: Sendable {
     /// - Throws: `deleteFailed`.
     func removeEntry(named name: String) throws(CertificateProviderError)
 
+    /// Returns the names of all entries, in alphabetical order. Reads none of them.
+    /// - Throws: `storeReadFailed`; errors of a vault, such as `vaultLocked`.
+    func entryNames() throws(CertificateProviderError) -> [String]
+
+    /// Returns the names of all records, in alphabetical order. Reads none of them.
+    /// - Throws: `storeReadFailed`; errors of a vault, such as `vaultLocked`.
+    func recordNames() throws(CertificateProviderError) -> [String]
+
     /// Returns a record: data that a provider stores beside its identities, such as the PINs that a token has rejected.
     /// `nil` if there is none. Records and entries have separate names.
     /// - Throws: `storeReadFailed` for a record that cannot be read, as for ``entry(named:)``.
@@ -60,15 +68,19 @@ public struct StoredIdentity: Sendable {
     public var certificateChain: [X509Certificate]
     /// PKCS#8; `nil` if the key is elsewhere, such as in a token.
     public var privateKey: SecretBytes?
+    /// The CA certificates that came with the identity; `nil` if there are none.
+    public var trust: TrustBundle?
     /// Additional data of the provider, such as the state of the file that the identity came from. Not secret.
     public var attributes: [String: String]
 
     /// Creates a stored identity.
     public init(
-        certificateChain: [X509Certificate], privateKey: SecretBytes?, attributes: [String: String] = [:]
+        certificateChain: [X509Certificate], privateKey: SecretBytes?, trust: TrustBundle? = nil,
+        attributes: [String: String] = [:]
     ) {
         self.certificateChain = certificateChain
         self.privateKey = privateKey
+        self.trust = trust
         self.attributes = attributes
     }
 }
@@ -77,9 +89,12 @@ extension StoredIdentity {
     private static let keyAttribute = "key"
 
     /// Creates a stored identity whose key is in a key store. Its URI becomes the attribute `key`.
-    public init(certificateChain: [X509Certificate], key: KeyReference, attributes: [String: String] = [:]) {
+    public init(
+        certificateChain: [X509Certificate], key: KeyReference, trust: TrustBundle? = nil,
+        attributes: [String: String] = [:]
+    ) {
         self.init(
-            certificateChain: certificateChain, privateKey: nil,
+            certificateChain: certificateChain, privateKey: nil, trust: trust,
             attributes: attributes.merging([Self.keyAttribute: key.uri]) { $1 })
     }
 

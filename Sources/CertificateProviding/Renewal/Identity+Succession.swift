@@ -8,12 +8,13 @@ extension Identity {
     /// Whether the identity was to be replaced before `now`, by the first end in its chain that counts.
     fileprivate func isOverdue(at now: Date) -> Bool { now > RenewalSchedule(for: self).expiry }
 
-    /// Checks that a renewal has returned a new certificate, or the same one with a chain that ends later.
+    /// Checks that a renewal has returned a new certificate, or the same one with another trust bundle or a chain that ends
+    /// later.
     ///
     /// - Throws: `pending` if it has not, such as when the file that the certificate is read from has not been replaced yet;
     ///   `expired` if the certificate is over.
     package func requireSuccession(to current: Identity, at now: Date) throws(CertificateProviderError) {
-        guard certificate == current.certificate, expiry <= current.expiry else { return }
+        guard isSame(as: current), expiry <= current.expiry else { return }
         if isOverdue(at: now) { throw isOver }
         throw CertificateProviderError(
             .pending,

@@ -10,6 +10,8 @@ enum StoredIdentityCoding {
         case privateKey = 2
         /// A name, a NUL and a value, in UTF-8.
         case attribute = 3
+        /// A certificate of the trust bundle, DER.
+        case trust = 4
     }
 
     struct Malformed: Error { var what: String }
@@ -25,6 +27,7 @@ enum StoredIdentityCoding {
         let attributes = identity.attributes.sorted { $0.key < $1.key }.map { Array("\($0.key)\0\($0.value)".utf8) }
         let size =
             identity.certificateChain.reduce(0) { $0 + 5 + $1.derRepresentation.count }
+            + (identity.trust?.certificates ?? []).reduce(0) { $0 + 5 + $1.derRepresentation.count }
             + (identity.privateKey.map { 5 + $0.count } ?? 0) + attributes.reduce(0) { $0 + 5 + $1.count }
         return SecretBytes(count: size) { buffer in
             var offset = 0
@@ -37,6 +40,9 @@ enum StoredIdentityCoding {
             for certificate in identity.certificateChain {
                 certificate.derRepresentation.withUnsafeBytes { append(.certificate, $0) }
             }
+            for certificate in identity.trust?.certificates ?? [] {
+                certificate.derRepresentation.withUnsafeBytes { append(.trust, $0) }
+            }
             identity.privateKey?.withUnsafeBytes { append(.privateKey, $0) }
             for attribute in attributes { attribute.withUnsafeBytes { append(.attribute, $0) } }
         }
@@ -44,6 +50,7 @@ enum StoredIdentityCoding {
 
     static func decode(_ bytes: UnsafeRawBufferPointer) throws -> StoredIdentity {
         var result = StoredIdentity(certificateChain: [], privateKey: nil)
+        var trust: [X509Certificate] = []
         var rest = bytes[...]
         while !rest.isEmpty {
             guard rest.count >= 5, let tag = Tag(rawValue: rest[rest.startIndex]) else {
@@ -57,6 +64,8 @@ enum StoredIdentityCoding {
             switch tag {
             case .certificate:
                 result.certificateChain.append(try X509Certificate(derRepresentation: Array(value)))
+            case .trust:
+                trust.append(try X509Certificate(derRepresentation: Array(value)))
             case .privateKey:
                 guard result.privateKey == nil else { throw Malformed(what: "two private keys") }
                 result.privateKey = SecretBytes(copying: value)
@@ -67,6 +76,7 @@ enum StoredIdentityCoding {
             }
         }
         guard !result.certificateChain.isEmpty else { throw Malformed(what: "no certificate") }
+        result.trust = TrustBundle(trust)
         return result
     }
 }

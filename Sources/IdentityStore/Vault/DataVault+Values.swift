@@ -70,6 +70,10 @@ struct VaultStorage: IdentityStorage {
         try current().entry(named: name)
     }
 
+    func entryNames() throws(CertificateProviderError) -> [String] { try current().entryNames() }
+
+    func recordNames() throws(CertificateProviderError) -> [String] { try current().recordNames() }
+
     func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
         try current().setEntry(identity, named: name)
     }

@@ -3,7 +3,8 @@ import TestSupport
 
 /// Holds one identity, whatever it is called: the same one for a server and for the same server with a fault. What is
 /// known of a server is its own.
-struct OneIdentity: IdentityStorage {
+struct OneIdentity: StorageWrapper {
+    var wrapped: any IdentityStorage { storage }
     private let storage = InMemoryStorage()
 
     func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {

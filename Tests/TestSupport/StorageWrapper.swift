@@ -1,0 +1,35 @@
+public import CertificateProviding
+
+/// Storage that does with another one what a test wants, and passes on everything else.
+public protocol StorageWrapper: IdentityStorage {
+    var wrapped: any IdentityStorage { get }
+}
+
+extension StorageWrapper {
+    public func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+        try wrapped.entry(named: name)
+    }
+
+    public func entryNames() throws(CertificateProviderError) -> [String] { try wrapped.entryNames() }
+    public func recordNames() throws(CertificateProviderError) -> [String] { try wrapped.recordNames() }
+
+    public func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+        try wrapped.setEntry(identity, named: name)
+    }
+
+    public func removeEntry(named name: String) throws(CertificateProviderError) {
+        try wrapped.removeEntry(named: name)
+    }
+
+    public func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+        try wrapped.record(named: name)
+    }
+
+    public func updateRecord(
+        named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
+    ) throws(CertificateProviderError) { try wrapped.updateRecord(named: name, change) }
+
+    public func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+        try wrapped.leaseRecord(named: name)
+    }
+}
