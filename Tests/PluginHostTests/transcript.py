@@ -48,10 +48,12 @@ def encoded(data):
     return base64.b64encode(data).decode()
 
 
-def certificate(subject, key, signer, issuer="issuer"):
+def certificate(subject, key, signer, issuer="issuer", is_authority=False):
     now, day = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(days=1)
     names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)]) for text in (issuer, subject)]
     builder = x509.CertificateBuilder(*names, key, x509.random_serial_number(), now - day, now + day)
+    if is_authority:
+        builder = builder.add_extension(x509.BasicConstraints(True, None), critical=True)
     return encoded(builder.sign(signer, hashes.SHA256()).public_bytes(DER))
 
 
@@ -118,6 +120,8 @@ class Side:
             return {key: self.filled(one, key, value, message) for key, one in value.items() if key != ANY}
         if isinstance(value, list) and name == "chain":
             return self.chain(fields)[:len(value)]
+        if isinstance(value, list) and name == "trust":
+            return [certificate("root", self.authority.public_key(), self.authority, "root", is_authority=True)]
         if isinstance(value, list):
             return [self.filled(one, name, fields, message) for one in value if one != ANY]
         if value == ANY:

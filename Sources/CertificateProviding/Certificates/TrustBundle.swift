@@ -1,5 +1,5 @@
 /// The CA certificates that come with an identity from its source, such as an enrolment server's CAs. A service that
-/// trusts its identity's source verifies peers by them.
+/// trusts its identity's source verifies peers by them. They need not be roots.
 ///
 /// Two bundles are equal when they have the same certificates, in whatever order.
 public struct TrustBundle: Sendable, Hashable {
