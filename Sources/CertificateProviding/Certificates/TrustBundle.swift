@@ -6,7 +6,7 @@ public struct TrustBundle: Sendable, Hashable {
     /// Never empty, without duplicates, in an order that depends on nothing but the certificates.
     public let certificates: [X509Certificate]
 
-    /// Creates a bundle; `nil` for no certificates. What is not a CA certificate is left out.
+    /// Creates a bundle; `nil` for no certificates. Certificates that are not a CA's are left out.
     public init?(_ certificates: some Sequence<X509Certificate>) {
         self.certificates = Set(certificates.filter(\.isAuthority)).sorted {
             $0.derRepresentation.lexicographicallyPrecedes($1.derRepresentation)
