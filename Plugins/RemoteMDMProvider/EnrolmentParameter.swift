@@ -84,9 +84,13 @@ enum EnrolmentParameter {
         summary: "SCEP: secret source of the challenge password.")
     static let subject = Parameter.required(
         "subject", summary: "Subject of the certificate (RFC 4514), such as CN=client,O=Example.")
-    static let subjectAlternativeNames = Parameter.string(
-        "subject-alternative-names",
-        summary: "dns:, ip:, email: and uri: names, separated by commas.")
+    static let subjectAlternativeNames = Parameter<[AlternativeName]>(
+        "subject-alternative-names", .string, absent: [],
+        summary: "dns:, ip:, email:, uri: and upn: names, separated by commas; one that has a comma itself in double "
+            + "quotes."
+    ) { text, _ throws(ParameterProblem) in
+        do throws(CertificateProviderError) { return try AlternativeName.list(text) } catch { throw .error(error) }
+    }
     static let keyType = Parameter<KeyType?>(
         "key-type", .string, absent: .some(nil), defaultValue: "the server's choice, else p256 (SCEP: rsa2048)",
         summary: KeyType.allCases.map(\.rawValue).joined(separator: ", ") + "."

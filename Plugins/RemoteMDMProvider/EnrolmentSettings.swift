@@ -62,7 +62,7 @@ struct EnrolmentSettings: Sendable {
         entryName = StoredIdentity.name(
             of: [
                 enrolmentProtocol.rawValue, parameters.text(EnrolmentParameter.url) ?? "", names.subjectText,
-                names.alternativeNames.joined(separator: ","),
+                names.alternativeNames.map(\.description).joined(separator: ","),
             ] + (caIdentifier.map { [$0] } ?? []))
         try checkServer(parameters)
         try checkKeys(parameters)
@@ -80,15 +80,10 @@ struct EnrolmentSettings: Sendable {
     private static func names(
         _ parameters: Parameters
     ) throws(CertificateProviderError) -> CertificateRequest.Names {
-        let subject = parameters[EnrolmentParameter.subject]
-        _ = try parameters.reading(EnrolmentParameter.subject) { () throws(CertificateProviderError) in
-            try CertificateRequest.Names(subject: subject)
-        }
-        let alternatives = (parameters[EnrolmentParameter.subjectAlternativeNames] ?? "").split(separator: ",")
-        return try parameters.reading(EnrolmentParameter.subjectAlternativeNames) {
-            () throws(CertificateProviderError) in
+        try parameters.reading(EnrolmentParameter.subject) { () throws(CertificateProviderError) in
             try CertificateRequest.Names(
-                subject: subject, subjectAlternativeNames: alternatives.map { String($0).trimmed })
+                subject: parameters[EnrolmentParameter.subject],
+                subjectAlternativeNames: parameters[EnrolmentParameter.subjectAlternativeNames])
         }
     }
 

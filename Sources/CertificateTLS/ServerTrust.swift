@@ -63,7 +63,7 @@ public struct ServerTrust: Sendable {
                 "'\(leaf.subject)' is not valid for TLS servers; its extended key usage must permit serverAuth")
         }
         guard leaf.isValid(forHost: host) else {
-            let names = leaf.subjectAlternativeNames.joined(separator: ", ")
+            let names = leaf.subjectAlternativeNames.map(\.description).joined(separator: ", ")
             throw refusal(
                 names.isEmpty
                     ? "it is not valid for '\(host)', but for no name at all; have one issued with that name"

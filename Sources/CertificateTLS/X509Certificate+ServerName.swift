@@ -1,5 +1,4 @@
 public import CertificateProviding
-import NIOCore
 
 extension X509Certificate {
     /// Whether the certificate is valid for the DNS name `name` (RFC 9525, section 6.3): one of its dNSNames is equal,
@@ -13,8 +12,8 @@ extension X509Certificate {
         let wanted = Self.labels(name)
         guard !wanted.contains([]) else { return false }
         return subjectAlternativeNames.contains { alternative in
-            guard alternative.hasPrefix("dns:") else { return false }
-            let presented = Self.labels(alternative.dropFirst(4))
+            guard case .dns(let name) = alternative else { return false }
+            let presented = Self.labels(name)
             if presented == wanted { return true }
             // At least two labels after the asterisk: nobody is certified for all of a top-level domain.
             return presented.first == [UInt8(ascii: "*")] && presented.count > 2
@@ -25,10 +24,8 @@ extension X509Certificate {
     /// Whether the certificate is valid for a server at `host`: a DNS name as in ``isValid(forServerName:)``, or an
     /// IPv4 or IPv6 address without brackets, which must be one of its iPAddress names (RFC 9110, section 4.3.5).
     public func isValid(forHost host: String) -> Bool {
-        guard let address = try? SocketAddress(ipAddress: host, port: 0).ipAddress else {
-            return isValid(forServerName: host)
-        }
-        return subjectAlternativeNames.contains("ip:" + address)
+        guard let address = host.addressOctets else { return isValid(forServerName: host) }
+        return subjectAlternativeNames.contains(.ip(address))
     }
 
     /// Returns the labels with ASCII letters in lower case, without the empty label of the root. Bytes, since different

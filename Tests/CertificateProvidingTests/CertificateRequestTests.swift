@@ -12,7 +12,8 @@ import X509
     private func request(
         _ subject: String, _ alternatives: [String] = []
     ) async throws -> CertificateSigningRequest {
-        let names = try CertificateRequest.Names(subject: subject, subjectAlternativeNames: alternatives)
+        let names = try CertificateRequest.Names(
+            subject: subject, subjectAlternativeNames: alternatives.map { try AlternativeName($0) })
         let request = try await CertificateRequest(names, key: key)
         return try CertificateSigningRequest(derEncoded: request.derRepresentation)
     }
@@ -83,16 +84,109 @@ import X509
         #expect(request.publicKey.isValidSignature(request.signature, for: request))
     }
 
+    @Test("OpenSSL reads each kind of name in a request as it was written")
+    func openssl() async throws {
+        let names: [AlternativeName] = [
+            .dns("*.host.example"), .ip([192, 0, 2, 1]), .email("me@example.org"), .uri("https://a.example/x,y"),
+            .upn("z\u{f6}e@example.com"), .registeredID([1, 2, 3]), .other([1, 2, 4], [0x0c, 1, 0x78]),
+            .directory(try DistinguishedName { CommonName("directory") }), .encoded([0x82, 1, 0x61]),
+        ]
+        let request = try await CertificateRequest(.init(subject: "CN=x", subjectAlternativeNames: names), key: key)
+        let directory = try TemporaryDirectory()
+        let file = try directory.write(request.pemRepresentation.utf8, to: "request.pem")
+        let output = try Subprocess.run(["openssl", "req", "-in", file, "-noout", "-verify", "-text"])
+        let text = String(decoding: output, as: UTF8.self)
+        let expected =
+            "DNS:*.host.example, IP Address:192.0.2.1, email:me@example.org, URI:https://a.example/x,y, "
+            + "othername: UPN::z\u{f6}e@example.com, Registered ID:1.2.3, othername: 1.2.4::x, "
+            + "DirName:/CN=directory, DNS:a"
+        #expect(text.contains(expected), "\(text)")
+    }
+
     @Test(
-        "A malformed subject alternative name is refused",
+        "A malformed subject alternative name is refused, and the error says what is expected",
         arguments: [
-            "host.example", "dns:", "dns:a b", "dns:a..b", "dns:\u{e9}.example", "ip:host", "ip:1.2.3", "email:me",
-            "email:a@b@c", "uri:x", "uri::x", "dirname:CN=x", "dns:" + String(repeating: "a", count: 64),
+            ("host.example", "write dns:, ip:, email:, uri: or upn: before it"), ("dns:", "must be ASCII"),
+            ("dns:a b", "must be ASCII"), ("dns:a..b", "labels of 1 to 63"), ("dns:\u{e9}.example", "ASCII form"),
+            ("dns:a,dns:b", "has no comma"), ("dns:" + String(repeating: "a", count: 64), "labels of 1 to 63"),
+            ("ip:host", "IPv4 or IPv6"), ("ip:1.2.3", "IPv4 or IPv6"), ("email:me", "email address"),
+            ("email:a@b@c", "email address"), ("uri:x", "no scheme"), ("uri::x", "no scheme"),
+            ("uri:\"https://a\"", "double quotes"), ("dirname:CN=x", "the kinds are dns:"),
+            ("upn:", "alice@example.com"), ("upn:alice", "alice@example.com"), ("upn:a@b@c", "alice@example.com"),
+            ("upn:a b@c", "alice@example.com"), ("upn:a\u{0}@c", "alice@example.com"),
         ])
-    func otherAlternativeNamesAreRefused(text: String) {
-        #expect { try CertificateRequest.Names(subject: "", subjectAlternativeNames: [text]) } throws: {
+    func otherAlternativeNamesAreRefused(text: String, reason: String) {
+        #expect { try AlternativeName(text) } throws: {
+            guard let error = $0 as? CertificateProviderError, error.code == .malformedData else { return false }
+            return error.message.contains("is not a valid subject alternative name") && error.message.contains(reason)
+        }
+    }
+
+    @Test(
+        "A name that no certificate can have is not asked for",
+        arguments: [
+            .dns("a b"), .ip([1, 2, 3]), .email("\u{e9}@a"), .uri("x"), .upn("x"), .other([1, 2], []),
+            .other([1, 2], [0x0c, 9]), .encoded([1]),
+        ] as [AlternativeName])
+    func unusableNames(name: AlternativeName) {
+        #expect { try CertificateRequest.Names(subject: "", subjectAlternativeNames: [name]) } throws: {
             ($0 as? CertificateProviderError)?.code == .malformedData
         }
+    }
+
+    @Test(
+        "A list of names is separated by commas, and a name with a comma is in double quotes",
+        arguments: [
+            ("", []), ("dns:a", [.dns("a")]), (" dns:a , ip:192.0.2.1,", [.dns("a"), .ip([192, 0, 2, 1])]),
+            (#""uri:https://a.example/x,y", dns:host"#, [.uri("https://a.example/x,y"), .dns("host")]),
+            (#"dns:host ,"upn:a,\"\\b@c" "#, [.dns("host"), .upn(#"a,"\b@c"#)]), (#""dns:a""#, [.dns("a")]),
+        ] as [(String, [AlternativeName])])
+    func lists(text: String, names: [AlternativeName]) throws {
+        #expect(try AlternativeName.list(text) == names)
+    }
+
+    @Test(
+        "A mistake in a list of names is refused, and the error says what is expected",
+        arguments: [
+            ("dns:a, b", "'b'"), ("uri:https://a/x,y", "put a name that has a comma in double quotes"),
+            (#""uri:https://a/x,y"#, "the closing double quote is missing"),
+            (#""dns:a" dns:b"#, "'dns:a' is not a valid subject alternative name: a comma is expected"),
+            (#""upn:a\b@c""#, #"write \" for " and \\ for \"#), (#""upn:a@c\"#, "double quotes"),
+            (#""""#, "write dns:"), (#"uri:"https://a/x,y""#, "before its 'uri:'"),
+        ])
+    func malformedLists(text: String, reason: String) {
+        #expect { try AlternativeName.list(text) } throws: {
+            guard let error = $0 as? CertificateProviderError, error.code == .malformedData else { return false }
+            return error.message.contains(reason)
+        }
+    }
+
+    @Test(
+        "Names are compared as RFC 5280 demands",
+        arguments: [
+            ("dns:HOST.example", "dns:host.EXAMPLE", true), ("dns:a.example", "dns:b.example", false),
+            ("ip:2001:db8::1", "ip:2001:DB8:0:0::1", true), ("ip:192.0.2.1", "ip:192.0.2.2", false),
+            ("email:me@HOST.example", "email:me@host.example", true),
+            ("email:Me@host.example", "email:me@host.example", false),
+            ("uri:HTTPS://u@HOST.example/A", "uri:https://u@host.example/A", true),
+            ("uri:https://host.example/A", "uri:https://host.example/a", false),
+            ("uri:https://U@host.example", "uri:https://u@host.example", false), ("uri:URN:x", "uri:urn:x", true),
+            ("uri:urn:X", "uri:urn:x", false), ("uri:a://HOST", "uri:a://host", true),
+            ("upn:Alice@example.com", "upn:alice@EXAMPLE.com", true), ("upn:a@b", "email:a@b", false),
+        ])
+    func comparison(one: String, other: String, areSame: Bool) throws {
+        #expect(try (AlternativeName(one).normalized == AlternativeName(other).normalized) == areSame)
+    }
+
+    @Test("Directory names are compared without case and string type")
+    func directoryNames() throws {
+        func name(_ value: RelativeDistinguishedName.Attribute.Value) -> AlternativeName {
+            .directory(DistinguishedName([.init(.init(type: [2, 5, 4, 10], value: value))]))
+        }
+        let printable = name(try .init(printableString: "Example"))
+        #expect(printable != name(.init(utf8String: "example")))
+        #expect(printable.normalized == name(.init(utf8String: "example")).normalized)
+        #expect(printable.normalized != name(.init(utf8String: "other")).normalized)
     }
 
     /// What the key says arrives as it is.

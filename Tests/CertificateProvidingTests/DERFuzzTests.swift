@@ -1,6 +1,8 @@
 import CertificateProviding
+import SwiftASN1
 import TestSupport
 import Testing
+import X509
 
 /// Damaged certificates and keys, the same ones in every run.
 @Suite struct DERFuzzTests {
@@ -30,15 +32,43 @@ import Testing
     }
 
     @Test func certificates() throws {
-        let seeds = try Self.identities.get().flatMap { $0.certificateChain.map(\.derRepresentation) }
+        let party = try TestParty("names")
+        let upn = try GeneralName.OtherName(
+            typeID: [1, 3, 6, 1, 4, 1, 311, 20, 2, 3], value: ASN1Any(erasing: ASN1UTF8String("a@b")))
+        let names = SubjectAlternativeNames([
+            .dnsName("a"), .ipAddress(ASN1OctetString(contentBytes: [1, 2, 3, 4])), .rfc822Name("a@b"),
+            .uniformResourceIdentifier("x://y"), .directoryName(party.name), .registeredID([1, 2]), .otherName(upn),
+        ])
+        let named = try party.certify(nil, [Certificate.Extension(names, critical: false)])
+        let seeds =
+            try Self.identities.get().flatMap { $0.certificateChain.map(\.derRepresentation) }
+            + [named.derRepresentation]
         let accepted = fuzz(seeds, 3, atLeast: 3000, [.malformedData]) { bytes throws(CertificateProviderError) in
             let certificate = try X509Certificate(derRepresentation: bytes)
             _ = certificate.permitsClientAuthentication
             _ = CertificateChain.build(from: certificate, among: [certificate])
             _ = try? certificate.certificate()
+            for name in certificate.subjectAlternativeNames {
+                _ = name.normalized
+                #expect(!name.description.unicodeScalars.contains { $0.value < 0x20 || $0.value == 0x7f })
+            }
+            _ = try? CertificateRequest.Names(
+                subject: "", subjectAlternativeNames: certificate.subjectAlternativeNames)
             #expect(!certificate.subject.unicodeScalars.contains { $0.value < 0x20 || $0.value == 0x7f })
         }
         #expect(accepted > 100)
+    }
+
+    @Test("Damaged lists of alternative names are read or refused as malformed")
+    func listsOfNames() {
+        let seeds = [#"dns:a.example, ip:2001:db8::1,"uri:https://a.example/x,y" ,upn:a@b"#, #""email:\"a\\"@b""#]
+        let accepted = fuzz(seeds.map { Array($0.utf8) }, 6, atLeast: 3000, [.malformedData]) {
+            bytes throws(CertificateProviderError) in
+            let names = try AlternativeName.list(String(decoding: bytes, as: UTF8.self))
+            // What configurations may say can be in a request.
+            _ = try CertificateRequest.Names(subject: "", subjectAlternativeNames: names)
+        }
+        #expect(accepted > 20)
     }
 
     @Test("Damaged public keys are read or refused as malformed")

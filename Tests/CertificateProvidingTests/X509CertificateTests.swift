@@ -1,7 +1,9 @@
 import CertificateProviding
 import Foundation
+import SwiftASN1
 import TestSupport
 import Testing
+import X509
 
 /// Certificates by `openssl`, read by us and by `openssl`.
 @Suite struct X509CertificateTests {
@@ -94,11 +96,53 @@ import Testing
             """
         let (certificate, _) = try make(subject: "CN = x", extensions: names)
         #expect(
-            certificate.subjectAlternativeNames == [
+            certificate.subjectAlternativeNames.map(\.description) == [
                 "dns:host.example", "dns:*.example", "ip:192.0.2.1", "ip:2001:db8::1", "ip:::", "ip:::1",
                 "ip:1:0:0:2::3", "ip:1:2:3:4:5:6:7:8", "email:a@example.org", "uri:https://example.org/?a=b",
-                "rid:1.2.3.4", "dirname:CN=directory", "othername:1.3.6.1.4.1.311.20.2.3",
+                "rid:1.2.3.4", "dirname:CN=directory", "upn:user@realm",
             ])
+        #expect(
+            certificate.subjectAlternativeNames.suffix(5) == [
+                .email("a@example.org"), .uri("https://example.org/?a=b"), .registeredID([1, 2, 3, 4]),
+                .directory(try DistinguishedName { CommonName("directory") }), .upn("user@realm"),
+            ])
+    }
+
+    @Test(
+        "A name that cannot be read is kept as its bytes, and hides no other",
+        arguments: [
+            ("82:02:C3:A9", .encoded([0x82, 2, 0xc3, 0xa9]), "der:8202c3a9"),
+            ("89:01:00", .encoded([0x89, 1, 0]), "der:890100"), ("A3:00", .encoded([0xa3, 0]), "x400"),
+            ("A5:02:81:00", .encoded([0xa5, 2, 0x81, 0]), "edi"), ("87:03:01:02:03", .ip([1, 2, 3]), "ip:010203"),
+            ("A4:02:05:00", .encoded([0xa4, 2, 5, 0]), "der:a4020500"),
+            ("A0:03:06:01:2A", .other([1, 2], []), "othername:1.2"),
+            ("A0:08:06:01:2A:A0:03:0C:01:61", .other([1, 2], [0x0c, 1, 0x61]), "othername:1.2"),
+            // A UPN of another string type, and one that is not UTF-8.
+            (
+                "A0:11:\(upn):A0:03:16:01:61", .other([1, 3, 6, 1, 4, 1, 311, 20, 2, 3], [0x16, 1, 0x61]),
+                "othername:1.3.6.1.4.1.311.20.2.3"
+            ),
+            (
+                "A0:11:\(upn):A0:03:0C:01:FF", .other([1, 3, 6, 1, 4, 1, 311, 20, 2, 3], [0x0c, 1, 0xff]),
+                "othername:1.3.6.1.4.1.311.20.2.3"
+            ),
+        ] as [(String, AlternativeName, String)])
+    func unreadableNames(der: String, name: AlternativeName, text: String) throws {
+        let length = [UInt8(der.split(separator: ":").count + 3)].hexEncoded
+        let list = "30:\(length):\(der):82:01:61"
+        let (certificate, _) = try make(subject: "CN = x", extensions: "subjectAltName = DER:\(list)")
+        #expect(certificate.subjectAlternativeNames == [name, .dns("a")])
+        #expect(name.description == text)
+        // A renewal asks for the same names.
+        #expect(try CertificateRequest.Names(of: certificate).alternativeNames == [name, .dns("a")])
+    }
+
+    private static let upn = "06:0A:2B:06:01:04:01:82:37:14:02:03"
+
+    @Test("An extension that is not a list of names is kept as its bytes")
+    func anUnreadableList() throws {
+        let (certificate, _) = try make(subject: "CN = x", extensions: "subjectAltName = DER:82:01:61")
+        #expect(certificate.subjectAlternativeNames == [.encoded([0x82, 1, 0x61])])
     }
 
     @Test(
@@ -184,7 +228,7 @@ import Testing
         let more = (1...60).map { "1.2.3.4.\($0) = ASN1:NULL" }.joined(separator: "\n")
         let (certificate, _) = try make(
             subject: "CN = x", extensions: "\(more)\nsubjectAltName = DNS:host.example")
-        #expect(certificate.subjectAlternativeNames == ["dns:host.example"])
+        #expect(certificate.subjectAlternativeNames == [.dns("host.example")])
     }
 
     @Test("The error for a damaged certificate does not mention ASN1 internals")

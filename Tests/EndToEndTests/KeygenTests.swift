@@ -28,6 +28,10 @@ import Testing
         try sandbox.certprov([command] + options + more, with: variables)
     }
 
+    /// The alternative names, as openssl shows them.
+    private static let names =
+        "DNS:client.example, URI:https://a.example/x,y, othername: UPN::alice@example.com"
+
     /// The number of objects on the token, as OpenSC's tool sees them.
     private func count() throws -> Int {
         let output = try sandbox.run(
@@ -46,7 +50,7 @@ import Testing
         let output = try sandbox.shell(
             #"""
             printf 'keyUsage=critical,digitalSignature\nextendedKeyUsage=clientAuth\n' >"$2.ext" &&
-            openssl x509 -req -in "$1" -CA "$3" -CAkey "$4" -set_serial "$5" -days "$6" -extfile "$2.ext" -out "$2" &&
+            openssl x509 -req -in "$1" -copy_extensions copy -CA "$3" -CAkey "$4" -set_serial "$5" -days "$6" -extfile "$2.ext" -out "$2" &&
             cat "$3" >>"$2"
             """#, request, file, Fixtures.path("intermediate.pem"), Fixtures.path("intermediate.key"), String(serial),
             String(days))
@@ -57,18 +61,23 @@ import Testing
     @Test func aTokenIsEnrolledByHand() throws {
         let request = sandbox.path + "/client.csr"
         let made = try certprov(
-            "keygen", "--subject", "CN=client,O=Example", "--san", "dns:client.example", "--out", request)
+            "keygen", "--subject", "CN=client,O=Example", "--san", "dns:client.example", "--san",
+            "uri:https://a.example/x,y", "--san", "upn:alice@example.com", "--out", request)
         #expect(made.status == 0 && made.stderr.isEmpty, "\(made)")
         #expect(made.stdout.hasPrefix("pkcs11:") && made.stdout.contains("object=client;type=private\n"), "\(made)")
         #expect(mode(request) == 0o644)
         let verified = try sandbox.run(["openssl", "req", "-verify", "-noout", "-text", "-in", request])
-        #expect(verified.status == 0 && verified.stdout.contains("DNS:client.example"), "\(verified)")
+        #expect(verified.status == 0 && verified.stdout.contains(Self.names), "\(verified)")
 
         let stored = try certprov("store-certificate", try issue(request, to: "client.pem", serial: 91))
         #expect(stored.status == 0 && stored.stdout.contains("CN=client,O=Example"), "\(stored)")
         let listed = try certprov("list", "--json")
         let item = try listed.document("IdentityList")["items"][0]
         #expect(item["subject"].string == "CN=client,O=Example" && item["chainLength"].int == 2)
+        #expect(
+            item["subjectAlternativeNames"].array.map(\.string) == [
+                "dns:client.example", "uri:https://a.example/x,y", "upn:alice@example.com",
+            ])
         #expect(item["key"]["uri"].string == made.stdout.trimmingCharacters(in: .newlines))
         #expect(try certprov("fetch").status == 0)
         #expect(try count() == 4)
@@ -89,7 +98,8 @@ import Testing
     @Test func aCertificateIsRenewedByARequest() throws {
         let first = sandbox.path + "/first.csr"
         let made = try certprov(
-            "keygen", "--subject", "CN=client,O=Example", "--san", "dns:client.example", "--out", first)
+            "keygen", "--subject", "CN=client,O=Example", "--san", "dns:client.example", "--san",
+            "uri:https://a.example/x,y", "--san", "upn:alice@example.com", "--out", first)
         let key = made.stdout.trimmingCharacters(in: .newlines)
         #expect(made.status == 0, "\(made)")
         let old = try issue(first, to: "client.pem", serial: 93)
@@ -107,6 +117,10 @@ import Testing
             return output.stdout
         }
         #expect(try details(first) == details(second))
+        for request in [first, second] {
+            let text = try sandbox.run(["openssl", "req", "-noout", "-text", "-in", request]).stdout
+            #expect(text.contains(Self.names), "\(text)")
+        }
 
         // Both stay: the newer one is used, with a remark. The remark goes with the old one.
         let renewed = try issue(second, to: "renewed.pem", serial: 94, days: 31)

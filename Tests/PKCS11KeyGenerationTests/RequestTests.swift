@@ -18,7 +18,8 @@ import Testing
             CertificateRequest.Names(
                 subject: "CN=a\\, b,OU=x+L=y,O=\u{e9}xample,C=DE",
                 subjectAlternativeNames: [
-                    "dns:host.example", "ip:192.0.2.1", "ip:2001:db8::7", "email:me@example.org", "uri:urn:x:y",
+                    .dns("host.example"), .ip([192, 0, 2, 1]), AlternativeName("ip:2001:db8::7"),
+                    .email("me@example.org"), .uri("https://a.example/x,y"), .upn("alice@example.com"),
                 ]), key: key)
         let folder = try TemporaryDirectory()
         let file = try folder.write(request.pemRepresentation.utf8, to: "request.pem")
@@ -31,7 +32,7 @@ import Testing
         #expect(
             text.contains(
                 "DNS:host.example, IP Address:192.0.2.1, IP Address:2001:DB8:0:0:0:0:0:7, email:me@example.org, "
-                    + "URI:urn:x:y"), "\(text)")
+                    + "URI:https://a.example/x,y, othername: UPN::alice@example.com"), "\(text)")
         try await provider.discard(key, NoUserInteraction())
     }
 }

@@ -49,7 +49,8 @@ import X509
     private func request(
         _ wishes: CSRAttributes, names: [String] = [], key: any IdentityKey
     ) async throws -> CertificateSigningRequest {
-        let names = try CertificateRequest.Names(subject: "CN=client", subjectAlternativeNames: names)
+        let names = try CertificateRequest.Names(
+            subject: "CN=client", subjectAlternativeNames: names.map { try AlternativeName($0) })
         return try CertificateSigningRequest(
             derEncoded: await RequestContent(names: names, wishes: wishes).signed(with: key))
     }

@@ -71,10 +71,15 @@ import Testing
     /// The server compares what a renewal asks for with the certificate, and has its own ways of writing names.
     @Test func aRenewalAsksForWhatTheCertificateSays() async throws {
         let server = try ESTResponder(.basic)
-        let settings = ["subject-alternative-names": "dns:client.example"]
+        let asked = #"dns:client.example, upn:alice@example.com, "uri:https://a.example/x,y""#
+        let settings = ["subject-alternative-names": asked]
         let provider = try server.provider(label: "fault-other-names", settings)
         let first = try await provider.getCertificate(NoUserInteraction())
-        #expect(first.certificate.subjectAlternativeNames == ["dns:client.example", "dns:added.example"])
+        #expect(
+            first.certificate.subjectAlternativeNames == [
+                .dns("client.example"), .upn("alice@example.com"), .uri("https://a.example/x,y"),
+                .dns("added.example"),
+            ])
         let second = try await provider.getCertificate(NoUserInteraction())
         #expect(second.certificate.subjectAlternativeNames == first.certificate.subjectAlternativeNames)
         #expect(second.certificate.subjectDER == first.certificate.subjectDER)

@@ -57,7 +57,7 @@ import Testing
             try est("old.csr", "--userpass", "\(ESTServer.user):\(ESTServer.password)", into: "old.pem")
             try est("new.csr", "--cert", "old.pem", "--key", "old.key", into: "new.pem")
             let certificate = try #require(try CertificateFile.read(folder["new.pem"]).first)
-            #expect(certificate.subjectAlternativeNames == ["dns:device.example"])
+            #expect(certificate.subjectAlternativeNames == [.dns("device.example")])
         }
         #expect(responder.issued == 2)
         let operations = responder.requests.filter { $0.serial != nil }.map(\.operation)

@@ -39,6 +39,7 @@ import Testing
         "The error names file, line and parameter of a malformed value",
         arguments: [
             ("subject", "client"), ("subject", "CN="), ("subject-alternative-names", "dns:a, host:b"),
+            ("subject-alternative-names", "\"uri:https://a.example/x,y"), ("subject-alternative-names", "upn:alice"),
             ("ca-fingerprint", "12"),
         ])
     func whatIsMalformedIsFoundByItsLine(name: String, value: String) throws {

@@ -31,7 +31,7 @@ import Testing
         let leaf = try #require(try answer.certificates().first)
         #expect(leaf.publicKey.isSameKey(as: key.publicKey))
         #expect(leaf.subject == "CN=device,O=Example")
-        #expect(leaf.subjectAlternativeNames == ["dns:device.example"])
+        #expect(leaf.subjectAlternativeNames == [.dns("device.example")])
         try verify(leaf)
     }
 

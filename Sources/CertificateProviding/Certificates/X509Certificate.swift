@@ -22,9 +22,8 @@ public struct X509Certificate: Sendable {
     public let notValidAfter: Date
     /// The subject's public key.
     public let publicKey: PublicKeyInfo
-    /// The alternative names, such as `dns:host.example`, `ip:192.0.2.1`, `email:…`, `uri:…`, `dirname:…`; safe to
-    /// print on a terminal.
-    public let subjectAlternativeNames: [String]
+    /// The alternative names, in the order of the certificate.
+    public let subjectAlternativeNames: [AlternativeName]
 
     /// Whether this is a CA certificate: the `cA` field of its basic constraints (RFC 5280, section 4.2.1.9).
     public let isAuthority: Bool
@@ -162,7 +161,7 @@ extension X509Certificate {
         let extensions = fields.extensions
         self.subjectAlternativeNames =
             extensions[oid: ASN1ObjectIdentifier.X509ExtensionID.subjectAlternativeName]
-            .flatMap { try? SubjectAlternativeNames($0) }?.map(\.displayName) ?? []
+            .map { AlternativeName.names(derEncoded: $0.value) } ?? []
         let constraints = extensions[oid: ASN1ObjectIdentifier.X509ExtensionID.basicConstraints]
             .flatMap { try? BasicConstraints($0) }
         if case .isCertificateAuthority = constraints { self.isAuthority = true } else { self.isAuthority = false }

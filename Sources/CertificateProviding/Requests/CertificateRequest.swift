@@ -9,24 +9,37 @@ public struct CertificateRequest: Sendable {
     /// The names to be certified. They are checked before a key is generated.
     public struct Names: Sendable {
         let subject: DistinguishedName
-        let alternatives: [GeneralName]
-        /// The extension of an existing certificate, copied unchanged; `nil` for new names.
+        /// The alternative names.
+        public let alternativeNames: [AlternativeName]
+        /// The extension that requests them: that of an existing certificate, unchanged, or a new one; `nil` without names.
         let alternativesExtension: Certificate.Extension?
 
-        /// Reads the names from text.
+        /// Creates names with a subject from text.
         ///
-        /// - Parameters:
-        ///   - subject: An RFC 4514 string, such as `CN=client,O=Example`; may be empty if there are alternative names.
-        ///   - subjectAlternativeNames: `dns:host.example`, `ip:192.0.2.1`, `email:…`, `uri:…`.
+        /// - Parameter subject: An RFC 4514 string, such as `CN=client,O=Example`; may be empty if there are alternative
+        ///   names.
         /// - Throws: `malformedData` for an invalid name.
         public init(
-            subject: String, subjectAlternativeNames: [String] = []
+            subject: String, subjectAlternativeNames: [AlternativeName] = []
         ) throws(CertificateProviderError) {
-            self.subject = try DistinguishedName(rfc4514: subject)
-            alternatives = try subjectAlternativeNames.map { text throws(CertificateProviderError) in
-                try GeneralName(displayName: text)
+            try self.init(DistinguishedName(rfc4514: subject), subjectAlternativeNames)
+        }
+
+        private init(
+            _ subject: DistinguishedName, _ alternativeNames: [AlternativeName]
+        ) throws(CertificateProviderError) {
+            self.subject = subject
+            self.alternativeNames = alternativeNames
+            let names = try alternativeNames.map { name throws(CertificateProviderError) in try name.generalName() }
+            do {
+                // Critical where there is no other name (RFC 5280, section 4.2.1.6).
+                alternativesExtension =
+                    names.isEmpty
+                    ? nil : try Certificate.Extension(SubjectAlternativeNames(names), critical: subject.isEmpty)
+            } catch {
+                throw CertificateProviderError(
+                    .malformedData, "The subject alternative names cannot be encoded.", underlying: error)
             }
-            alternativesExtension = nil
         }
 
         /// Copies the names of a certificate byte for byte, for a renewal (RFC 7030, section 4.2.2). The CA may have
@@ -35,7 +48,7 @@ public struct CertificateRequest: Sendable {
         /// - Throws: `malformedData` for a subject that cannot be encoded unchanged.
         public init(of certificate: X509Certificate) throws(CertificateProviderError) {
             alternativesExtension = certificate.alternativeNamesExtension
-            alternatives = alternativesExtension.flatMap { try? SubjectAlternativeNames($0) }.map(Array.init) ?? []
+            alternativeNames = certificate.subjectAlternativeNames
             do {
                 subject = try DistinguishedName(derEncoded: DER.parse(certificate.subjectDER))
                 var serializer = DER.Serializer()
@@ -55,19 +68,15 @@ public struct CertificateRequest: Sendable {
         ///
         /// - Throws: As ``init(subject:subjectAlternativeNames:)``.
         public init(
-            commonName: String, subjectAlternativeNames: [String] = []
+            commonName: String, subjectAlternativeNames: [AlternativeName] = []
         ) throws(CertificateProviderError) {
             let type = ASN1ObjectIdentifier.RDNAttributeType.commonName
-            let empty = try Names(subject: "", subjectAlternativeNames: subjectAlternativeNames)
-            alternatives = empty.alternatives
-            alternativesExtension = nil
-            subject = DistinguishedName([.init(.init(type: type, utf8String: commonName))])
+            try self.init(
+                DistinguishedName([.init(.init(type: type, utf8String: commonName))]), subjectAlternativeNames)
         }
 
         /// The subject in the form of ``X509Certificate/subject``.
         public var subjectText: String { subject.rfc4514 }
-        /// The alternative names in the form of ``X509Certificate/subjectAlternativeNames``.
-        public var alternativeNames: [String] { alternatives.map(\.displayName) }
 
         /// The subject's most specific common name; `nil` if it has none.
         public var commonName: String? {
@@ -92,7 +101,7 @@ public struct CertificateRequest: Sendable {
         let privateKey = try IdentityPrivateKey(key)
         do {
             var all = attributes
-            let alternatives = try names.requestedExtension
+            let alternatives = names.alternativesExtension
             let wanted = [alternatives].compactMap(\.self) + extensions.filter { $0.oid != alternatives?.oid }
             if !wanted.isEmpty {
                 all.append(try .init(ExtensionRequest(extensions: Certificate.Extensions(wanted))))
@@ -120,16 +129,5 @@ public struct CertificateRequest: Sendable {
     /// The PEM form (RFC 7468), with a final newline.
     public var pemRepresentation: String {
         PEMDocument(type: "CERTIFICATE REQUEST", derBytes: derRepresentation).pemString + "\n"
-    }
-}
-
-extension CertificateRequest.Names {
-    /// The extension that requests the alternative names; `nil` if there are none.
-    fileprivate var requestedExtension: Certificate.Extension? {
-        get throws {
-            if alternativesExtension != nil || alternatives.isEmpty { return alternativesExtension }
-            // Critical where there is no other name (RFC 5280, section 4.2.1.6).
-            return try Certificate.Extension(SubjectAlternativeNames(alternatives), critical: subject.isEmpty)
-        }
     }
 }

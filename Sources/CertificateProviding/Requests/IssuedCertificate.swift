@@ -97,8 +97,8 @@ public struct IssuedCertificate: Sendable {
                 "its subject is '\(leaf.subject)', but '\(wanted)' was requested; if the server is right, set "
                     + "'subject' to its subject")
         }
-        let known = Set(leaf.subjectAlternativeNames.map { $0.lowercased() })
-        if let missing = names.alternativeNames.first(where: { !known.contains($0.lowercased()) }) {
+        let known = Set(leaf.subjectAlternativeNames.map(\.normalized))
+        if let missing = names.alternativeNames.first(where: { !known.contains($0.normalized) }) {
             throw refusal("it lacks the name '\(missing)'")
         }
     }

@@ -88,7 +88,7 @@ struct Connect: AsyncParsableCommand {
             application  \(report.applicationProtocol?.withVisibleControls ?? "no protocol agreed")
             server cert  \(certificate.subject) (\(certificate.publicKey.displayName)), issued by \(certificate.issuer), \
             until \(certificate.notValidAfter.rfc3339)
-            server names \(names.isEmpty ? "none" : names.joined(separator: " "))
+            server names \(names.isEmpty ? "none" : names.map(\.description).joined(separator: " "))
             client cert  \(identity.certificate.subject) (\(identity.certificate.publicKey.displayName))
             result       \(answer(report.clientAuthentication))\(answer(report.httpStatus))
 

@@ -43,7 +43,7 @@ struct Keygen: AsyncParsableCommand {
 
     @Option(
         help: ArgumentHelp(
-            "A subject alternative name: dns:host.example, ip:192.0.2.1, email:… or uri:…; may be repeated.",
+            "A subject alternative name: dns:host.example, ip:192.0.2.1, email:…, uri:… or upn:…; may be repeated.",
             valueName: "name"))
     var san: [String] = []
 
@@ -77,11 +77,12 @@ struct Keygen: AsyncParsableCommand {
             if let existing { return try await request(for: existing, context) }
             let (store, provider) = try await context.keyStore(place)
             // Whatever is wrong with these is found before there is a key.
+            let alternatives = try alternativeNames()
             let names =
                 if let subject {
-                    try CertificateRequest.Names(subject: subject, subjectAlternativeNames: san)
+                    try CertificateRequest.Names(subject: subject, subjectAlternativeNames: alternatives)
                 } else {
-                    try CertificateRequest.Names(commonName: label ?? "", subjectAlternativeNames: san)
+                    try CertificateRequest.Names(commonName: label ?? "", subjectAlternativeNames: alternatives)
                 }
             let file = out.map { OutputFile(path: $0, replacing: force) }
             try file?.check()
@@ -102,12 +103,18 @@ struct Keygen: AsyncParsableCommand {
 }
 
 extension Keygen {
+    private func alternativeNames() throws(CertificateProviderError) -> [AlternativeName] {
+        try san.map { text throws(CertificateProviderError) in try AlternativeName(text) }
+    }
+
     /// Writes a request for a key that is there already.
     private func request(
         for uri: String, _ context: CommandContext
     ) async throws(CertificateProviderError) -> ExitStatus {
         var names: CertificateRequest.Names?
-        if let subject { names = try CertificateRequest.Names(subject: subject, subjectAlternativeNames: san) }
+        if let subject {
+            names = try CertificateRequest.Names(subject: subject, subjectAlternativeNames: alternativeNames())
+        }
         let file = out.map { OutputFile(path: $0, replacing: force) }
         try file?.check()
         let (store, provider) = try await context.keyStore(place, ofKey: uri)

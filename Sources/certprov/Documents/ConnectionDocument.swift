@@ -47,7 +47,7 @@ struct ConnectionDocument: Document {
             subject: certificate.subject, issuer: certificate.issuer, serialNumber: certificate.serialNumberText,
             notBefore: certificate.notValidBefore.rfc3339, notAfter: certificate.notValidAfter.rfc3339,
             sha256Fingerprint: certificate.sha256Fingerprint.hexEncoded,
-            subjectAlternativeNames: certificate.subjectAlternativeNames,
+            subjectAlternativeNames: certificate.subjectAlternativeNames.map(\.description),
             key: Key(
                 algorithm: certificate.publicKey.algorithm.rawValue,
                 parameters: Nullable(certificate.publicKey.namedCurve),

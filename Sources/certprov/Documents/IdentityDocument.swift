@@ -60,7 +60,7 @@ struct IdentityDocument: Encodable {
         expires = listed.expiry.rfc3339
         status = listed.state(at: now)
         sha256Fingerprint = leaf.sha256Fingerprint.hexEncoded
-        subjectAlternativeNames = leaf.subjectAlternativeNames
+        subjectAlternativeNames = leaf.subjectAlternativeNames.map(\.description)
         key = Key(
             leaf.publicKey, in: listed.keyLocation, isExportable: listed.isKeyExportable, uri: listed.keyURI)
         chainLength = listed.certificateChain.count

@@ -91,7 +91,8 @@ extension EnrolmentRequest {
         _ subject: String = "CN=device,O=Example", names: [String] = ["dns:device.example"], key: any IdentityKey,
         current: Identity? = nil, isPending: Bool = false
     ) async throws -> EnrolmentRequest {
-        let names = try CertificateRequest.Names(subject: subject, subjectAlternativeNames: names)
+        let names = try CertificateRequest.Names(
+            subject: subject, subjectAlternativeNames: names.map { try AlternativeName($0) })
         return EnrolmentRequest(
             names: names, content: RequestContent(names: names),
             csr: try await CertificateRequest(names, key: key).derRepresentation, key: key, current: current,

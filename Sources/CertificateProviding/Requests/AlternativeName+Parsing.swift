@@ -1,0 +1,120 @@
+extension AlternativeName {
+    /// Reads a name in the form of ``description``: `dns:host.example`, `ip:192.0.2.1`, `email:…`, `uri:…`, `upn:…`.
+    ///
+    /// - Throws: `malformedData`, with the expected form.
+    public init(_ text: String) throws(CertificateProviderError) {
+        guard let colon = text.firstIndex(of: ":") else {
+            throw Self.refusal(text, "write \(Self.prefixes) before it")
+        }
+        let value = String(text[text.index(after: colon)...])
+        switch text[..<colon].lowercased() {
+        case "dns": self = .dns(value)
+        case "ip":
+            guard let octets = value.addressOctets else {
+                throw Self.refusal(text, "it is not an IPv4 or IPv6 address")
+            }
+            self = .ip(octets)
+        case "email": self = .email(value)
+        case "uri": self = .uri(value)
+        case "upn": self = .upn(value)
+        default: throw Self.refusal(text, "the kinds are \(Self.prefixes)")
+        }
+        if let problem { throw Self.refusal(text, problem) }
+    }
+
+    /// Reads names that are separated by commas. A name that has a comma itself stands in double quotes; `\"` and `\\`
+    /// in them mean `"` and `\`: `"uri:https://a.example/x,y", dns:host.example`.
+    ///
+    /// - Throws: `malformedData`, which names the member of the list.
+    public static func list(_ text: String) throws(CertificateProviderError) -> [AlternativeName] {
+        var names: [AlternativeName] = []
+        var rest = text[...]
+        repeat {
+            rest = rest.drop(while: \.isWhitespace)
+            if rest.first == "\"" {
+                names.append(try Self(quoted(&rest)))
+                continue
+            }
+            var member = rest.prefix { $0 != "," }
+            rest = rest[member.endIndex...]
+            while member.last?.isWhitespace == true { member.removeLast() }
+            if member.isEmpty { continue }
+            guard member.contains(":") else {
+                throw refusal(
+                    String(member),
+                    "write \(prefixes) before it, or put a name that has a comma in double quotes, as in "
+                        + "\"uri:https://a.example/x,y\"")
+            }
+            names.append(try Self(String(member)))
+        } while rest.popFirst() != nil
+        return names
+    }
+
+    /// Takes a member in double quotes off the list, up to the comma after it.
+    private static func quoted(_ rest: inout Substring) throws(CertificateProviderError) -> String {
+        let start = rest
+        var value = ""
+        rest.removeFirst()
+        while let character = rest.popFirst() {
+            switch character {
+            case "\"":
+                rest = rest.drop(while: \.isWhitespace)
+                guard rest.isEmpty || rest.first == "," else {
+                    throw refusal(value, "a comma is expected after its closing double quote")
+                }
+                return value
+            case "\\":
+                guard let next = rest.popFirst(), next == "\"" || next == "\\" else {
+                    throw refusal(String(start), "in double quotes, write \\\" for \" and \\\\ for \\")
+                }
+                value.append(next)
+            default: value.append(character)
+            }
+        }
+        throw refusal(String(start), "the closing double quote is missing")
+    }
+
+    private static let prefixes = "dns:, ip:, email:, uri: or upn:"
+
+    static func refusal(_ text: String, _ reason: String) -> CertificateProviderError {
+        CertificateProviderError(
+            .malformedData, "'\(text.withVisibleControls)' is not a valid subject alternative name: \(reason).")
+    }
+
+    /// Why a request cannot have the name; `nil` if it can.
+    var problem: String? {
+        switch self {
+        case .dns(let name):
+            if let problem = Self.problem(ofASCII: name) { return problem }
+            let labels = name.split(separator: ".", omittingEmptySubsequences: false)
+            guard name.utf8.count <= 253, labels.allSatisfy({ (1...63).contains($0.utf8.count) }) else {
+                return "a host name must have labels of 1 to 63 characters, separated by dots"
+            }
+            return name.contains(",") ? "a host name has no comma; give each name by itself" : nil
+        case .ip(let octets): return [4, 16].contains(octets.count) ? nil : "it is not an IPv4 or IPv6 address"
+        case .email(let address):
+            return Self.problem(ofASCII: address)
+                ?? (Self.isUserAtHost(address) ? nil : "it is not an email address")
+        case .uri(let uri):
+            if let problem = Self.problem(ofASCII: uri) { return problem }
+            guard let scheme = uri.firstIndex(of: ":"), scheme != uri.startIndex else { return "it has no scheme" }
+            return uri.contains("\"")
+                ? "a URI has no double quotes; those around a name stand before its 'uri:'" : nil
+        case .upn(let name):
+            return Self.isUserAtHost(name) && !name.unicodeScalars.contains { $0 == " " || $0.isControl }
+                ? nil : "a UPN has the form alice@example.com"
+        case .directory, .registeredID, .other, .encoded: return nil
+        }
+    }
+
+    /// Most kinds are IA5Strings (RFC 5280, section 4.2.1.6): international names go in their ASCII forms.
+    private static func problem(ofASCII text: String) -> String? {
+        !text.isEmpty && text.utf8.allSatisfy { (0x21...0x7e).contains($0) }
+            ? nil : "it must be ASCII without blanks, and not empty; use the ASCII form of international names"
+    }
+
+    private static func isUserAtHost(_ text: String) -> Bool {
+        let parts = text.split(separator: "@", omittingEmptySubsequences: false)
+        return parts.count == 2 && parts.allSatisfy { !$0.isEmpty }
+    }
+}
