@@ -9,8 +9,6 @@ import Logging
 public final class TokenKeyStore: KeyStore {
     /// The scheme of its URIs: `pkcs11` (RFC 7512).
     public static let scheme = "pkcs11"
-    public var scheme: String { Self.scheme }
-    public var location: KeyLocation { .token }
 
     private let provider: PKCS11TokenProvider
     private var id: ProviderID { PKCS11TokenProvider.id }
@@ -29,38 +27,47 @@ public final class TokenKeyStore: KeyStore {
         }
     }
 
-    public var makes: [KeyType: KeyUse] {
-        Dictionary(
-            uniqueKeysWithValues: KeyType.allCases.map {
-                ($0, $0.isRSA ? [.signing, .pkcs1Decryption, .oaepDecryption] : .signing)
-            })
+    public var properties: KeyStoreProperties {
+        let makes = KeyType.allCases.map { type -> (KeyType, KeyUse) in
+            (type, type.isRSA ? [.signing, .pkcs1Decryption, .oaepDecryption] : .signing)
+        }
+        return KeyStoreProperties(
+            scheme: Self.scheme, location: .token, makes: Dictionary(uniqueKeysWithValues: makes),
+            guarantees: [.neverExportable], query: provider.settings.uri.query)
     }
 
     public func holds(keyURI: String) -> Bool {
         (try? PKCS11URI(keyURI)).map(provider.settings.uri.meansToken) ?? false
     }
 
-    /// Returns the key's public key, and its URI with the module that the store's own URI names.
-    public func reference(to key: any IdentityKey) -> KeyReference {
-        KeyReference(publicKey: key.publicKey, uri: (key.uri ?? "") + provider.settings.uri.query)
+    /// Finds the one token, and logs in to it.
+    public func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        try await attributed { () async throws(CertificateProviderError) in
+            guard !interaction.canAsk else { return _ = try await loggedInToken(interaction) }
+            let tokens = try provider.tokens()
+            try await tokens.calls.run("logging in") { () throws(CertificateProviderError) in
+                _ = try tokens.unattended(nil)
+            }
+        }
     }
 
     /// Makes a key pair under a fresh random `CKA_ID`. A key that is ready only after the deadline is destroyed then.
     public func make(
-        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        _ new: NewKey, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
         try await attributed { () async throws(CertificateProviderError) in
+            let type = try properties.type(of: new)
             let token = try await loggedInToken(interaction)
             // A card takes a minute for a large RSA key.
             let made = try await token.calls.run(
                 "making a key pair", atLeast: .seconds(120), undo: { try? $0.takeBack() }
             ) {
                 () throws(CertificateProviderError) in
-                try token.keys.generate(type, label: label, for: use)
+                try token.keys.generate(type, label: new.label, for: new.use)
             }
             do throws(CertificateProviderError) {
-                for wanted in [KeyUse.pkcs1Decryption, .oaepDecryption] where use.contains(wanted) {
+                for wanted in [KeyUse.pkcs1Decryption, .oaepDecryption] where new.use.contains(wanted) {
                     let schemes = wanted.decryptionSchemes
                     guard Set(schemes).isDisjoint(with: made.key.decryptionSchemes) else { continue }
                     throw CertificateProviderError(
@@ -119,59 +126,20 @@ public final class TokenKeyStore: KeyStore {
         }
     }
 
-    public func identity(
-        _ uri: String, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
-        try await attributed { () async throws(CertificateProviderError) in
-            try await provider.identity(on: provider.tokens().narrowed(to: PKCS11URI(uri)), interaction)
-        }
-    }
-
-    /// Lets the key sign a probe, and writes the leaf under its `CKA_ID` and label, and the intermediates that are not on
-    /// the token.
-    public func storeChain(
-        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
-        try await attributed { () async throws(CertificateProviderError) in
-            let key = try await tokenKey(of: key, interaction)
-            let identity = try Identity(
-                certificateChain: chain, key: key, provenance: .init(provider: id, alias: key.label, source: key.uri))
-            try await identity.verifyPossession()
-            let token = key.token
-            _ = try await token.calls.run(
-                "writing the certificate", undo: { try? token.keys.remove($0, for: key) },
-                { () throws(CertificateProviderError) in
-                    guard let written = try token.keys.store(chain, for: key) else { throw token.keys.noLongerThere() }
-                    return written
-                })
-        }
-    }
-
-    public func removeOtherCertificates(
-        than leaf: X509Certificate, of reference: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
-        try await attributed { () async throws(CertificateProviderError) in
-            guard let key = try await tokenKey(for: reference, interaction) else { return }
-            try await key.token.calls.run("removing certificates") { () throws(CertificateProviderError) in
-                try key.token.keys.removeCertificates(for: key, except: leaf)
-            }
-        }
-    }
-
     /// Destroys the private key, the public key and the certificates for it, and nothing else with their id or label.
     public func destroy(
         _ reference: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(CertificateProviderError) -> Bool {
         try await attributed { () async throws(CertificateProviderError) in
             let token = try await loggedInToken(interaction, reference)
             let id = objectID(of: reference)
-            try await token.calls.run("destroying the key") { () throws(CertificateProviderError) in
+            return try await token.calls.run("destroying the key") { () throws(CertificateProviderError) in
                 try token.keys.destroy(reference.publicKey, id: id)
             }
         }
     }
 
-    public func destroyStored(_ reference: KeyReference) throws(CertificateProviderError) {
+    public func destroyStored(_ reference: KeyReference) throws(CertificateProviderError) -> Bool {
         try waiting("destroying the key") { token, id throws(CertificateProviderError) in
             try token.keys.destroy(reference.publicKey, id: id)
         } at: {
@@ -203,6 +171,8 @@ public final class TokenKeyStore: KeyStore {
             }
         }
     }
+
+    public var certificates: (any CertificateStoring)? { self }
 
     public func shutdown() async { await provider.shutdown() }
 
@@ -277,6 +247,47 @@ public final class TokenKeyStore: KeyStore {
     }
 }
 
+extension TokenKeyStore: CertificateStoring {
+    public func identity(
+        _ uri: String, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        try await attributed { () async throws(CertificateProviderError) in
+            try await provider.identity(on: provider.tokens().narrowed(to: PKCS11URI(uri)), interaction)
+        }
+    }
+
+    /// Lets the key sign a probe, and writes the leaf under its `CKA_ID` and label, and the intermediates that are not on
+    /// the token.
+    public func storeChain(
+        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        try await attributed { () async throws(CertificateProviderError) in
+            let key = try await tokenKey(of: key, interaction)
+            let identity = try Identity(
+                certificateChain: chain, key: key, provenance: .init(provider: id, alias: key.label, source: key.uri))
+            try await identity.verifyPossession()
+            let token = key.token
+            _ = try await token.calls.run(
+                "writing the certificate", undo: { try? token.keys.remove($0, for: key) },
+                { () throws(CertificateProviderError) in
+                    guard let written = try token.keys.store(chain, for: key) else { throw token.keys.noLongerThere() }
+                    return written
+                })
+        }
+    }
+
+    public func removeOtherCertificates(
+        than leaf: X509Certificate, of reference: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        try await attributed { () async throws(CertificateProviderError) in
+            guard let key = try await tokenKey(for: reference, interaction) else { return }
+            try await key.token.calls.run("removing certificates") { () throws(CertificateProviderError) in
+                try key.token.keys.removeCertificates(for: key, except: leaf)
+            }
+        }
+    }
+}
+
 extension TokenLocator {
     /// - Parameter keyURI: Of a key whose token it must be.
     /// - Throws: `tokenNotPresent`, and `configurationInvalid` where more than one token matches, or no login is
@@ -329,14 +340,20 @@ extension TokenLocator {
 
 extension TokenKeys {
     /// Destroys a key pair and the certificates for it, or what an interrupted destruction has left of them.
-    fileprivate func destroy(_ publicKey: PublicKeyInfo, id: [UInt8]?) throws(CertificateProviderError) {
+    ///
+    /// - Returns: Whether the private key was there.
+    fileprivate func destroy(_ publicKey: PublicKeyInfo, id: [UInt8]?) throws(CertificateProviderError) -> Bool {
         if let key = try key(for: publicKey, id: id) {
-            do throws(CertificateProviderError) { return try discard(key) } catch {
+            do throws(CertificateProviderError) {
+                try discard(key)
+                return true
+            } catch {
                 // One that was written down, and not handed over, is an orphan to the first call that writes.
                 guard error.code == .notFound else { throw error }
             }
         }
         try removeRemains(of: publicKey, id: id)
+        return false
     }
 
     /// - Parameter query: What is appended to the keys' URIs.

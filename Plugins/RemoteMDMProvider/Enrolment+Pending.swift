@@ -59,7 +59,7 @@ extension Enrolment {
 
     /// Whether a key is in the configured key store.
     private func isInPlace(_ kept: OwnedKey) -> Bool {
-        kept.reference.map(keys.isConfigured) ?? (keys.store.importer != nil)
+        kept.reference.map(keys.isConfigured) ?? keys.store.properties.importsKeys
     }
 
     /// Whether a key has the configured type.
@@ -92,7 +92,8 @@ extension Enrolment {
         _ privateKey: SecretBytes, insteadOf request: PendingEnrolment
     ) async throws(CertificateProviderError) -> (PendingEnrolment, any IdentityKey) {
         let made = Mutex<PendingEnrolment?>(nil)
-        let key = try await keys.importKey(privateKey, for: settings.names) { owned throws(CertificateProviderError) in
+        let key = try await keys.importKey(privateKey, for: settings.names, interaction) {
+            owned throws(CertificateProviderError) in
             var pending = PendingEnrolment(key: owned)
             pending.replaced = request.key
             try await keep(pending)

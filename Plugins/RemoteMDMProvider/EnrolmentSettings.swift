@@ -140,7 +140,7 @@ struct EnrolmentSettings: Sendable {
                 "SCEP needs an RSA key, since the answers are encrypted for it (RFC 8894, section 2.2); set "
                     + "'key-type' to rsa2048 or larger, or use EST.")
         }
-        guard !asksForKey || keyStore.importer != nil else {
+        guard !asksForKey || keyStore.properties.importsKeys else {
             throw parameters.invalid(
                 EnrolmentParameter.serverKeygen,
                 "cannot be used with this 'key': its key store takes in no key that was made elsewhere")

@@ -38,6 +38,7 @@ public struct KeyStoreConformance: Sendable {
             try require(!offered.isEmpty, "The store makes none of the types \(types).")
             decrypting = offered.first { makes[$0]?.decryptionSchemes.isEmpty == false }
             try require(!store.holds(keyURI: "no-such-scheme:x"), "The store holds a URI of another scheme.")
+            try await store.check(interaction)
             await store.shutdown()
         }
         for type in offered { await check(type, &report) }
@@ -52,7 +53,7 @@ public struct KeyStoreConformance: Sendable {
             let before = try await store.list().count
             let refused = BlockingMutex<KeyReference?>(nil)
             do {
-                _ = try await store.make(type, label: Self.label, use: .signing, interaction) {
+                _ = try await store.make(NewKey(type, label: Self.label), interaction) {
                     key throws(CertificateProviderError) in
                     note(key, in: store)
                     refused.withLock { $0 = store.reference(to: key) }
@@ -68,6 +69,23 @@ public struct KeyStoreConformance: Sendable {
             try require(try later.storedKey(for: reference) == nil, "The key is found all the same.")
             try require(try await later.list().count == before, "The list shows the key all the same.")
             await later.shutdown()
+        }
+        await report.check(
+            "guarantees",
+            "A guarantee that the store cannot give is refused with unsupportedAlgorithm, and no key is made."
+        ) {
+            let store = try make()
+            let before = try await store.list().count
+            let new = NewKey(type, label: Self.label, guarantees: [KeyGuarantee(rawValue: "certprov-conformance")])
+            do {
+                _ = try await store.make(new, interaction) { note($0, in: store) }
+                throw Failure(reason: "A key is made although the store cannot give the guarantee.")
+            } catch let error as CertificateProviderError {
+                try require(
+                    error.code == .unsupportedAlgorithm, "The error is \(error.code), and not unsupportedAlgorithm.")
+            }
+            try require(try await store.list().count == before, "The list shows a key that was not made.")
+            await store.shutdown()
         }
         await report.check("concurrentUse", "A key store is shared between tasks.") {
             let store = try make()
@@ -92,14 +110,14 @@ public struct KeyStoreConformance: Sendable {
     /// Destroys the keys of checks that have failed in between, as far as the store permits it.
     private func destroyRest() async {
         guard let store = try? make() else { return }
-        for key in made.withLock(\.self) { try? await store.destroy(key, interaction) }
+        for key in made.withLock(\.self) { _ = try? await store.destroy(key, interaction) }
         await store.shutdown()
     }
 
     private static let label = "certprov conformance"
 
     private func key(_ type: KeyType, in store: any KeyStore) async throws -> any IdentityKey {
-        try await store.make(type, label: Self.label, use: .signing, interaction) { note($0, in: store) }
+        try await store.make(NewKey(type, label: Self.label), interaction) { note($0, in: store) }
     }
 
     private func note(_ key: any IdentityKey, in store: any KeyStore) {
@@ -115,7 +133,7 @@ public struct KeyStoreConformance: Sendable {
         ) {
             let store = try make()
             let written = BlockingMutex<KeyReference?>(nil)
-            let key = try await store.make(type, label: Self.label, use: .signing, interaction) { key in
+            let key = try await store.make(NewKey(type, label: Self.label), interaction) { key in
                 note(key, in: store)
                 written.withLock { $0 = store.reference(to: key) }
             }
@@ -163,13 +181,18 @@ public struct KeyStoreConformance: Sendable {
                     error.code == .keyMismatch,
                     "A chain for another key is refused with \(error.code), and not with keyMismatch.")
             }
-            // A store that keeps no certificates has no identities.
-            do {
-                let identity = try await later.identity(reference.uri, interaction)
-                try require(identity.certificate == chain[0], "The identity has another certificate than was stored.")
-            } catch let error as CertificateProviderError where error.code == .notFound {}
-            try await later.removeOtherCertificates(than: chain[0], of: reference, interaction)
+            if let certificates = later.certificates {
+                // A plugin need not say that it keeps none.
+                do {
+                    let identity = try await certificates.identity(reference.uri, interaction)
+                    try require(
+                        identity.certificate == chain[0], "The identity has another certificate than was stored.")
+                } catch let error as CertificateProviderError where error.code == .notFound {}
+                try await certificates.removeOtherCertificates(than: chain[0], of: reference, interaction)
+            }
             _ = try await later.announceDestruction(of: reference)
+            try require(
+                try await later.destroy(reference, interaction), "The store says of a key that it was not there.")
             for _ in 0..<2 {
                 try await later.destroy(reference, interaction)
                 try later.destroyStored(reference)
@@ -187,7 +210,7 @@ public struct KeyStoreConformance: Sendable {
 extension KeyStoreConformance {
     /// Left out for a store that imports no keys.
     private func checkImport(_ type: KeyType, _ report: inout ConformanceReport) async {
-        guard let store = try? make(), let importer = store.importer else { return }
+        guard let store = try? make(), store.properties.importsKeys else { return }
         await report.check(
             "import", "A key that is imported is written down, found again after a restart, and destroyed."
         ) {
@@ -195,7 +218,7 @@ extension KeyStoreConformance {
             let exporter = try require(original.exporter, "The key for the check cannot be exported.")
             let pkcs8 = try exporter.pkcs8Representation()
             let written = BlockingMutex<KeyReference?>(nil)
-            let key = try await importer.importKey(pkcs8: pkcs8, label: Self.label) { key in
+            let key = try await store.make(NewKey(pkcs8: pkcs8, label: Self.label), interaction) { key in
                 note(key, in: store)
                 written.withLock { $0 = store.reference(to: key) }
             }
@@ -221,7 +244,9 @@ extension KeyStoreConformance {
             // Each by itself: a key for one of them must not be usable for the other.
             for use in [KeyUse.pkcs1Decryption, .oaepDecryption] where makes.contains(use) {
                 let use = makes.intersection(.signing).union(use)
-                let key = try await store.make(type, label: Self.label, use: use, interaction) { note($0, in: store) }
+                let key = try await store.make(NewKey(type, label: Self.label, use: use), interaction) {
+                    note($0, in: store)
+                }
                 let reference = store.reference(to: key)
                 let later = try make()
                 let found = try require(try later.storedKey(for: reference), "The key is not found after a restart.")

@@ -14,8 +14,6 @@ public final class SealedKeyStore: KeyStore {
     static let storageID = ProviderID("store")
     /// The record with all keys, which former versions wrote. Its keys are read and destroyed, and none is added.
     static let formerRecord = "keys"
-    public var scheme: String { Self.scheme }
-    public var location: KeyLocation { .store }
 
     private let storage: any IdentityStorage
     private let executor: BlockingExecutor
@@ -32,7 +30,7 @@ public final class SealedKeyStore: KeyStore {
     public static var descriptor: KeyStoreDescriptor {
         KeyStoreDescriptor(
             scheme: scheme, storageID: storageID, displayName: "Identity store",
-            summary: "Private keys in this host's identity store, encrypted.", parameters: []
+            summary: "Private keys in this host's identity store, encrypted.", parameters: [], keepsKeysOutside: false
         ) { environment, location, _ throws(CertificateProviderError) in
             guard location.pinSource == nil else {
                 throw CertificateProviderError(
@@ -48,43 +46,40 @@ public final class SealedKeyStore: KeyStore {
         }
     }
 
-    public var makes: [KeyType: KeyUse] {
-        Dictionary(
-            uniqueKeysWithValues: KeyType.allCases.map {
-                ($0, $0.isRSA ? [.signing, .pkcs1Decryption, .oaepDecryption] : .signing)
-            })
+    public var properties: KeyStoreProperties {
+        let makes = KeyType.allCases.map { type -> (KeyType, KeyUse) in
+            (type, type.isRSA ? [.signing, .pkcs1Decryption, .oaepDecryption] : .signing)
+        }
+        return KeyStoreProperties(
+            scheme: Self.scheme, location: .store, makes: Dictionary(uniqueKeysWithValues: makes), importsKeys: true,
+            guarantees: [.exportable])
     }
 
     public func holds(keyURI: String) -> Bool { SealedKeys.isKeyURI(keyURI) }
 
-    /// Generates a key in memory and seals it. RSA takes a second or more, on the environment's executor.
-    ///
-    /// - Throws: `unsupportedAlgorithm` for decryption with a key that is not RSA; `storeReadFailed`;
-    ///   `storeWriteFailed`; the error that `remember` throws.
-    public func make(
-        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
-        guard makes[type]?.isSuperset(of: use) == true else {
-            throw CertificateProviderError(
-                .unsupportedAlgorithm, "A key of type \(type) cannot decrypt; use an RSA key.")
+    /// Reads all records.
+    public func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        try await executor.run { [storage] () throws(CertificateProviderError) in
+            for name in Self.allRecords { _ = try SealedKeys.read(name, from: storage) }
         }
-        var key = try await executor.run { () throws(CertificateProviderError) in
-            try SoftwareKey.generate(type, location: .store)
-        }
-        key.use = use
-        return try await seal(key, label, remember)
     }
 
-    private func seal(
-        _ key: SoftwareKey, _ label: String,
-        _ remember: @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
+    /// Generates a key in memory, or reads one, and seals it. RSA takes a second or more, on the environment's executor.
+    ///
+    /// - Throws: `unsupportedAlgorithm`, for decryption with a key that is not RSA say; `malformedData` for a key to take in;
+    ///   `storeReadFailed`; `storeWriteFailed`; the error that `remember` throws.
+    public func make(
+        _ new: NewKey, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
-        var key = key
+        try properties.check(new)
+        var key = try await executor.run { () throws(CertificateProviderError) in
+            try SoftwareKey(new, location: .store)
+        }
         key.uri = SealedKeys.uri(of: key.publicKey)
         try await remember(key)
         let entry = SealedKeys.Entry(
-            publicKey: key.publicKey, label: label, privateKey: try key.pkcs8Representation(), use: key.use)
+            publicKey: key.publicKey, label: new.label, privateKey: try key.pkcs8Representation(), use: key.use)
         try await executor.run { [storage] () throws(CertificateProviderError) in
             try SealedKeys.change(Self.record(of: entry.publicKey), in: storage) { $0.inserting(entry) }
         }
@@ -132,29 +127,19 @@ public final class SealedKeyStore: KeyStore {
         }
     }
 
-    /// Stores nothing: the chain rests with its identity.
-    ///
-    /// - Throws: `keyMismatch` for a leaf of another key, and for an empty chain.
-    public func storeChain(
-        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
-        // The store keeps no certificates.
-        let identity = try Identity(certificateChain: chain, key: key, provenance: .init(provider: Self.storageID))
-        try await identity.verifyPossession()
-    }
-
-    public func destroy(
+    @discardableResult public func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
+    ) async throws(CertificateProviderError) -> Bool {
         try await executor.run { [self] () throws(CertificateProviderError) in try destroyStored(key) }
     }
 
-    public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
-        if try destroy(key, in: Self.likelyRecords(of: key.publicKey)) { return }
-        if try destroy(key, in: Self.otherRecords(of: key.publicKey)) { return }
+    @discardableResult public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+        if try destroy(key, in: Self.likelyRecords(of: key.publicKey)) { return true }
+        if try destroy(key, in: Self.otherRecords(of: key.publicKey)) { return true }
         // A process that was killed may have left it beside the record, and a former removal may not be on disk. Where nothing
         // can be written, nothing is destroyed.
         try? storage.updateRecord(named: Self.record(of: key.publicKey)) { $0 == nil ? SecretBytes(copying: []) : nil }
+        return false
     }
 
     /// - Returns: Whether the key was there.
@@ -169,8 +154,6 @@ public final class SealedKeyStore: KeyStore {
         }
         return wasThere
     }
-
-    public var importer: (any KeyImporting)? { self }
 }
 
 extension SealedKeyStore {
@@ -191,15 +174,6 @@ extension SealedKeyStore {
     private static func otherRecords(of publicKey: PublicKeyInfo) -> [String] {
         let likely = likelyRecords(of: publicKey)
         return allRecords.filter { !likely.contains($0) }
-    }
-}
-
-extension SealedKeyStore: KeyImporting {
-    public func importKey(
-        pkcs8: SecretBytes, label: String,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
-        try await seal(try SoftwareKey(pkcs8: pkcs8, location: .store), label, remember)
     }
 }
 

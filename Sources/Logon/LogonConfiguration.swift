@@ -169,23 +169,3 @@ extension LogonConfiguration {
         return CertificateProviderError(code, (place.map { "\($0): " } ?? "") + text)
     }
 }
-
-extension LogonConfiguration {
-    /// A sentence that names the keys that the destruction of a vault leaves; empty if there are none.
-    package var remainingKeys: String {
-        let stores = keyStoresInUse
-        return stores.isEmpty
-            ? "" : " Keys in \(stores.joined(separator: " and ")) stay there; destroy them there."
-    }
-
-    /// The URIs of key stores outside this host that the configuration names.
-    private var keyStoresInUse: [String] {
-        let texts = providers.flatMap { provider in
-            provider.parameters.names.filter { !$0.hasSuffix("-source") }.compactMap { provider.parameters.string($0) }
-        }
-        return texts.filter { text in
-            let scheme = KeyStoreLocation(uri: text, pinSource: nil)?.scheme
-            return scheme == "pkcs11" || scheme.map { keyStores[$0] != nil } == true
-        }.map { String($0.prefix { $0 != "?" }).withVisibleControls }.sorted()
-    }
-}

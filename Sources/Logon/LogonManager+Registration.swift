@@ -220,11 +220,14 @@ extension LogonManager {
         }
     }
 
-    /// Checks that the key store of `Vault.key` makes such keys and answers, without a prompt. Blocks. False without `Vault.key`.
+    /// A sentence that names the keys that the destruction of the vault leaves; empty if there are none.
+    package var remainingKeys: String { registration?.vault.key.remainingKeys ?? "" }
+
+    /// Checks that the key store of `Vault.key` makes such keys and answers, without a prompt. False without `Vault.key`.
     ///
     /// - Throws: `configurationInvalid`, and errors of the key store.
-    package func checkVaultKey() throws(CertificateProviderError) -> Bool {
+    package func checkVaultKey() async throws(CertificateProviderError) -> Bool {
         guard configuration.registration.vaultKey != nil else { return false }
-        return try requireRegistration().vault.key.check()
+        return try await requireRegistration().vault.key.check()
     }
 }

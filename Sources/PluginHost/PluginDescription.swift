@@ -27,9 +27,7 @@ public struct PluginDescription: Sendable {
         let displayName: String
         let summary: String
         let parameters: [WireParameter]
-        let makes: [KeyType: KeyUse]
-        let location: KeyLocation
-        let can: [String]
+        let details: RemoteKeyStore.Details
     }
     let provider: Provider?
     let keyStores: [KeyStore]
@@ -42,8 +40,7 @@ public struct PluginDescription: Sendable {
         let keyStores = (hello.keyStores ?? []).map {
             KeyStore(
                 scheme: $0.scheme, displayName: $0.displayName.line, summary: $0.summary.line,
-                parameters: $0.parameters ?? [], makes: [KeyType: KeyUse](names: $0.makes),
-                location: KeyLocation(wire: $0.location), can: $0.can ?? [])
+                parameters: $0.parameters ?? [], details: RemoteKeyStore.Details($0))
         }
         self.keyStores = keyStores
         provider = hello.provider.map { provider in

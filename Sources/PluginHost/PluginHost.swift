@@ -182,9 +182,7 @@ public final class PluginHost: ProviderSource {
                 return new
             }
             if let source = location.pinSource { instance.permit(pinSource: source) }
-            return RemoteKeyStore(
-                location, .init(location: store.location, makes: store.makes, can: Set(store.can)),
-                source: PluginStoreSource(instance))
+            return RemoteKeyStore(location, store.details, source: PluginStoreSource(instance))
         }
     }
 

@@ -17,11 +17,7 @@ final class PluginProvider: CertificateProvider {
     ) {
         (id, can) = (instance.id, Set(description.can))
         (self.instance, self.stores) = (instance, stores)
-        keyStore = description.keyStore.map { store in
-            RemoteKeyStore(
-                ofProviderWith: store.scheme, .init(location: store.location, makes: store.makes, can: Set(store.can)),
-                source: instance)
-        }
+        keyStore = description.keyStore.map { RemoteKeyStore(ofProviderWith: $0.details, source: instance) }
     }
 
     func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {

@@ -26,9 +26,8 @@ final class HostSource: PeerSource {
                     store: location.uri, pinSource: location.pinSource?.description, parameter: location.parameter),
                 .unlimited)
             // With all that is known of it.
-            var details = RemoteKeyStore.Details(answer)
-            details = .init(
-                location: details.location, makes: details.makes, can: details.can.subtracting(["key.open"]))
+            var details = RemoteKeyStore.Details(answer, scheme: location.scheme)
+            details.can.remove("key.open")
             return RemoteKeyStore(location, details, source: self)
         }
     }

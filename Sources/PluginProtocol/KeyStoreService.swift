@@ -145,11 +145,12 @@ package final class KeyStoreService: Sendable {
         case "key.open":
             return { [self] () throws(CertificateProviderError) in
                 let store = try open(fields)
-                let can = ["key.open", "key.holds", "key.identity", "key.keepOnly", "key.announce"]
-                return AnyAnswer(
-                    KeyStoreAnswer(
-                        scheme: store.scheme, location: store.location.rawValue, makes: store.makes.names,
-                        can: can + (store.importer == nil ? [] : ["key.import"])))
+                let (properties, keepsCertificates) = (store.properties, store.certificates != nil)
+                let can =
+                    ["key.open", "key.holds", "key.check"]
+                    + (keepsCertificates ? ["key.identity", "key.keepOnly"] : [])
+                    + ["key.announce"] + (properties.importsKeys ? ["key.import"] : [])
+                return AnyAnswer(KeyStoreAnswer(properties, can: can, certificates: keepsCertificates))
             }
         case "key.holds":
             return { [self] () throws(CertificateProviderError) in
@@ -163,9 +164,9 @@ package final class KeyStoreService: Sendable {
         case "key.destroy" where fields.mayAsk != true:
             return { [self] () throws(CertificateProviderError) in
                 let reference = try fields.required(\.key, "key")
-                try open(fields).destroyStored(reference)
+                let answer = DestroyAnswer(try open(fields).destroyStored(reference))
                 forget(reference)
-                return AnyAnswer(Nothing())
+                return AnyAnswer(answer)
             }
         default: return nil
         }
@@ -188,6 +189,11 @@ package final class KeyStoreService: Sendable {
                 isAwaited: true)
         }
         switch name {
+        case "key.check":
+            return { [self] () async throws(CertificateProviderError) in
+                try await store(fields).check(person)
+                return AnyAnswer(Nothing())
+            }
         case "key.make":
             return { [self] () async throws(CertificateProviderError) in
                 guard let type = KeyType(rawValue: try fields.required(\.type, "type")) else {
@@ -201,22 +207,18 @@ package final class KeyStoreService: Sendable {
                         "One of the uses \(uses.joined(separator: ", ").withVisibleControls) is unknown; ask for "
                             + "those that the store makes.")
                 }
-                let key = try await store(fields).make(
-                    type, label: try fields.required(\.label, "label"), use: use, person, remember: remember)
-                return AnyAnswer(KeyAnswer(self.name(key)))
+                let new = NewKey(
+                    type, label: try fields.required(\.label, "label"), use: use, guarantees: fields.demands)
+                return AnyAnswer(
+                    KeyAnswer(self.name(try await store(fields).make(new, person, remember: remember))))
             }
         case "key.import":
             return { [self] () async throws(CertificateProviderError) in
-                let importer = try await executor.run { [open] () throws(CertificateProviderError) in
-                    try open(fields).importer
-                }
-                guard let importer else {
-                    throw CertificateProviderError(.unsupportedAlgorithm, "This key store takes in no keys.")
-                }
-                let key = try await importer.importKey(
+                let new = NewKey(
                     pkcs8: try fields.required(\.pkcs8, "pkcs8").bytes, label: try fields.required(\.label, "label"),
-                    remember: remember)
-                return AnyAnswer(KeyAnswer(self.name(key)))
+                    guarantees: fields.demands)
+                return AnyAnswer(
+                    KeyAnswer(self.name(try await store(fields).make(new, person, remember: remember))))
             }
         case "key.find":
             return { [self] () async throws(CertificateProviderError) in
@@ -261,16 +263,16 @@ package final class KeyStoreService: Sendable {
                 guard let leaf = try (fields.chain ?? []).certificates().first else {
                     throw CertificateProviderError(.protocolError, "The field 'chain' has no certificate.")
                 }
-                try await store(fields).removeOtherCertificates(
+                try await store(fields).certificates?.removeOtherCertificates(
                     than: leaf, of: try fields.required(\.key, "key"), person)
                 return AnyAnswer(Nothing())
             }
         case "key.destroy":
             return { [self] () async throws(CertificateProviderError) in
                 let reference = try fields.required(\.key, "key")
-                try await store(fields).destroy(reference, person)
+                let answer = DestroyAnswer(try await store(fields).destroy(reference, person))
                 forget(reference)
-                return AnyAnswer(Nothing())
+                return AnyAnswer(answer)
             }
         case "key.announce":
             return { [self] () async throws(CertificateProviderError) in
@@ -289,6 +291,8 @@ private struct AnyAnswer: Encodable, Sendable {
 }
 
 extension KeyRequest {
+    fileprivate var demands: Set<KeyGuarantee> { Set((guarantees ?? []).map(KeyGuarantee.init)) }
+
     fileprivate func required<Value>(
         _ field: KeyPath<KeyRequest, Value?>, _ name: String
     ) throws(CertificateProviderError) -> Value {

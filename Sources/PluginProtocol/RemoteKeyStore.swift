@@ -51,22 +51,34 @@ extension PeerSource {
 
 /// A key store of the other side.
 package final class RemoteKeyStore: KeyStore {
-    /// The properties of a store.
+    /// What is known of a store.
     package struct Details: Sendable {
-        package let location: KeyLocation
-        package let makes: [KeyType: KeyUse]
+        package let properties: KeyStoreProperties
         /// Requests that not every store answers.
-        package let can: Set<String>
+        package var can: Set<String>
+        /// True also for a store that does not say.
+        package let keepsCertificates: Bool
 
-        package init(location: KeyLocation, makes: [KeyType: KeyUse], can: Set<String>) {
-            (self.location, self.makes, self.can) = (location, makes, can)
+        /// What a plugin reports for one of its key stores.
+        package init(_ store: Hello.KeyStore) {
+            self.init(store.scheme, store.location, store.makes, store.can, store.certificates, store.guarantees)
         }
 
-        /// The properties that the other side reports for a place.
-        package init(_ answer: KeyStoreAnswer) {
-            self.init(
-                location: KeyLocation(wire: answer.location), makes: [KeyType: KeyUse](names: answer.makes),
-                can: Set(answer.can))
+        /// What the other side reports for a place in a key store.
+        package init(_ answer: KeyStoreAnswer, scheme: String) {
+            self.init(scheme, answer.location, answer.makes, answer.can, answer.certificates, answer.guarantees)
+        }
+
+        private init(
+            _ scheme: String, _ location: String?, _ makes: [String: [String]], _ can: [String]?,
+            _ certificates: Bool?, _ guarantees: [String]?
+        ) {
+            properties = KeyStoreProperties(
+                scheme: scheme, location: KeyLocation(wire: location), makes: [KeyType: KeyUse](names: makes),
+                importsKeys: can?.contains("key.import") == true,
+                guarantees: Set((guarantees ?? []).map(KeyGuarantee.init)))
+            self.can = Set(can ?? [])
+            keepsCertificates = certificates ?? true
         }
     }
 
@@ -86,15 +98,15 @@ package final class RemoteKeyStore: KeyStore {
     }
 
     /// Creates the key store of the other side's provider, for new keys beside its identities. Does no I/O.
-    package init(ofProviderWith scheme: String, _ declared: Details, source: any PeerSource) {
-        (place, self.scheme, self.declared, self.source) = (nil, scheme, declared, source)
+    package init(ofProviderWith declared: Details, source: any PeerSource) {
+        (place, scheme, self.declared, self.source) = (nil, declared.properties.scheme, declared, source)
     }
 
     /// Blocks for the other side, once.
     private func details() throws(CertificateProviderError) -> Details {
         guard declared.can.contains("key.open") else { return declared }
         if let opened = opened.withLock(\.self) { return opened }
-        let new = Details(try call("key.open", request, as: KeyStoreAnswer.self))
+        let new = Details(try call("key.open", request, as: KeyStoreAnswer.self), scheme: scheme)
         opened.withLock { $0 = new }
         return new
     }
@@ -103,15 +115,17 @@ package final class RemoteKeyStore: KeyStore {
     private func known() async throws(CertificateProviderError) -> Details {
         guard declared.can.contains("key.open") else { return declared }
         if let opened = opened.withLock(\.self) { return opened }
-        let new = Details(try await send("key.open", request, as: KeyStoreAnswer.self))
+        let new = Details(try await send("key.open", request, as: KeyStoreAnswer.self), scheme: scheme)
         opened.withLock { $0 = new }
         return new
     }
 
     /// Of a store that tells more of itself, blocks for that once.
-    package var location: KeyLocation { ((try? details()) ?? declared).location }
+    package var properties: KeyStoreProperties { ((try? details()) ?? declared).properties }
     /// Of a store that tells more of itself, blocks for that once.
-    package var makes: [KeyType: KeyUse] { ((try? details()) ?? declared).makes }
+    package var certificates: (any CertificateStoring)? {
+        ((try? details()) ?? declared).keepsCertificates ? self : nil
+    }
 
     private var request: KeyRequest {
         KeyRequest(
@@ -159,49 +173,45 @@ package final class RemoteKeyStore: KeyStore {
         return answer?.holds ?? true
     }
 
+    package func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        guard try await known().can.contains("key.check") else {
+            // Whatever keeps the store from being used keeps it from looking for a key, too.
+            let unknown = try SoftwareKey.generate(.p256, location: .store).publicKey
+            _ = try await key(for: KeyReference(publicKey: unknown, uri: ""), interaction)
+            return
+        }
+        let _: Nothing = try await send("key.check", request(interaction) { _ in }, RequestContext(interaction))
+    }
+
     package func make(
-        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        _ new: NewKey, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
-        guard try await known().makes[type]?.isSuperset(of: use) == true else {
-            throw CertificateProviderError(
-                .unsupportedAlgorithm,
-                "The key store '\(scheme):' does not make keys of type \(type) for \(use.names.joined(separator: " and "))."
-            )
-        }
+        let type = try await known().properties.check(new)
         let remembered = BlockingMutex<(any IdentityKey)?>(nil)
         let context = RequestContext(interaction) { [self] wire throws(CertificateProviderError) in
             let key = try key(wire, nil)
-            guard type.fits(key.publicKey) else {
+            if let type, !type.fits(key.publicKey) {
                 throw CertificateProviderError(.protocolError, "The key that was made is not of the type \(type).")
             }
             try await remember(key)
             remembered.withLock { $0 = key }
         }
         let answer: KeyAnswer = try await send(
-            "key.make",
+            type == nil ? "key.import" : "key.make",
             request(interaction) { request in
-                (request.type, request.label, request.use) = (type.rawValue, label, use.names)
+                (request.type, request.label, request.pkcs8) = (type?.rawValue, new.label, new.pkcs8.map(Secret.init))
+                if type != nil { request.use = new.use.names }
+                if !new.guarantees.isEmpty { request.guarantees = new.guarantees.map(\.rawValue).sorted() }
             }, context)
-        return try made(answer, remembered.withLock { $0 })
-    }
-
-    /// Checks that a key was written down before it is handed out.
-    private func made(
-        _ answer: KeyAnswer, _ remembered: (any IdentityKey)?
-    ) throws(CertificateProviderError) -> any IdentityKey {
-        guard let wire = answer.key, let remembered, let new = try? key(wire, nil),
-            new.publicKey.isSameKey(as: remembered.publicKey)
+        guard let wire = answer.key, let remembered = remembered.withLock(\.self), let made = try? key(wire, nil),
+            made.publicKey.isSameKey(as: remembered.publicKey)
         else {
             throw source.describing(
                 CertificateProviderError(
                     .protocolError, "The key store answers with a key that it did not have written down."))
         }
-        return new
-    }
-
-    package func reference(to key: any IdentityKey) -> KeyReference {
-        KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
+        return made
     }
 
     package func key(
@@ -242,7 +252,7 @@ package final class RemoteKeyStore: KeyStore {
     }
 
     package func list() async throws(CertificateProviderError) -> [KeyDescription] {
-        let location = try await known().location
+        let location = try await known().properties.location
         let answer: KeysAnswer = try await send("key.list", request)
         do throws(CertificateProviderError) {
             return try answer.keys.map { wire throws(CertificateProviderError) in
@@ -256,6 +266,32 @@ package final class RemoteKeyStore: KeyStore {
         } catch { throw source.describing(error) }
     }
 
+    package func destroy(
+        _ key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Bool {
+        let answer: DestroyAnswer = try await send(
+            "key.destroy", request(interaction) { $0.key = key }, RequestContext(interaction))
+        return answer.destroyed ?? true
+    }
+
+    package func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+        var request = request
+        (request.key, request.mayAsk) = (key, false)
+        return try call("key.destroy", request, as: DestroyAnswer.self).destroyed ?? true
+    }
+
+    package func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
+        guard try await known().can.contains("key.announce") else { return [] }
+        var request = request
+        request.key = key
+        let answer: Sentences = try await send("key.announce", request)
+        return answer.sentences.map { String($0.withVisibleControls.prefix(1024)) }
+    }
+
+    package func shutdown() async { await source.shutdown() }
+}
+
+extension RemoteKeyStore: CertificateStoring {
     package func identity(
         _ uri: String, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
@@ -283,7 +319,7 @@ package final class RemoteKeyStore: KeyStore {
         let _: Nothing = try await send(
             "key.storeChain",
             request(interaction) { request in
-                request.key = reference(to: key)
+                request.key = KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
                 request.chain = chain.map { Data($0.derRepresentation) }
             }, RequestContext(interaction))
     }
@@ -297,50 +333,6 @@ package final class RemoteKeyStore: KeyStore {
             request(interaction) { request in
                 (request.key, request.chain) = (key, [Data(leaf.derRepresentation)])
             }, RequestContext(interaction))
-    }
-
-    package func destroy(
-        _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
-        let _: Nothing = try await send(
-            "key.destroy", request(interaction) { $0.key = key }, RequestContext(interaction))
-    }
-
-    package func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
-        var request = request
-        (request.key, request.mayAsk) = (key, false)
-        let _: Nothing = try call("key.destroy", request)
-    }
-
-    package func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
-        guard try await known().can.contains("key.announce") else { return [] }
-        var request = request
-        request.key = key
-        let answer: Sentences = try await send("key.announce", request)
-        return answer.sentences.map { String($0.withVisibleControls.prefix(1024)) }
-    }
-
-    package var importer: (any KeyImporting)? {
-        ((try? details()) ?? declared).can.contains("key.import") ? self : nil
-    }
-
-    package func shutdown() async { await source.shutdown() }
-}
-
-extension RemoteKeyStore: KeyImporting {
-    package func importKey(
-        pkcs8: SecretBytes, label: String,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
-        let remembered = BlockingMutex<(any IdentityKey)?>(nil)
-        let context = RequestContext(NoUserInteraction()) { [self] wire throws(CertificateProviderError) in
-            let key = try key(wire, nil)
-            try await remember(key)
-            remembered.withLock { $0 = key }
-        }
-        var request = request
-        (request.pkcs8, request.label, request.mayAsk) = (Secret(pkcs8), label, false)
-        return try made(try await send("key.import", request, context), remembered.withLock { $0 })
     }
 }
 

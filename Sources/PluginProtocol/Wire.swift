@@ -38,9 +38,13 @@ package struct Hello: Codable, Sendable {
         package var makes: [String: [String]]
         /// The kind of place, as listings show it.
         package var location: String?
-        /// Requests that are not answered by every key store: `key.open`, `key.holds`, `key.identity`, `key.keepOnly`,
-        /// `key.announce`, `key.import`.
+        /// Requests that are not answered by every key store: `key.open`, `key.holds`, `key.check`, `key.identity`,
+        /// `key.keepOnly`, `key.announce`, `key.import`.
         package var can: [String]?
+        /// Whether it keeps certificates; where it does not say, it may.
+        package var certificates: Bool?
+        /// What `key.make` and `key.import` can demand: ``KeyGuarantee``.
+        package var guarantees: [String]?
         package init(
             scheme: String, displayName: String, summary: String, parameters: [WireParameter],
             makes: [String: [String]],
@@ -260,6 +264,8 @@ package struct KeyRequest: Codable, Sendable {
     package var type: String?
     package var label: String?
     package var use: [String]?
+    /// What the store must guarantee of a new key.
+    package var guarantees: [String]?
     /// DER, leaf first.
     package var chain: [Data]?
     package var pkcs8: Secret?
@@ -275,8 +281,12 @@ package struct KeyStoreAnswer: Codable, Sendable {
     package var location: String
     package var makes: [String: [String]]
     package var can: [String]
-    package init(scheme: String, location: String, makes: [String: [String]], can: [String]) {
-        (self.scheme, self.location, self.makes, self.can) = (scheme, location, makes, can)
+    package var certificates: Bool?
+    package var guarantees: [String]?
+    package init(_ properties: KeyStoreProperties, can: [String], certificates: Bool) {
+        (scheme, location, makes) = (properties.scheme, properties.location.rawValue, properties.makes.names)
+        (self.can, self.certificates) = (can, certificates)
+        guarantees = properties.guarantees.map(\.rawValue).sorted()
     }
 }
 
@@ -296,6 +306,13 @@ package struct KeysAnswer: Codable, Sendable {
 package struct HoldsAnswer: Codable, Sendable {
     package var holds: Bool
     package init(_ holds: Bool) { self.holds = holds }
+}
+
+/// The answer to `key.destroy`.
+package struct DestroyAnswer: Codable, Sendable {
+    /// Whether the private key was there.
+    package var destroyed: Bool?
+    package init(_ destroyed: Bool) { self.destroyed = destroyed }
 }
 
 /// `remember`: a new key, before it may be used.

@@ -29,5 +29,8 @@ enum BuiltIns {
     /// URI schemes that plugins must not have, also where this build does not have their key stores.
     static let reservedSchemes: Set = ["pkcs11", "store"]
 
+    /// The provider that `--uri` is short for.
+    static let providerOfURI = "pkcs11"
+
     static var pluginDirectories: PluginDirectories { .standard }
 }

@@ -9,10 +9,6 @@ import Logon
 import NIOCore
 import PluginHost
 
-#if PKCS11
-    import PKCS11TokenProvider
-#endif
-
 /// The context of a subcommand: its options, the installed providers and the output streams.
 struct CommandContext: Sendable {
     /// The options that every subcommand has.
@@ -193,17 +189,11 @@ struct CommandContext: Sendable {
         var configuration = configuration
         // The vault is locked when the command ends, and not while the user thinks about a question.
         configuration.registration.lockTimeout = nil
-        #if PKCS11
-            // Before the first of its modules is loaded.
-            let isOfToken = { (text: String?) in text?.lowercased().hasPrefix("pkcs11:") ?? false }
-            let usesTokens =
-                isOfToken(configuration.registration.vaultKey)
-                || configuration.providers.contains { provider in
-                    provider.id == PKCS11TokenProvider.id
-                        || provider.parameters.names.contains { isOfToken(provider.parameters.string($0)) }
-                }
-            if usesTokens { Console.setLibrariesApart(showing: options.verbose > 0) }
-        #endif
+        setLibrariesApart(
+            usedBy: [configuration.registration.vaultKey]
+                + configuration.providers.flatMap { provider in
+                    provider.parameters.names.map { provider.parameters.string($0) }
+                }, configuration.providers.map(\.id))
         let store = try IdentityStore.standard(secrets: secrets)
         var vault: DataVault?
         if let application = configuration.registration.applicationID {
@@ -216,6 +206,16 @@ struct CommandContext: Sendable {
             environment(vault?.storage(for: id) ?? store.storage(for: id, storedWith: path))
         }
         return (manager, vault)
+    }
+
+    /// Sets the standard streams apart from the libraries that key stores and providers load: before they load the first.
+    func setLibrariesApart(usedBy uris: [String?], _ providers: [ProviderID] = []) {
+        let schemes = registry.keyStores.filter(\.loadsVendorCode).map(\.scheme)
+        let loads =
+            uris.contains { uri in
+                uri.flatMap { KeyStoreLocation(uri: $0, pinSource: nil) }.map { schemes.contains($0.scheme) } ?? false
+            } || BuiltIns.providers.contains { $0.loadsVendorCode && providers.contains($0.id) }
+        if loads { Console.setLibrariesApart(showing: options.verbose > 0) }
     }
 
     /// Returns the manager and the vault of the application that is configured.

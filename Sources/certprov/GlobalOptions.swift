@@ -53,8 +53,8 @@ struct GlobalOptions: ParsableArguments, Sendable {
             throw ValidationError("--set needs a provider: name it with --provider.")
         }
         if config?.isEmpty == true { throw ValidationError("--config needs the name of a file.") }
-        if let provider, uri != nil, provider != Self.providerOfURI {
-            throw ValidationError("--uri is short for --provider \(Self.providerOfURI); remove it, or --provider.")
+        if let provider, uri != nil, provider != BuiltIns.providerOfURI {
+            throw ValidationError("--uri is short for --provider \(BuiltIns.providerOfURI); remove it, or --provider.")
         }
         let names = drivenParameters.map { String($0.prefix { $0 != "=" }) }
         if let twice = Dictionary(grouping: names, by: \.self).first(where: { $0.value.count > 1 })?.key {
@@ -74,8 +74,7 @@ struct GlobalOptions: ParsableArguments, Sendable {
 
 extension GlobalOptions {
     /// The provider that the options name, also through ``uri``.
-    var drivenProvider: String? { provider ?? uri.map { _ in Self.providerOfURI } }
-    private static let providerOfURI = "pkcs11"
+    var drivenProvider: String? { provider ?? uri.map { _ in BuiltIns.providerOfURI } }
     /// The parameters for ``drivenProvider``, with ``uri`` as one of them.
     var drivenParameters: [String] { parameters + (uri.map { ["uri=\($0)"] } ?? []) }
     /// Whether no property file is read. The one that the environment names is for those who say nothing.

@@ -78,13 +78,15 @@ private struct PlaceStore: KeyStore {
     let place: String
     let note: @Sendable (String) -> Void
 
-    var scheme: String { "test" }
-    var location: KeyLocation { KeyLocation(rawValue: "elsewhere") }
-    var makes: [KeyType: KeyUse] { [:] }
+    var properties: KeyStoreProperties {
+        KeyStoreProperties(scheme: "test", location: KeyLocation(rawValue: "elsewhere"), makes: [:])
+    }
     func holds(keyURI: String) -> Bool { keyURI == place }
 
+    func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {}
+
     func make(
-        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        _ new: NewKey, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
         throw CertificateProviderError(.unsupportedAlgorithm, "No key is made here.")
@@ -97,11 +99,9 @@ private struct PlaceStore: KeyStore {
     func storedKey(for key: KeyReference) throws(CertificateProviderError) -> (any IdentityKey)? { nil }
     func list() async throws(CertificateProviderError) -> [KeyDescription] { [] }
 
-    func storeChain(
-        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {}
-
-    func destroy(_ key: KeyReference, _ interaction: any UserInteraction) async throws(CertificateProviderError) {}
-    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {}
+    func destroy(
+        _ key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Bool { false }
+    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool { false }
     func shutdown() async { note(place) }
 }

@@ -33,7 +33,7 @@ import Testing
     private func enrol(_ host: Host) async throws {
         try await host.keys.destroyOthers(than: host.current, person)
         do {
-            let key = try await host.keys.make(.p256, label: "client", person)
+            let key = try await host.keys.make(NewKey(.p256, label: "client"), person)
             try host.use(host.keys.store.reference(to: key))
         } catch {
             try await host.keys.destroyOthers(than: host.current, person)
@@ -64,8 +64,8 @@ import Testing
     @Test("A key that is handed over is not destroyed as a leftover")
     func aKeyThatIsHandedOverIsNobodysLeftover() async throws {
         let host = Host()
-        let handed = try await host.keys.make(.p256, label: "handed over", person)
-        _ = try await host.keys.make(.p256, label: "left", person)
+        let handed = try await host.keys.make(NewKey(.p256, label: "handed over"), person)
+        _ = try await host.keys.make(NewKey(.p256, label: "left"), person)
         try await host.keys.handOver(host.keys.store.reference(to: handed))
         try await host.keys.destroyOthers(than: nil, person)
         #expect(try host.uris == [#require(handed.uri)])
@@ -75,7 +75,7 @@ import Testing
         let host = Host()
         host.memory.fail(with: CertificateProviderError(.storeWriteFailed, "The disk is full."), whenReading: false)
         let error = await #expect(throws: CertificateProviderError.self) {
-            try await host.keys.make(.p256, label: "client", person)
+            try await host.keys.make(NewKey(.p256, label: "client"), person)
         }
         #expect(error?.code == .storeWriteFailed && host.uris.isEmpty)
     }
@@ -319,17 +319,20 @@ private struct DeviceStore: KeyStore {
     let device: Device
     let power: Power
 
-    var scheme: String { "test" }
-    var location: KeyLocation { KeyLocation(rawValue: "elsewhere") }
-    var makes: [KeyType: KeyUse] { [.p256: .signing] }
+    var properties: KeyStoreProperties {
+        KeyStoreProperties(scheme: "test", location: KeyLocation(rawValue: "elsewhere"), makes: [.p256: .signing])
+    }
     func holds(keyURI: String) -> Bool { keyURI == place || keyURI.hasPrefix(place + "/") }
 
+    func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {}
+
     func make(
-        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        _ new: NewKey, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
+        try properties.check(new)
         try power.spend()
-        var key = try SoftwareKey.generate(type, location: location)
+        var key = try SoftwareKey(new, location: location)
         let uri = device.state.withLock { state in
             state.made += 1
             let uri = "\(place)/key-\(state.made)-"
@@ -360,22 +363,18 @@ private struct DeviceStore: KeyStore {
 
     func list() async throws(CertificateProviderError) -> [KeyDescription] { [] }
 
-    func storeChain(
-        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {}
+    func destroy(
+        _ key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Bool { try destroyStored(key) }
 
-    func destroy(_ key: KeyReference, _ interaction: any UserInteraction) async throws(CertificateProviderError) {
-        try destroyStored(key)
-    }
-
-    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
+    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
         try power.spend()
-        let isBroken = device.state.withLock { state in
-            if !state.isBroken { state.keys[key.uri] = nil }
-            return state.isBroken
+        let (isBroken, wasThere) = device.state.withLock { state in
+            (state.isBroken, !state.isBroken && state.keys.removeValue(forKey: key.uri) != nil)
         }
         if isBroken { throw CertificateProviderError(.tokenNotPresent, "The device is gone.") }
         try power.spend()
+        return wasThere
     }
 
     func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {

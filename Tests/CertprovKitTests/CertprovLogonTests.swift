@@ -163,7 +163,7 @@ import Testing
         let descriptor = ExampleKeyStore.descriptor(ProviderID("example"))
         let keyStores = try logon(try configure(), keyStores: [descriptor]).manager.keyStores
         let store = try keyStores.store("example:")
-        let key = try await store.make(.p256, label: "one", use: .signing, NoUserInteraction()) { _ in }
+        let key = try await store.make(NewKey(.p256, label: "one"), NoUserInteraction()) { _ in }
         #expect(key.uri == "example:one" && store.holds(keyURI: "example:one"))
         #expect {
             _ = try logon(try configure(), keyStores: [SealedKeyStore.descriptor])

@@ -38,7 +38,7 @@ import Testing
     func withinTheProcessOfTheToken(use: KeyUse) async throws {
         let module = try #require(Self.module)
         let store = try store()
-        let key = try await store.make(.rsa2048, label: "decryption", use: use, NoUserInteraction()) { _ in }
+        let key = try await store.make(NewKey(.rsa2048, label: "decryption", use: use), NoUserInteraction()) { _ in }
         let reference = store.reference(to: key)
         let later = try self.store()
         let found = try #require(try later.storedKey(for: reference))

@@ -201,7 +201,7 @@ import Testing
         func keys() -> SealedKeyStore {
             SealedKeyStore(environment: .testing(storage: fixture.storage(ProviderID("store"))))
         }
-        let key = try await keys().make(.p256, label: "key", use: .signing, NoUserInteraction()) { _ in }
+        let key = try await keys().make(NewKey(.p256, label: "key"), NoUserInteraction()) { _ in }
         let (sealingKey, keysDirectory) = (try fixture.directory.read("state/store.key"), "state/records/store")
         unlink(fixture.directory["state/store.key"])
         let identity = try Samples.stored("x")

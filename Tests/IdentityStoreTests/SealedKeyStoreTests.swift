@@ -17,7 +17,7 @@ import Testing
         _ store: SealedKeyStore, _ type: KeyType = .p256, label: String = "key"
     ) async throws -> (any IdentityKey, KeyReference) {
         let written = Mutex<KeyReference?>(nil)
-        let key = try await store.make(type, label: label, use: .signing, NoUserInteraction()) { key in
+        let key = try await store.make(NewKey(type, label: label), NoUserInteraction()) { key in
             written.withLock { $0 = store.reference(to: key) }
         }
         return (key, try #require(written.withLock { $0 }))
@@ -73,7 +73,7 @@ import Testing
     @Test func aKeyThatIsNotWrittenDownIsNotStored() async throws {
         let store = store()
         await #expect(throws: CertificateProviderError.self) {
-            _ = try await store.make(.p256, label: "key", use: .signing, NoUserInteraction()) {
+            _ = try await store.make(NewKey(.p256, label: "key"), NoUserInteraction()) {
                 _ throws(CertificateProviderError) in
                 #expect(try self.storage.recordNames().isEmpty)
                 throw CertificateProviderError(.storeWriteFailed, "The disk is full.")
@@ -94,14 +94,14 @@ import Testing
             store().makes[.p256] == .signing && store().makes[.rsa2048]?.decryptionSchemes == DecryptionScheme.known)
         for use in [KeyUse.pkcs1Decryption, .oaepDecryption] {
             await #expect {
-                _ = try await store().make(.p256, label: "", use: use, NoUserInteraction()) { _ in }
+                _ = try await store().make(NewKey(.p256, label: "", use: use), NoUserInteraction()) { _ in }
             } throws: { ($0 as? CertificateProviderError)?.code == .unsupportedAlgorithm }
         }
     }
 
     @Test(arguments: [.signing, [.signing, .pkcs1Decryption], .pkcs1Decryption, .oaepDecryption] as [KeyUse])
     func aKeyDoesOnlyWhatItIsMadeFor(use: KeyUse) async throws {
-        let key = try await store().make(.rsa2048, label: "", use: use, NoUserInteraction()) { _ in }
+        let key = try await store().make(NewKey(.rsa2048, label: "", use: use), NoUserInteraction()) { _ in }
         let found = try #require(try store().storedKey(for: store().reference(to: key)))
         for key in [key, found] {
             #expect((key.decrypter?.decryptionSchemes ?? []) == use.decryptionSchemes)
@@ -141,8 +141,8 @@ import Testing
         let kept = try #require(try store().storedKey(for: references[1]))
         #expect(kept.decrypter?.decryptionSchemes == [.rsaPKCS1] && !kept.signatureSchemes.isEmpty)
         // The same key again, as from a backup, is destroyed as one.
-        let importer = try #require(store().importer)
-        _ = try await importer.importKey(pkcs8: try old[1].pkcs8Representation(), label: "again") { _ in }
+        let again = NewKey(pkcs8: try old[1].pkcs8Representation(), label: "again")
+        _ = try await store().make(again, NoUserInteraction()) { _ in }
         for _ in 0..<2 { try store().destroyStored(references[1]) }
         #expect(try await store().list().map(\.label) == ["new"])
     }
@@ -156,7 +156,7 @@ import Testing
         let label = String(repeating: "x", count: 16 << 10)
         var references: [KeyReference] = []
         for _ in 0..<80 {
-            let key = try await store.make(.p256, label: label, use: .signing, NoUserInteraction()) { _ in }
+            let key = try await store.make(NewKey(.p256, label: label), NoUserInteraction()) { _ in }
             references.append(store.reference(to: key))
         }
         #expect(try await store.list().count == 80)
@@ -186,8 +186,8 @@ import Testing
 
     @Test func aKeyIsTakenIn() async throws {
         let made = try SoftwareKey.generate(.p384, location: .file)
-        let importer = try #require(store().importer)
-        let key = try await importer.importKey(pkcs8: try made.pkcs8Representation(), label: "made") { _ in }
+        let new = NewKey(pkcs8: try made.pkcs8Representation(), label: "made")
+        let key = try await store().make(new, NoUserInteraction()) { _ in }
         #expect(key.publicKey.isSameKey(as: made.publicKey) && key.location == .store)
         #expect(try store().storedKey(for: store().reference(to: key)) != nil)
     }
@@ -220,6 +220,41 @@ import Testing
         #expect {
             _ = try ProviderEnvironment.testing().keyStores.store("store:", pinSource: .prompt)
         } throws: { ($0 as? CertificateProviderError)?.message.contains("has no PIN") == true }
+    }
+
+    @Test("A check reads every record, and writes none")
+    func aCheckReadsEveryRecord() async throws {
+        try await store().check(NoUserInteraction())
+        #expect(try storage.record(named: "keys-2a") == nil)
+        try storage.updateRecord(named: "keys-2a") { _ in SecretBytes(copying: [99]) }
+        await #expect {
+            try await store().check(NoUserInteraction())
+        } throws: { ($0 as? CertificateProviderError)?.code == .storeReadFailed }
+    }
+
+    @Test("A destruction says whether the key was there")
+    func aDestructionAnswers() async throws {
+        let (_, reference) = try await make(store())
+        #expect(try await store().destroy(reference, NoUserInteraction()))
+        #expect(try !store().destroyStored(reference))
+    }
+
+    @Test("The sealed key store makes no key that can never be exported")
+    func itRefusesWhatItCannotGuarantee() async throws {
+        let keys = [
+            NewKey(.p256, label: "", guarantees: [.neverExportable]),
+            NewKey(pkcs8: SecretBytes(copying: [1]), label: "", guarantees: [.neverExportable]),
+            NewKey(.p256, label: "", guarantees: [.exportable, KeyGuarantee(rawValue: "of a later version")]),
+        ]
+        for new in keys {
+            await #expect {
+                _ = try await store().make(new, NoUserInteraction()) { _ in }
+            } throws: { ($0 as? CertificateProviderError)?.code == .unsupportedAlgorithm }
+        }
+        let key = try await store().make(NewKey(.p256, label: "", guarantees: [.exportable]), NoUserInteraction()) {
+            _ in
+        }
+        #expect(key.exporter != nil && store().certificates == nil)
     }
 
     @Test func chainsAreForTheirKeys() async throws {

@@ -43,13 +43,23 @@ import Testing
         #expect(keys.map(\.reference.publicKey) == made.map(\.publicKey))
         #expect(keys.map(\.reference.uri) == made.map { $0.uri ?? "" })
         for key in keys { #expect(try await store.key(for: key.reference, NoUserInteraction()) != nil) }
-        for key in keys { try await store.destroy(key.reference, NoUserInteraction()) }
+        for key in keys {
+            #expect(try await store.destroy(key.reference, NoUserInteraction()))
+            #expect(try !store.destroyStored(key.reference))
+        }
         #expect(try await store.list().isEmpty)
         // One that cannot be read is no empty one.
         let away = try tokens.provider(.listed, ["uri": "pkcs11:token=away"])
         let several = try tokens.provider(.listed, ["uri": "pkcs11:"])
         await expect(code: .tokenNotPresent) { _ = try await away.keyStore?.list() }
         await expect(code: .configurationInvalid) { _ = try await several.keyStore?.list() }
+        let asking = try tokens.provider(.listed, ["pin-source": "prompt"])
+        try await store.check(NoUserInteraction())
+        await expect(code: .tokenNotPresent) { try await away.keyStore?.check(NoUserInteraction()) }
+        await expect(code: .configurationInvalid) { try await several.keyStore?.check(NoUserInteraction()) }
+        await expect(code: .interactionRequired) { try await asking.keyStore?.check(NoUserInteraction()) }
+        let readable = NewKey(.p256, label: "", guarantees: [.exportable])
+        await expect(code: .unsupportedAlgorithm) { _ = try await store.make(readable, NoUserInteraction()) { _ in } }
     }
 
     @Test func otherToolsSeeAKeyThatCannotLeave() async throws {

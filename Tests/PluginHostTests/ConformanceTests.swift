@@ -83,7 +83,7 @@ import Testing
     @Test func theSealedStoreInProcess() async throws {
         let storage = InMemoryStorage()
         let report = await KeyStoreConformance { SealedKeyStore(environment: .testing(storage: storage)) }.run()
-        #expect(report.isPassed && report.results.count == 10, "\(report)")
+        #expect(report.isPassed && report.results.count == 11, "\(report)")
     }
 
     @Test func theSealedStoreInAPlugin() async throws {
@@ -96,7 +96,7 @@ import Testing
             .testing(storage: storage)
         }
         let report = await KeyStoreConformance { try stores.store("keys:") }.run()
-        #expect(report.isPassed && report.results.count == 10, "\(report)")
+        #expect(report.isPassed && report.results.count == 11, "\(report)")
         await host.shutdown()
     }
 
@@ -129,18 +129,20 @@ import Testing
 struct FlawedKeyStore: KeyStore {
     enum Flaw: CaseIterable {
         case decryptsWithEveryKey, decryptsWithNone, decryptsByEveryScheme, storesAnyChain, keepsWhatIsNotWrittenDown,
-            destroysOnce, listsNothing, hasNoIdentity, keepsNoOther, announcesNothing, importsNothing,
-            findsNothingWithoutURI, findsAnythingWithoutURI, hashesTheDigest, takesAnyDigest, saysThatItDecrypts
+            destroysOnce, listsNothing, hasNoIdentity, keepsNoOther, announcesNothing, importsNothing, deniesKeys,
+            guaranteesAnything, findsNothingWithoutURI, findsAnythingWithoutURI, hashesTheDigest, takesAnyDigest,
+            saysThatItDecrypts
 
         var failures: Set<String> {
             switch self {
             case .decryptsWithEveryKey: ["rsa2048"]
             case .decryptsWithNone, .decryptsByEveryScheme: ["decryption"]
             case .storesAnyChain, .destroysOnce, .listsNothing, .hasNoIdentity, .keepsNoOther, .announcesNothing,
-                .findsNothingWithoutURI, .findsAnythingWithoutURI, .hashesTheDigest, .takesAnyDigest:
+                .deniesKeys, .findsNothingWithoutURI, .findsAnythingWithoutURI, .hashesTheDigest, .takesAnyDigest:
                 ["p256", "rsa2048"]
             case .saysThatItDecrypts: ["p256", "rsa2048", "decryption"]
             case .importsNothing: ["import"]
+            case .guaranteesAnything: ["guarantees"]
             case .keepsWhatIsNotWrittenDown: ["aKeyThatIsNotWrittenDownIsGone"]
             }
         }
@@ -152,23 +154,28 @@ struct FlawedKeyStore: KeyStore {
         (self.flaw, store) = (flaw, SealedKeyStore(environment: .testing(storage: storage)))
     }
 
-    var scheme: String { store.scheme }
-    var location: KeyLocation { store.location }
-    var makes: [KeyType: KeyUse] { store.makes }
+    var properties: KeyStoreProperties { store.properties }
+    func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {}
     func holds(keyURI: String) -> Bool { store.holds(keyURI: keyURI) }
 
     func make(
-        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        _ new: NewKey, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
-        var use = use
+        guard let type = new.type else {
+            if flaw == .importsNothing { throw Self.unsupported }
+            return try await store.make(new, interaction, remember: remember)
+        }
+        var use = new.use
         if flaw == .decryptsWithEveryKey, type.isRSA, use == .signing { use = [.signing, .pkcs1Decryption] }
         if flaw == .decryptsWithNone { use = .signing }
         if flaw == .decryptsByEveryScheme, !use.decryptionSchemes.isEmpty { use = makes[type] ?? use }
+        let guarantees = flaw == .guaranteesAnything ? [] : new.guarantees
+        let flawed = NewKey(type, label: new.label, use: use, guarantees: guarantees)
         guard flaw == .keepsWhatIsNotWrittenDown else {
-            return key(try await store.make(type, label: label, use: use, interaction, remember: remember))
+            return self.key(try await store.make(flawed, interaction, remember: remember))
         }
-        let key = try await store.make(type, label: label, use: use, interaction) { _ in }
+        let key = try await store.make(flawed, interaction) { _ in }
         try await remember(key)
         return key
     }
@@ -198,6 +205,31 @@ struct FlawedKeyStore: KeyStore {
         flaw == .listsNothing ? [] : try await store.list()
     }
 
+    var certificates: (any CertificateStoring)? {
+        [.storesAnyChain, .hasNoIdentity, .keepsNoOther].contains(flaw) ? self : nil
+    }
+
+    func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
+        if flaw == .announcesNothing { throw Self.unsupported }
+        return []
+    }
+
+    fileprivate static let unsupported = CertificateProviderError(
+        .protocolError, "The plugin does not support the request.")
+
+    func destroy(
+        _ key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Bool { try destroyStored(key) }
+
+    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+        if flaw == .destroysOnce, try store.storedKey(for: key) == nil {
+            throw CertificateProviderError(.notFound, "There is no such key.")
+        }
+        return try store.destroyStored(key) && flaw != .deniesKeys
+    }
+}
+
+extension FlawedKeyStore: CertificateStoring {
     func storeChain(
         _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
@@ -215,27 +247,6 @@ struct FlawedKeyStore: KeyStore {
         than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
         if flaw == .keepsNoOther { throw Self.unsupported }
-    }
-
-    func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
-        if flaw == .announcesNothing { throw Self.unsupported }
-        return []
-    }
-
-    var importer: (any KeyImporting)? { flaw == .importsNothing ? self : store.importer }
-
-    fileprivate static let unsupported = CertificateProviderError(
-        .protocolError, "The plugin does not support the request.")
-
-    func destroy(
-        _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) { try destroyStored(key) }
-
-    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
-        if flaw == .destroysOnce, try store.storedKey(for: key) == nil {
-            throw CertificateProviderError(.notFound, "There is no such key.")
-        }
-        try store.destroyStored(key)
     }
 }
 
@@ -274,13 +285,6 @@ extension FlawedKey: DigestSigning {
         }
         return try await signer.signature(forDigest: digest, using: scheme)
     }
-}
-
-extension FlawedKeyStore: KeyImporting {
-    func importKey(
-        pkcs8: SecretBytes, label: String,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey { throw Self.unsupported }
 }
 
 /// Obtains another identity each time, stores none, and signs with one scheme of two.

@@ -30,7 +30,7 @@ import Testing
     }
 
     private func key() async throws -> any IdentityKey {
-        try await store.make(.p256, label: "test", use: .signing, NoUserInteraction()) { _ in }
+        try await store.make(NewKey(.p256, label: "test"), NoUserInteraction()) { _ in }
     }
 
     /// A deletion would report success otherwise, and leave the key.
@@ -44,6 +44,89 @@ import Testing
         #expect(
             failure?.code == .unavailable && failure?.message.contains("status 3") == true,
             "\(String(describing: failure))")
+    }
+
+    /// A plugin in another language with one key, which notes the requests that it gets.
+    ///
+    /// - Parameter more: Fields of its description, as Python has them.
+    private func oneKey(_ more: String) throws -> (any KeyStore, KeyReference, SoftwareKey) {
+        let key = try SoftwareKey.generate(.p256, location: .file)
+        try key.pkcs8Representation().withUnsafeBytes { _ = try directory.write(Array($0), to: "key.der") }
+        let public64 = Data(key.publicKey.derRepresentation).base64EncodedString()
+        try directory.install(
+            "certprov-plugin-one",
+            """
+            #!/usr/bin/env python3
+            import base64, json, subprocess, sys
+            key = {"id": "k", "uri": "one:k", "publicKey": "\(public64)", "schemes": ["ecdsa_secp256r1_sha256"]}
+            store = {"scheme": "one", "displayName": "One", "summary": "One key.", "parameters": [],
+                     "makes": {"p256": ["sign"]}}
+            store.update(\(more))
+            def answer(name, params):
+                if name == "hello":
+                    return {"version": 1, "id": "one", "keyStores": [store]}
+                open("\(directory["requests"])", "a").write(name + "\\n")
+                if name == "key.sign":
+                    command = ["openssl", "dgst", "-sha256", "-keyform", "DER", "-sign", "\(directory["key.der"])"]
+                    done = subprocess.run(command, input=base64.b64decode(params["message"]), capture_output=True)
+                    return {"signature": base64.b64encode(done.stdout).decode()}
+                if name == "key.find":
+                    return {"key": key if params["key"]["publicKey"] == key["publicKey"] else None}
+                return {"destroyed": False} if name == "key.destroy" and "certificates" in store else {}
+            for line in sys.stdin:
+                message = json.loads(line)
+                if "request" in message:
+                    result = answer(message["request"], message["params"])
+                    print(json.dumps({"id": message["id"], "result": result}), flush=True)
+
+            """.utf8)
+        let descriptor = try #require(try host.keyStore("one", ProviderParameters()))
+        let store = try ProviderRegistry(keyStores: [descriptor]).keyStores { _ in .testing() }.store("one:")
+        return (store, KeyReference(publicKey: key.publicKey, uri: "one:k"), key)
+    }
+
+    private func requests() throws -> [String] {
+        let text = try String(contentsOfFile: directory["requests"], encoding: .utf8)
+        try FileManager.default.removeItem(atPath: directory["requests"])
+        return text.split(separator: "\n").map(String.init).filter { $0 != "configure" }
+    }
+
+    @Test("A plugin that knows nothing of checks, guarantees and stores without certificates works as before")
+    func anEarlierPluginWorks() async throws {
+        let (store, reference, key) = try oneKey("{}")
+        try await store.check(NoUserInteraction())
+        #expect(try requests() == ["key.find"])
+        let refused = await error {
+            let new = NewKey(.p256, label: "", guarantees: [.neverExportable])
+            _ = try await store.make(new, NoUserInteraction()) { _ in }
+        }
+        #expect(refused?.code == .unsupportedAlgorithm)
+        let found = try #require(try store.storedKey(for: reference))
+        let chain = [try Zoo.authority.get().certify(key.publicKey.derRepresentation, as: "one")]
+        #expect(store.certificates != nil)
+        try await store.storeChain(chain, for: found, NoUserInteraction())
+        #expect(await error { _ = try await store.identity("one:k", NoUserInteraction()) }?.code == .notFound)
+        #expect(try store.destroyStored(reference))
+        #expect(try requests() == ["key.find", "key.storeChain", "key.destroy"])
+        await host.shutdown()
+    }
+
+    @Test("A plugin that keeps no certificates gets none, and its key is tested all the same")
+    func aPluginWithoutCertificatesGetsNone() async throws {
+        let (store, reference, key) = try oneKey(#"{"certificates": False, "can": ["key.check"]}"#)
+        try await store.check(NoUserInteraction())
+        let found = try #require(try store.storedKey(for: reference))
+        let authority = try Zoo.authority.get()
+        #expect(store.certificates == nil)
+        let chain = [try authority.certify(key.publicKey.derRepresentation, as: "one")]
+        try await store.storeChain(chain, for: found, NoUserInteraction())
+        let other = await error {
+            try await store.storeChain([authority.root], for: found, NoUserInteraction())
+        }
+        #expect(other?.code == .keyMismatch)
+        #expect(try await !store.destroy(reference, NoUserInteraction()))
+        #expect(try requests() == ["key.check", "key.find", "key.sign", "key.destroy"])
+        await host.shutdown()
     }
 
     /// A plugin in another language that knows `decrypts` alone decrypts by RSAES-PKCS1-v1_5, whatever else it is sent.
@@ -86,7 +169,7 @@ import Testing
         let scheme = await error { _ = try await decrypter.decrypt(ciphertext, using: .rsaOAEPSHA256) }
         #expect(scheme?.code == .unsupportedAlgorithm)
         let use = await error {
-            _ = try await store.make(.rsa2048, label: "", use: .oaepDecryption, NoUserInteraction()) { _ in }
+            _ = try await store.make(NewKey(.rsa2048, label: "", use: .oaepDecryption), NoUserInteraction()) { _ in }
         }
         #expect(use?.code == .unsupportedAlgorithm)
         await host.shutdown()
@@ -96,7 +179,7 @@ import Testing
     @Test(arguments: [KeyUse.oaepDecryption, [.signing, .pkcs1Decryption]]) func aPluginDecrypts(use: KeyUse)
         async throws
     {
-        let key = try await store.make(.rsa2048, label: "test", use: use, NoUserInteraction()) { _ in }
+        let key = try await store.make(NewKey(.rsa2048, label: "test", use: use), NoUserInteraction()) { _ in }
         let decrypter = try #require(key.decrypter)
         #expect(decrypter.decryptionSchemes == use.decryptionSchemes)
         for scheme in decrypter.decryptionSchemes {
@@ -111,7 +194,7 @@ import Testing
     /// A request has 1 MiB at most.
     @Test("A plugin's key signs a message of 100 MB by its digest", arguments: [KeyType.p256, .rsa2048])
     func aPluginsKeySignsLargeData(type: KeyType) async throws {
-        let key = try await store.make(type, label: "test", use: .signing, NoUserInteraction()) { _ in }
+        let key = try await store.make(NewKey(type, label: "test"), NoUserInteraction()) { _ in }
         let signer = try #require(key.digestSigner)
         #expect(signer.digestSchemes == key.signatureSchemes && key.use == .signing)
         let message = [UInt8](repeating: 7, count: 100_000_000)
@@ -130,7 +213,7 @@ import Testing
 
     @Test("A plugin's Ed25519 key, which has no digest, refuses a message that is larger than a request")
     func anEd25519KeyOfAPluginSignsWholeMessages() async throws {
-        let key = try await store.make(.ed25519, label: "test", use: .signing, NoUserInteraction()) { _ in }
+        let key = try await store.make(NewKey(.ed25519, label: "test"), NoUserInteraction()) { _ in }
         #expect(key.digestSigner == nil && key.use == .signing)
         let large = await error {
             _ = try await key.signature(for: [UInt8](repeating: 7, count: 2_000_000), using: .ed25519)

@@ -70,7 +70,8 @@ struct TranscriptTests {
             "key.make": (KeyRequest.self, KeyAnswer.self), "key.import": (KeyRequest.self, KeyAnswer.self),
             "key.find": (KeyRequest.self, KeyAnswer.self), "key.list": (KeyRequest.self, KeysAnswer.self),
             "key.identity": (KeyRequest.self, IdentityAnswer.self), "key.storeChain": (KeyRequest.self, Nothing.self),
-            "key.keepOnly": (KeyRequest.self, Nothing.self), "key.destroy": (KeyRequest.self, Nothing.self),
+            "key.keepOnly": (KeyRequest.self, Nothing.self), "key.destroy": (KeyRequest.self, DestroyAnswer.self),
+            "key.check": (KeyRequest.self, Nothing.self),
             "key.announce": (KeyRequest.self, Sentences.self), "key.sign": (Sign.self, SignatureAnswer.self),
             "key.signDigest": (SignDigest.self, SignatureAnswer.self),
             "key.decrypt": (Decrypt.self, DecryptAnswer.self), "progress": (Progress.self, Nothing.self),
@@ -291,8 +292,10 @@ struct TranscriptTests {
             #expect(identity.key.uri == "hsm:web")
         case "other-keys-of-host":
             let store = try stage.environment.keyStores.store("hsm:")
-            let old = try await store.make(.p256, label: "old", use: .signing, none) { _ in }
-            _ = try await store.make(.rsa2048, label: "rsa", use: [.signing, .pkcs1Decryption, .oaepDecryption], none) {
+            let old = try await store.make(NewKey(.p256, label: "old"), none) { _ in }
+            _ = try await store.make(
+                NewKey(.rsa2048, label: "rsa", use: [.signing, .pkcs1Decryption, .oaepDecryption]), none
+            ) {
                 _ in
             }
             let leaf = try Zoo.authority.get().certify(old.publicKey.derRepresentation, as: "old")
@@ -306,7 +309,7 @@ struct TranscriptTests {
             try await useOtherKeys(try stage.keyStore("vault:"))
         case "keys-of-provider":
             let store = try #require(try stage.provider().keyStore)
-            _ = try await store.make(.p256, label: "web", use: .signing, none) { _ in }
+            _ = try await store.make(NewKey(.p256, label: "web"), none) { _ in }
         case "keys-of-card":
             let store = try stage.keyStore("card:", ["slot": "3"])
             let reference = try #require(try await store.list().first?.reference)
@@ -316,6 +319,7 @@ struct TranscriptTests {
             #expect(store.makes == [.p256: .signing] && store.location == .token && store.holds(keyURI: "card:1"))
             // It describes its key as plugins did that know no digests.
             #expect(key.digestSigner == nil && key.use == .signing)
+            #expect(store.certificates == nil && store.properties.guarantees == [.neverExportable])
         case "cancel":
             let (provider, user) = (try stage.provider(), User(isSilent: true))
             let task = Task { await error { _ = try await provider.getCertificate(user) } }
@@ -329,7 +333,7 @@ struct TranscriptTests {
     private static func useKeys(_ store: any KeyStore) async throws {
         let none = NoUserInteraction()
         let remembered = Mutex<String?>(nil)
-        let key = try await store.make(.p256, label: "web", use: .signing, none) { new in
+        let key = try await store.make(NewKey(.p256, label: "web", guarantees: [.neverExportable]), none) { new in
             remembered.withLock { $0 = new.uri }
         }
         #expect(remembered.withLock(\.self) == "vault:web")
@@ -340,14 +344,14 @@ struct TranscriptTests {
         #expect(try await store.list().map(\.label) == ["web"])
         let reference = store.reference(to: key)
         #expect(try store.storedKey(for: reference)?.uri == "vault:web")
-        try store.destroyStored(reference)
+        #expect(try store.destroyStored(reference))
         #expect(try store.storedKey(for: reference) == nil)
     }
 
     private static func useOtherKeys(_ store: any KeyStore) async throws {
         let (none, identity) = (NoUserInteraction(), try Zoo.authority.get().issue("rsa", kind: .rsa2048))
         let pkcs8 = try #require(identity.key.exporter).pkcs8Representation()
-        let key = try #require(try await store.importer?.importKey(pkcs8: pkcs8, label: "rsa") { _ in })
+        let key = try await store.make(NewKey(pkcs8: pkcs8, label: "rsa"), none) { _ in }
         #expect(key.decrypter?.decryptionSchemes == [.rsaOAEPSHA256, .rsaOAEPSHA1, .rsaPKCS1])
         #expect(
             try await key.decrypter?.decrypt([1, 2, 3], using: .rsaOAEPSHA256) == SecretBytes(utf8: "secret"))
@@ -356,8 +360,9 @@ struct TranscriptTests {
         let found = try await store.identity("vault:rsa", none)
         #expect(found.provenance.alias == "rsa" && found.key.publicKey.isSameKey(as: key.publicKey))
         let reference = store.reference(to: key)
-        try await store.removeOtherCertificates(than: found.certificate, of: reference, none)
+        try await store.certificates?.removeOtherCertificates(than: found.certificate, of: reference, none)
         #expect(try await store.announceDestruction(of: reference).count == 1)
+        try await store.check(none)
     }
 }
 

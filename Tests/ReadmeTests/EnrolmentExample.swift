@@ -7,7 +7,7 @@ func enrol(
     issue: (CertificateRequest) async throws -> [X509Certificate]
 ) async throws -> Identity {
     let names = try CertificateRequest.Names(subject: "CN=client,O=Example")
-    let key = try await store.make(.p256, label: "client", use: .signing, interaction) {
+    let key = try await store.make(NewKey(.p256, label: "client"), interaction) {
         key throws(CertificateProviderError) in
         try await writeDown(store.reference(to: key))
     }
@@ -17,7 +17,7 @@ func enrol(
         return try Identity(certificateChain: chain, key: key, provenance: .init(provider: ProviderID("example")))
     } catch {
         // Nothing else refers to the key.
-        try? await store.destroy(store.reference(to: key), interaction)
+        _ = try? await store.destroy(store.reference(to: key), interaction)
         throw error
     }
 }

@@ -35,17 +35,16 @@ struct DirectoryKeyStore: KeyStore {
     }
 
     let path: String, executor: BlockingExecutor
-    let scheme = "directory", location = KeyLocation.file
-    let makes: [KeyType: KeyUse] = [.p256: .signing, .p384: .signing, .ed25519: .signing]
+    let properties = KeyStoreProperties(
+        scheme: "directory", location: .file, makes: [.p256: .signing, .p384: .signing, .ed25519: .signing])
 
+    func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) { _ = try await list() }
     func make(
-        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        _ new: NewKey, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
-        guard makes[type]?.isSuperset(of: use) == true else {
-            throw CertificateProviderError(.unsupportedAlgorithm, "Use a p256, p384 or ed25519 key, for signatures.")
-        }
-        var key = try SoftwareKey.generate(type, location: location)
+        try properties.check(new)
+        var key = try SoftwareKey(new, location: location)
         key.uri = "directory:\(UUID())"
         try await remember(key)
         try await executor.run { [key] () throws(CertificateProviderError) in try write(key) }
@@ -68,20 +67,18 @@ struct DirectoryKeyStore: KeyStore {
             return keys.compactMap(\.self).map { KeyDescription(reference(to: $0), location: location) }
         }
     }
-    func storeChain(
-        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
-        let origin = Identity.Provenance(provider: ProviderID("directory"))
-        try await Identity(certificateChain: chain, key: key, provenance: origin).verifyPossession()
-    }
-    func destroy(_ key: KeyReference, _ interaction: any UserInteraction) async throws(CertificateProviderError) {
+    func destroy(
+        _ key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Bool {
         try await executor.run { () throws(CertificateProviderError) in try destroyStored(key) }
     }
-    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
-        guard let file = try file(key.uri) else { return }
+    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+        guard let file = try file(key.uri) else { return false }
+        let wasThere = access(file, F_OK) == 0
         for name in [file, file + ".new"] where unlink(name) != 0 && errno != ENOENT {
             throw CertificateProviderError(.deleteFailed, "The file \(name) cannot be deleted; make \(path) writable.")
         }
+        return wasThere
     }
     func holds(keyURI: String) -> Bool {
         keyURI.hasPrefix("directory:") && UUID(uuidString: String(keyURI.dropFirst(10))) != nil

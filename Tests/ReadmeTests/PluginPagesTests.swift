@@ -186,14 +186,14 @@ import Testing
         try makeDirectory()
         let stores = try keyStores()
         let report = await KeyStoreConformance { try stores.store("directory:") }.run()
-        #expect(report.isPassed && report.results.count == 6, "\(report)")
+        #expect(report.isPassed && report.results.count == 7, "\(report)")
         #expect(directory.contents().filter { $0.hasPrefix("keys/") }.isEmpty)
     }
 
     @Test func anAbsentDirectoryIsAnError() async throws {
         try makeDirectory()
         let store = try keyStores().store("directory:")
-        let key = try await store.make(.p256, label: "test", use: .signing, NoUserInteraction()) { _ in }
+        let key = try await store.make(NewKey(.p256, label: "test"), NoUserInteraction()) { _ in }
         let reference = store.reference(to: key)
         #expect(rename(directory["keys"], directory["unplugged"]) == 0)
         #expect(await code { _ = try store.storedKey(for: reference) } == .unavailable)
@@ -225,7 +225,9 @@ import Testing
         }
         for (type, use) in [(KeyType.rsa2048, KeyUse.signing), (.p256, [.signing, .pkcs1Decryption])] {
             #expect(
-                await code { _ = try await store.make(type, label: "test", use: use, NoUserInteraction()) { _ in } }
+                await code {
+                    _ = try await store.make(NewKey(type, label: "test", use: use), NoUserInteraction()) { _ in }
+                }
                     == .unsupportedAlgorithm)
         }
         #expect(await code { _ = try keyStores().store("directory:", pinSource: .prompt) } == .configurationInvalid)

@@ -16,7 +16,7 @@ final class LargeDataProvider: CertificateProvider {
     private init(_ store: any KeyStore) { self.store = store }
 
     func getCertificate(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
-        let key = try await store.make(.rsa2048, label: "large", use: .signing, interaction) { _ in }
+        let key = try await store.make(NewKey(.rsa2048, label: "large"), interaction) { _ in }
         let message = [UInt8](repeating: 7, count: 100_000_000)
         let signature = try await key.signature(for: message, using: .rsaPSSRSAESHA256)
         guard key.publicKey.isValidSignature(signature, for: message, using: .rsaPSSRSAESHA256) else {

@@ -31,10 +31,10 @@ private final class RenamedKeyStore: KeyStore {
     private let store: SealedKeyStore
     private init(_ store: SealedKeyStore) { self.store = store }
 
-    var scheme: String { "keys" }
-    var location: KeyLocation { KeyLocation(rawValue: "keys") }
-    var makes: [KeyType: KeyUse] { store.makes }
-    var importer: (any KeyImporting)? { self }
+    var properties: KeyStoreProperties {
+        KeyStoreProperties(
+            scheme: "keys", location: KeyLocation(rawValue: "keys"), makes: store.makes, importsKeys: true)
+    }
 
     private func inner(_ uri: String) -> String { "store" + uri.dropFirst("keys".count) }
     private func inner(_ key: KeyReference) -> KeyReference {
@@ -43,12 +43,17 @@ private final class RenamedKeyStore: KeyStore {
 
     func holds(keyURI: String) -> Bool { keyURI.hasPrefix("keys:") && store.holds(keyURI: inner(keyURI)) }
 
+    func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        try await store.check(interaction)
+    }
+
     func make(
-        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        _ new: NewKey, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
-        RenamedKey(
-            try await store.make(type, label: label, use: use, interaction) { key throws(CertificateProviderError) in
+        try properties.check(new)
+        return RenamedKey(
+            try await store.make(new, interaction) { key throws(CertificateProviderError) in
                 try await remember(RenamedKey(key))
             })
     }
@@ -71,26 +76,12 @@ private final class RenamedKeyStore: KeyStore {
         }
     }
 
-    func storeChain(
-        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) { try await store.storeChain(chain, for: key, interaction) }
+    func destroy(
+        _ key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Bool { try await store.destroy(inner(key), interaction) }
 
-    func destroy(_ key: KeyReference, _ interaction: any UserInteraction) async throws(CertificateProviderError) {
-        try await store.destroy(inner(key), interaction)
-    }
-
-    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) { try store.destroyStored(inner(key)) }
-}
-
-extension RenamedKeyStore: KeyImporting {
-    func importKey(
-        pkcs8: SecretBytes, label: String,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
-        RenamedKey(
-            try await store.importKey(pkcs8: pkcs8, label: label) { key throws(CertificateProviderError) in
-                try await remember(RenamedKey(key))
-            })
+    func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+        try store.destroyStored(inner(key))
     }
 }
 

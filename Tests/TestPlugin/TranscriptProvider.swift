@@ -148,7 +148,7 @@ final class TranscriptProvider: CertificateProvider {
     }
 
     private func keyOfHost(_ interaction: any UserInteraction) async throws(CertificateProviderError) -> Identity {
-        let key = try await hostStore.make(.p256, label: "web", use: .signing, interaction) { _ in }
+        let key = try await hostStore.make(NewKey(.p256, label: "web"), interaction) { _ in }
         let identity = try Self.identity(key)
         try await identity.verifyPossession()
         try await hostStore.storeChain(identity.certificateChain, for: key, interaction)
@@ -167,11 +167,15 @@ final class TranscriptProvider: CertificateProvider {
             hostStore.holds(keyURI: old.uri)
         else { return }
         let identity = try await hostStore.identity(old.uri, interaction)
-        try await hostStore.removeOtherCertificates(than: identity.certificate, of: old, interaction)
+        try await hostStore.certificates?.removeOtherCertificates(than: identity.certificate, of: old, interaction)
         _ = try await hostStore.announceDestruction(of: old)
-        try hostStore.destroyStored(old)
+        guard try hostStore.destroyStored(old) else {
+            throw CertificateProviderError(.protocolError, "The host had no key to destroy.")
+        }
         let new = try SoftwareKey.generate(.p256, location: .file)
-        _ = try await hostStore.importer?.importKey(pkcs8: new.pkcs8Representation(), label: "web") { _ in }
+        let taken = NewKey(pkcs8: try new.pkcs8Representation(), label: "web", guarantees: [.neverExportable])
+        _ = try await hostStore.make(taken, interaction) { _ in }
+        try await hostStore.check(interaction)
         let oldStore = try environment.keyStores.store(old.uri, pinSource: .environment("VAULT_TOKEN"))
         if try oldStore.storedKey(for: old) == nil {
             throw CertificateProviderError(

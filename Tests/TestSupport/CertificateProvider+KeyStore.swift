@@ -11,7 +11,8 @@ extension CertificateProvider {
         _ type: KeyType, label: String, for use: KeyUse = .signing, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) throws(CertificateProviderError) -> Void = { _ in }
     ) async throws(CertificateProviderError) -> any IdentityKey {
-        try await store().make(type, label: label, use: use, interaction) { key throws(CertificateProviderError) in
+        try await store().make(NewKey(type, label: label, use: use), interaction) {
+            key throws(CertificateProviderError) in
             try remember(key)
         }
     }
@@ -38,7 +39,7 @@ extension CertificateProvider {
         of identity: Identity, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
         let store = try store()
-        try await store.removeOtherCertificates(
+        try await store.certificates?.removeOtherCertificates(
             than: identity.certificate, of: store.reference(to: identity.key), interaction)
     }
 

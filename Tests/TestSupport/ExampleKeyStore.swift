@@ -2,7 +2,7 @@ public import CertificateProviding
 import Synchronization
 
 /// A key store in memory with every ability that a key store can have. The URI of a key is `SCHEME:LABEL`.
-public final class ExampleKeyStore: KeyStore, KeyImporting {
+public final class ExampleKeyStore: KeyStore, CertificateStoring {
     private struct Entry: Sendable {
         let key: ExampleKey
         let label: String
@@ -29,10 +29,13 @@ public final class ExampleKeyStore: KeyStore, KeyImporting {
         ) { environment, place, _ in ExampleKeyStore(place, entries, environment) }
     }
 
-    public var scheme: String { place.scheme }
-    public var location: KeyLocation { .token }
-    public var makes: [KeyType: KeyUse] { [.p256: .signing, .rsa2048: [.signing, .pkcs1Decryption, .oaepDecryption]] }
-    public var importer: (any KeyImporting)? { self }
+    public var properties: KeyStoreProperties {
+        KeyStoreProperties(
+            scheme: place.scheme, location: .token,
+            makes: [.p256: .signing, .rsa2048: [.signing, .pkcs1Decryption, .oaepDecryption]], importsKeys: true,
+            guarantees: [.neverExportable])
+    }
+    public var certificates: (any CertificateStoring)? { self }
 
     public func holds(keyURI: String) -> Bool { keyURI.hasPrefix("\(scheme):") }
 
@@ -40,35 +43,25 @@ public final class ExampleKeyStore: KeyStore, KeyImporting {
         entries.all.withLock { $0[key.uri] }.flatMap { $0.key.publicKey.isSameKey(as: key.publicKey) ? $0 : nil }
     }
 
-    public func make(
-        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
+    public func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
         if let source = place.pinSource {
             _ = try await environment.secret(from: source, prompt: "The PIN of \(scheme)", interaction: interaction)
         }
-        // RSA takes seconds, during which tasks would have one thread less.
-        var key = try await Self.generator.run { () throws(CertificateProviderError) in
-            try SoftwareKey.generate(type, location: .token)
-        }
-        key.use = use
-        return try await add(key, label, remember)
     }
 
-    public func importKey(
-        pkcs8: SecretBytes, label: String,
+    public func make(
+        _ new: NewKey, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
-        try await add(try SoftwareKey(pkcs8: pkcs8, location: .token), label, remember)
-    }
-
-    private func add(
-        _ key: SoftwareKey, _ label: String,
-        _ remember: @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey {
-        let uri = "\(scheme):\(label)"
+        try properties.check(new)
+        if new.type != nil { try await check(interaction) }
+        // RSA takes seconds, during which tasks would have one thread less.
+        let made = try await Self.generator.run { () throws(CertificateProviderError) in
+            try SoftwareKey(new, location: .token)
+        }
+        let (label, uri) = (new.label, "\(scheme):\(new.label)")
         // As in a device, RSA takes its time.
-        let key = ExampleKey(key, uri: uri, timeout: key.publicKey.algorithm == .rsa ? .seconds(30) : nil)
+        let key = ExampleKey(made, uri: uri, timeout: made.publicKey.algorithm == .rsa ? .seconds(30) : nil)
         try await remember(key)
         entries.all.withLock { $0[uri] = Entry(key: key, label: label) }
         return key
@@ -109,12 +102,17 @@ public final class ExampleKeyStore: KeyStore, KeyImporting {
         entries.all.withLock { $0[key.uri ?? ""]?.chain = chain }
     }
 
+    public func removeOtherCertificates(
+        than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {}
+
     public func destroy(
         _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) { try destroyStored(key) }
+    ) async throws(CertificateProviderError) -> Bool { try destroyStored(key) }
 
-    public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
-        if entry(key) != nil { entries.all.withLock { $0[key.uri] = nil } }
+    public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+        guard entry(key) != nil else { return false }
+        return entries.all.withLock { $0.removeValue(forKey: key.uri) } != nil
     }
 
     public func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {

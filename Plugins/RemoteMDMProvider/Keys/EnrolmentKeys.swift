@@ -20,10 +20,7 @@ final class EnrolmentKeys: Sendable {
         remember: @escaping @Sendable (OwnedKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
         do throws(CertificateProviderError) {
-            return try await store.make(type, label: Self.label(names), use: use, interaction) {
-                [store] key throws(CertificateProviderError) in
-                try await remember(.stored(store.reference(to: key)))
-            }
+            return try await make(NewKey(type, label: Self.label(names), use: use), interaction, remember: remember)
         } catch {
             guard error.code == .unsupportedAlgorithm, use.contains(.pkcs1Decryption) else { throw error }
             var error = error
@@ -34,14 +31,17 @@ final class EnrolmentKeys: Sendable {
 
     /// Takes in a key that the server has made.
     func importKey(
-        _ pkcs8: SecretBytes, for names: CertificateRequest.Names,
+        _ pkcs8: SecretBytes, for names: CertificateRequest.Names, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (OwnedKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
-        guard let importer = store.importer else {
-            throw CertificateProviderError(.internal, "The key store takes in no key that was made elsewhere.")
-        }
-        return try await importer.importKey(pkcs8: pkcs8, label: Self.label(names)) {
-            [store] key throws(CertificateProviderError) in
+        try await make(NewKey(pkcs8: pkcs8, label: Self.label(names)), interaction, remember: remember)
+    }
+
+    private func make(
+        _ new: NewKey, _ interaction: any UserInteraction,
+        remember: @escaping @Sendable (OwnedKey) async throws(CertificateProviderError) -> Void
+    ) async throws(CertificateProviderError) -> any IdentityKey {
+        try await store.make(new, interaction) { [store] key throws(CertificateProviderError) in
             try await remember(.stored(store.reference(to: key)))
         }
     }
@@ -118,7 +118,7 @@ final class EnrolmentKeys: Sendable {
         than identity: Identity, _ key: OwnedKey, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) {
         guard let key = key.reference else { return }
-        try await store(of: key).removeOtherCertificates(than: identity.certificate, of: key, interaction)
+        try await store(of: key).certificates?.removeOtherCertificates(than: identity.certificate, of: key, interaction)
     }
 
     /// Whether a key is in the key store that is configured now.

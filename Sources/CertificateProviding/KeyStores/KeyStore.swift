@@ -7,38 +7,32 @@
 /// A store is shared between tasks. Calls that take a ``UserInteraction`` may ask a person, for a PIN say; the others
 /// never do, and block for a bounded time.
 public protocol KeyStore: Sendable {
-    /// The scheme of its URIs, in lower case and without the colon: `pkcs11`.
-    var scheme: String { get }
-
-    /// The location of its keys, as identities show it.
-    var location: KeyLocation { get }
-
-    /// The types of key that the store makes, and the uses that one key of the type can have. A particular device may
-    /// be able to do less; ``make(_:label:use:_:remember:)`` then throws.
-    var makes: [KeyType: KeyUse] { get }
+    /// The kind of the store, and the keys that it makes. A plugin may be asked once, which blocks for a bounded time.
+    var properties: KeyStoreProperties { get }
 
     /// Returns whether a key's URI names a key in the place that this store was made for. Does no I/O, but that a plugin is asked,
     /// and started for it; true if that fails, so that the next call shows why.
     func holds(keyURI: String) -> Bool
 
-    /// Makes a key pair.
+    /// Checks that the store can be used, and logs in to it where that is needed. Makes, marks and writes nothing.
+    ///
+    /// - Throws: `interactionRequired` where `interaction` cannot ask the person that the store needs, errors of the login,
+    ///   and those that the use of a key would have.
+    func check(_ interaction: any UserInteraction) async throws(CertificateProviderError)
+
+    /// Makes a key pair, or takes in one that was made elsewhere.
     ///
     /// A key that was not written down is destroyed: when `remember` throws, when the task is cancelled, and, where the
     /// process ends in between, at the next use of the store.
     ///
-    /// - Parameters:
-    ///   - label: A name for people. Other tools show it as well.
-    ///   - use: What the key may do, and nothing else.
-    ///   - remember: Writes the key's URI and public key down, durably. The key is ready for use when it returns.
-    /// - Throws: `unsupportedAlgorithm` for a type or use that the store does not make, `storeWriteFailed` where it
-    ///   cannot be written to, errors of the login, and what `remember` throws.
+    /// - Parameter remember: Writes the key's URI and public key down, durably. The key is ready for use when it returns.
+    /// - Throws: `unsupportedAlgorithm` for what the store's ``properties`` exclude (``KeyStoreProperties/check(_:)``) or
+    ///   its device cannot do, `malformedData` for a key to take in, `storeWriteFailed` where it cannot be written to,
+    ///   errors of the login, and what `remember` throws.
     func make(
-        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        _ new: NewKey, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey
-
-    /// Returns what finds the key again, also after the configuration of the store has changed.
-    func reference(to key: any IdentityKey) -> KeyReference
 
     /// Returns the private key of a reference; `nil` when there is none. A reference with an empty URI means the key by its
     /// public key alone, wherever the store has it. Marks the key as owned, so that it is no
@@ -60,17 +54,97 @@ public protocol KeyStore: Sendable {
     /// - Throws: `storeReadFailed` for a store that cannot be read, and errors of the device.
     func list() async throws(CertificateProviderError) -> [KeyDescription]
 
+    /// Destroys a private key, its public key and the certificates for it, for good. Succeeds when there is nothing,
+    /// and completes a destruction that was interrupted.
+    ///
+    /// - Returns: Whether the private key was there. True also for a plugin that does not say.
+    /// - Throws: `deleteFailed`, naming the remaining objects, and errors of the login.
+    @discardableResult func destroy(
+        _ key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Bool
+
+    /// As ``destroy(_:_:)``, without a prompt.
+    ///
+    /// - Throws: Also `interactionRequired` where a person would have to be asked.
+    @discardableResult func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool
+
+    /// Returns what a destruction would destroy outside this host's own store, one sentence each, for a person to read
+    /// before. Without a prompt. Suspends while a token is read.
+    ///
+    /// - Throws: `tokenNotPresent`, `interactionRequired` if the device must be asked for a PIN, and other errors of
+    ///   the store.
+    func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String]
+
+    /// Keeps certificates beside the keys; `nil` for a store of keys alone. A plugin may be asked once, which blocks for a
+    /// bounded time.
+    var certificates: (any CertificateStoring)? { get }
+
+    /// Ends the use of what the store holds open, such as a token's sessions, within a few seconds, whatever hangs.
+    /// Every later call throws `operationNotAllowed` where it would need that.
+    func shutdown() async
+}
+
+extension KeyStore {
+    /// Returns no sentences, and throws nothing: the default for a store whose keys are this host's own.
+    public func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] { [] }
+    /// `nil`: the default for a store of keys alone.
+    public var certificates: (any CertificateStoring)? { nil }
+    /// Does nothing: the default for a store that holds nothing open.
+    public func shutdown() async {}
+
+    /// The scheme of its URIs, as its ``properties`` say.
+    public var scheme: String { properties.scheme }
+    /// The location of its keys, as its ``properties`` say.
+    public var location: KeyLocation { properties.location }
+    /// The types of key that it makes, with their uses, as its ``properties`` say.
+    public var makes: [KeyType: KeyUse] { properties.makes }
+
+    /// Returns what finds the key again, also after the configuration of the store has changed. The URI is empty for a key
+    /// without one.
+    public func reference(to key: any IdentityKey) -> KeyReference {
+        KeyReference(publicKey: key.publicKey, uri: (key.uri ?? "") + properties.query)
+    }
+
+    /// As ``CertificateStoring/identity(_:_:)``.
+    ///
+    /// - Throws: Also `notFound` for a store of keys alone.
+    public func identity(
+        _ uri: String, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Identity {
+        if let certificates { return try await certificates.identity(uri, interaction) }
+        throw CertificateProviderError(
+            .notFound,
+            "The key store '\(scheme):' keeps no certificates, and so has no identity of its own; name one that does, such as "
+                + "pkcs11:, or a file.")
+    }
+
+    /// Checks that an issued chain is for the key and that the key signs a probe, and stores the chain beside the key,
+    /// if the store keeps certificates.
+    ///
+    /// - Parameter chain: Leaf first.
+    /// - Throws: `keyMismatch` when the leaf is for another key or the probe does not verify, and as
+    ///   ``CertificateStoring/storeChain(_:for:_:)``.
+    public func storeChain(
+        _ chain: [X509Certificate], for key: any IdentityKey, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) {
+        if let certificates { return try await certificates.storeChain(chain, for: key, interaction) }
+        let origin = Identity.Provenance(provider: ProviderID(rawValue: scheme) ?? ProviderID("key"))
+        try await Identity(certificateChain: chain, key: key, provenance: origin).verifyPossession()
+    }
+}
+
+/// The ability of a ``KeyStore`` to keep certificates beside its keys, where other programs find them too.
+public protocol CertificateStoring: Sendable {
     /// Returns an identity of the store: a key, and the chain that is stored beside it. The key has signed a probe.
     ///
-    /// - Parameter uri: Names the identity, in the place that this store was made for.
+    /// - Parameter uri: Names the identity, in the place that the store was made for.
     /// - Throws: `notFound` where no certificate is beside the key, `configurationInvalid` where the URI names several,
     ///   and errors of the login.
     func identity(
         _ uri: String, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity
 
-    /// Checks that an issued chain is for the key and that the key signs a probe, and stores the chain beside the key,
-    /// if the store keeps certificates: other programs find it there too.
+    /// Checks that an issued chain is for the key and that the key signs a probe, and stores the chain beside the key.
     ///
     /// Certificates that are there stay; ``removeOtherCertificates(than:of:_:)`` removes them once the new one is in
     /// use.
@@ -88,75 +162,6 @@ public protocol KeyStore: Sendable {
     func removeOtherCertificates(
         than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError)
-
-    /// Destroys a private key, its public key and the certificates for it, for good. Succeeds when there is nothing,
-    /// and completes a destruction that was interrupted.
-    ///
-    /// - Throws: `deleteFailed`, naming the remaining objects, and errors of the login.
-    func destroy(
-        _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError)
-
-    /// As ``destroy(_:_:)``, without a prompt.
-    ///
-    /// - Throws: Also `interactionRequired` where a person would have to be asked.
-    func destroyStored(_ key: KeyReference) throws(CertificateProviderError)
-
-    /// Returns what a destruction would destroy outside this host's own store, one sentence each, for a person to read
-    /// before. Without a prompt. Suspends while a token is read.
-    ///
-    /// - Throws: `tokenNotPresent`, `interactionRequired` if the device must be asked for a PIN, and other errors of
-    ///   the store.
-    func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String]
-
-    /// Takes in keys that were made elsewhere; `nil` for a store whose keys are always made in it.
-    var importer: (any KeyImporting)? { get }
-
-    /// Ends the use of what the store holds open, such as a token's sessions, within a few seconds, whatever hangs.
-    /// Every later call throws `operationNotAllowed` where it would need that.
-    func shutdown() async
-}
-
-extension KeyStore {
-    /// Does nothing: the default for a store that holds no certificates.
-    public func removeOtherCertificates(
-        than leaf: X509Certificate, of key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {}
-
-    /// Returns no sentences, and throws nothing: the default for a store whose keys are this host's own.
-    public func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] { [] }
-
-    /// Throws `notFound`: the default for a store that holds no certificates.
-    public func identity(
-        _ uri: String, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) -> Identity {
-        throw CertificateProviderError(
-            .notFound,
-            "The key store '\(scheme):' keeps no certificates, and so has no identity of its own; name one that does, such as "
-                + "pkcs11:, or a file.")
-    }
-
-    /// Returns the key's public key and URI: the default. The URI is empty for a key without one.
-    public func reference(to key: any IdentityKey) -> KeyReference {
-        KeyReference(publicKey: key.publicKey, uri: key.uri ?? "")
-    }
-
-    /// `nil`: the default for a store whose keys are always made in it.
-    public var importer: (any KeyImporting)? { nil }
-    /// Does nothing: the default for a store that holds nothing open.
-    public func shutdown() async {}
-}
-
-/// The ability of a ``KeyStore`` to take in a key that was made elsewhere, by an enrolment server say.
-public protocol KeyImporting: Sendable {
-    /// Takes in a private key.
-    ///
-    /// - Parameter remember: As for ``KeyStore/make(_:label:use:_:remember:)``.
-    /// - Throws: `malformedData`, `unsupportedAlgorithm`, `storeWriteFailed`, and what `remember` throws.
-    func importKey(
-        pkcs8: SecretBytes, label: String,
-        remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
-    ) async throws(CertificateProviderError) -> any IdentityKey
 }
 
 /// A key of a ``KeyStore``, as a listing shows it.

@@ -88,6 +88,10 @@ public struct KeyStoreDescriptor: Sendable {
     public let summary: String
     /// `KeyStore.<scheme>.<name>` in the property file.
     public let parameters: [ParameterDescriptor]
+    /// Whether its keys are outside this host's identity store, and so stay when that is destroyed.
+    public let keepsKeysOutside: Bool
+    /// Whether it loads libraries of others into the process, which may write to its standard streams.
+    public var loadsVendorCode: Bool { parameters.contains { $0.kind == .library } }
     /// Makes a store for a place. Does no I/O and prompts for nothing; the parameters are parsed and checked.
     ///
     /// Throws `configurationInvalid` for a place whose URI the store cannot read.
@@ -102,9 +106,11 @@ public struct KeyStoreDescriptor: Sendable {
     ///   - displayName: A name for people, such as `PKCS#11 token`.
     ///   - summary: One sentence.
     ///   - parameters: The store's own parameters; a configuration has them as `KeyStore.<scheme>.<name>`.
+    ///   - keepsKeysOutside: Whether its keys are outside this host's identity store.
     ///   - make: Makes a store for a place. Does no I/O and prompts for nothing; the parameters are parsed and checked.
     public init(
         scheme: String, storageID: ProviderID, displayName: String, summary: String, parameters: [ParameterDescriptor],
+        keepsKeysOutside: Bool = true,
         make:
             @escaping @Sendable (ProviderEnvironment, KeyStoreLocation, Parameters) throws(CertificateProviderError) ->
             any KeyStore
@@ -114,6 +120,7 @@ public struct KeyStoreDescriptor: Sendable {
         self.displayName = displayName
         self.summary = summary
         self.parameters = parameters
+        self.keepsKeysOutside = keepsKeysOutside
         self.make = make
     }
 }

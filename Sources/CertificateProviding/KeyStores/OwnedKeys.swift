@@ -7,7 +7,7 @@ import Logging
 /// that is killed at any moment so leaves no key that the record does not name, and the next call of
 /// ``destroyOthers(than:_:)`` destroys those that are not in use.
 ///
-/// An enrolment calls ``destroyOthers(than:_:)`` for the leftovers of killed runs, ``make(_:label:use:_:)``, and, if it
+/// An enrolment calls ``destroyOthers(than:_:)`` for the leftovers of killed runs, ``make(_:_:)``, and, if it
 /// fails, ``destroyOthers(than:_:)`` again. Once the new identity is in use, ``ReplacedIdentityDiscarding`` destroys the
 /// old key in the same way. Change the keys only with the lease of the record
 /// (``ProviderEnvironment/withLease(of:_:)``): another process may have made a key that is not in use yet.
@@ -32,17 +32,14 @@ public struct OwnedKeys: Sendable {
     /// The key store that makes new keys.
     public var store: any KeyStore { stores.configured }
 
-    /// Makes a key in ``store``. It is in the record before it may be used.
+    /// Makes a key in ``store``, or takes one in. It is in the record before it may be used.
     ///
-    /// - Parameters:
-    ///   - label: A name for people.
-    ///   - use: What the key may do, and nothing else.
-    /// - Throws: As ``KeyStore/make(_:label:use:_:remember:)``, and the errors of the storage. The key is then destroyed,
+    /// - Throws: As ``KeyStore/make(_:_:remember:)``, and the errors of the storage. The key is then destroyed,
     ///   or in the record.
     public func make(
-        _ type: KeyType, label: String, use: KeyUse = .signing, _ interaction: any UserInteraction
+        _ new: NewKey, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> any IdentityKey {
-        try await store.make(type, label: label, use: use, interaction) { key throws(CertificateProviderError) in
+        try await store.make(new, interaction) { key throws(CertificateProviderError) in
             let reference = store.reference(to: key)
             try await environment.executor.run { () throws(CertificateProviderError) in
                 try change { $0.append(reference) }

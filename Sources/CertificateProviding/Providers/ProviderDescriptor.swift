@@ -8,6 +8,8 @@ public struct ProviderDescriptor: Sendable {
     public let summary: String
     /// With the parameters that the framework adds, such as the source of a key store's PIN.
     public let parameters: [ParameterDescriptor]
+    /// Whether it loads libraries of others into the process, which may write to its standard streams.
+    public var loadsVendorCode: Bool { parameters.contains { $0.kind == .library } }
     private let make:
         @Sendable (ProviderEnvironment, Parameters) throws(CertificateProviderError) -> any CertificateProvider
 

@@ -175,7 +175,7 @@ struct Registration: Sendable {
                 event = .done
             } catch {
                 failure = error
-                if error.code == .vaultDestroyed { failure?.message += configuration.remainingKeys }
+                if error.code == .vaultDestroyed { failure?.message += vault.key.remainingKeys }
                 let isByPasscode = [.unlockVault, .changePasscode].contains(effect)
                 event = isByPasscode && error.code == .vaultDestroyed ? .destroyed : .failed
             }

@@ -8,13 +8,14 @@ struct VaultKey: Sendable {
     /// Those that work while the vault is locked.
     private let keyStores: KeyStores
     private let environmentOf: ProviderRegistry.Surroundings
+    private let registry: ProviderRegistry
 
     /// - Throws: Errors of the making of key stores.
     init(
         _ configuration: LogonConfiguration, _ registrar: Registrar, _ registry: ProviderRegistry,
         in environment: @escaping ProviderRegistry.Surroundings
     ) throws(CertificateProviderError) {
-        (self.configuration, self.registrar) = (configuration, registrar)
+        (self.configuration, self.registrar, self.registry) = (configuration, registrar, registry)
         environmentOf = { id throws(CertificateProviderError) in
             var own = try environment(id)
             own.storage = registrar.vault.outerStorage(for: id)
@@ -53,13 +54,12 @@ struct VaultKey: Sendable {
         return store
     }
 
-    /// Checks that the key store of `Vault.key` makes such keys and answers, without a prompt. Blocks. False without `Vault.key`.
+    /// Checks that the key store of `Vault.key` makes such keys and answers, without a prompt. False without `Vault.key`.
     ///
     /// - Throws: `configurationInvalid`, and errors of the key store.
-    func check() throws(CertificateProviderError) -> Bool {
+    func check() async throws(CertificateProviderError) -> Bool {
         guard let store = try store() else { return false }
-        let unknown = try SoftwareKey.generate(.p256, location: .store).publicKey
-        _ = try store.storedKey(for: KeyReference(publicKey: unknown, uri: ""))
+        try await store.check(NoUserInteraction())
         return true
     }
 
@@ -68,11 +68,10 @@ struct VaultKey: Sendable {
     func open(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
         guard let store = try store() else { return }
         let environment = try environment()
-        let unknown = try SoftwareKey.generate(.p256, location: .store).publicKey
         _ = try await environment.executor.run { () throws(CertificateProviderError) in
             try OwnedKeys.recorded(in: environment.storage, record: Self.record)
         }
-        _ = try await store.key(for: KeyReference(publicKey: unknown, uri: ""), interaction)
+        try await store.check(interaction)
     }
 
     /// Makes the key, and a secret that only it can decrypt. The record of keys names it before it is used, and until it is
@@ -87,8 +86,8 @@ struct VaultKey: Sendable {
         // Those of registrations that were interrupted, or of vaults that wrong passcodes have destroyed.
         try await keys.destroyOthers(than: nil, interaction)
         let key = try await keys.make(
-            Self.keyType, label: "certprov vault \(registrar.vault.applicationID)",
-            use: .oaepDecryption, interaction)
+            NewKey(Self.keyType, label: "certprov vault \(registrar.vault.applicationID)", use: .oaepDecryption),
+            interaction)
         guard let decrypter = key.decrypter, let scheme = decrypter.decryptionSchemes.first(where: \.isOAEP) else {
             throw CertificateProviderError(
                 .unsupportedAlgorithm,
@@ -163,6 +162,24 @@ struct VaultKey: Sendable {
             throw error
         }
         await other?.shutdown()
+    }
+
+    /// A sentence that names the keys that the destruction of the vault leaves; empty if there are none. May start a plugin,
+    /// to learn of its key stores.
+    var remainingKeys: String {
+        let texts = configuration.providers.flatMap { provider in
+            provider.parameters.names.compactMap { provider.parameters.string($0) }
+        }
+        let stores = texts.filter { text in
+            // A source of a secret has a form like a URI's.
+            guard SecretSource(text) == nil, let place = KeyStoreLocation(uri: text, pinSource: nil) else {
+                return false
+            }
+            let configured = configuration.keyStores[place.scheme] ?? ProviderParameters()
+            return (try? registry.keyStore(place.scheme, configured))?.keepsKeysOutside == true
+        }.map { String($0.prefix { $0 != "?" }).withVisibleControls }.sorted()
+        return stores.isEmpty
+            ? "" : " Keys in \(stores.joined(separator: " and ")) stay there; destroy them there."
     }
 
     private static let keyType = KeyType.rsa2048

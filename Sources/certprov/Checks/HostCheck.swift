@@ -92,7 +92,7 @@ struct HostCheck {
         }
         if vault != nil { findings += await registration(configuration, manager, unlocking) }
         for configured in configuration.providers {
-            findings += ParameterCheck(context, configured, configuration, manager.keyStores).run()
+            findings += await ParameterCheck(context, configured, configuration, manager.keyStores).run()
         }
         // What needs a person is an error where 'fetch' would come to it.
         var isSettled = false
@@ -159,7 +159,7 @@ struct HostCheck {
         }
         if !settings.pins.isEmpty { findings.append(ParameterCheck.pins(settings.pins, "\(what) pin")) }
         do throws(CertificateProviderError) {
-            if try manager.checkVaultKey() { findings.append(.ok("\(what) vault key", "the key store answers")) }
+            if try await manager.checkVaultKey() { findings.append(.ok("\(what) vault key", "the key store answers")) }
         } catch { findings.append(.error("\(what) vault key", error)) }
         return findings
     }

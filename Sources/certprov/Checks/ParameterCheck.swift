@@ -21,36 +21,37 @@ struct ParameterCheck {
         registry = configuration.pluginDirectory.map(context.registry.looking) ?? context.registry
     }
 
-    func run() -> [Finding] {
+    func run() async -> [Finding] {
         // An error of a plugin shows where it is made.
         let parameters = (try? registry.provider(configured.id, configured.parameters))?.parameters ?? []
-        return parameters.compactMap { parameter in
-            guard let text = configured.parameters.string(parameter.name) else { return nil }
+        var findings: [Finding?] = []
+        for parameter in parameters {
+            guard let text = configured.parameters.string(parameter.name) else { continue }
             let what = "\(configured.id) \(parameter.name)"
             switch parameter.kind {
-            case .secretSource: return SecretSource(text).flatMap { secret($0, what) }
-            case .secretPath: return secretPath(text, what)
+            case .secretSource: findings.append(SecretSource(text).flatMap { secret($0, what) })
+            case .secretPath: findings.append(secretPath(text, what))
             // A key store's certificates are for the store to look at.
-            case .certificate where isKeyStoreURI(text): return nil
-            case .certificate: return Self.certificates(text, what, mustBeValid: true)
-            case .certificateFile: return Self.certificates(text, what)
-            case .pins: return Self.pins(text.split(separator: ",").map { String($0).trimmed }, what)
-            case .serverURL where !isBehindProxy(parameters): return server(text, what)
-            case .proxyURL: return server(text, what)
-            case .keyStore: return keyStore(text, parameter.name)
-            default: return nil
+            case .certificate where isKeyStoreURI(text): break
+            case .certificate: findings.append(Self.certificates(text, what, mustBeValid: true))
+            case .certificateFile: findings.append(Self.certificates(text, what))
+            case .pins: findings.append(Self.pins(text.split(separator: ",").map { String($0).trimmed }, what))
+            case .serverURL where !isBehindProxy(parameters): findings.append(server(text, what))
+            case .proxyURL: findings.append(server(text, what))
+            case .keyStore: findings.append(await keyStore(text, parameter.name))
+            default: break
             }
         }
+        return findings.compactMap(\.self)
     }
 
-    /// Looks for a key that the store does not have, as a renewal looks for the one in use: without a prompt.
-    private func keyStore(_ uri: String, _ name: String) -> Finding {
+    /// Checks that the store can be used as a renewal uses it: without a prompt.
+    private func keyStore(_ uri: String, _ name: String) async -> Finding {
         let what = "\(configured.id) \(name)"
         do throws(CertificateProviderError) {
             let pinSource = configured.parameters.string("\(name)-pin-source").flatMap { SecretSource($0) }
             let store = try keyStores.store(uri, pinSource: pinSource, parameter: name)
-            let unknown = try SoftwareKey.generate(.p256, location: .store).publicKey
-            _ = try store.storedKey(for: KeyReference(publicKey: unknown, uri: ""))
+            try await store.check(NoUserInteraction())
             return .ok(what, "the key store answers")
         } catch {
             return .error(what, error)

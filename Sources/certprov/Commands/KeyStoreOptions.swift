@@ -2,10 +2,6 @@ import ArgumentParser
 import CertificateProviding
 import Logon
 
-#if PKCS11
-    import PKCS11TokenProvider
-#endif
-
 /// The options that name a key store, instead of the one of a provider.
 struct KeyStoreOptions: ParsableArguments, Sendable {
     @Option(
@@ -57,9 +53,7 @@ extension CommandContext {
         var configuration = try ConfigurationLookup(options: options, registry: registry).configurationIfAny()
         configuration.warnings.forEach(remark)
         configuration.providers = []
-        #if PKCS11
-            if uri.lowercased().hasPrefix("pkcs11:") { Console.setLibrariesApart(showing: options.verbose > 0) }
-        #endif
+        setLibrariesApart(usedBy: [uri])
         let store = try await manager(configuration).keyStores.store(uri, pinSource: pinSource, parameter: "key")
         return (store, ProviderID(rawValue: store.scheme) ?? ProviderID("key"))
     }

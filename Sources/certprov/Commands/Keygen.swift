@@ -226,7 +226,7 @@ extension CommandContext {
         place.lease.isUnsettled = false
         let (key, request): (any IdentityKey, CertificateRequest)
         do throws(CertificateProviderError) {
-            key = try await keys.make(type, label: label, interaction)
+            key = try await keys.make(NewKey(type, label: label), interaction)
             request = try await CertificateRequest(names, key: key)
             place.lease.isUnsettled = true
             if let file { try file.write(request.pemRepresentation) } else { try show(key, request) }

@@ -30,8 +30,17 @@ struct StoreCertificate: AsyncParsableCommand {
             let interaction = TerminalInteraction()
             let (leaf, key) = try await Self.leaf(of: certificates, store, provider, interaction)
             let chain = CertificateChain.build(from: leaf, among: certificates)
-            try await store.storeChain(chain, for: key, interaction)
-            let chosen = try await Self.chosenIdentity(of: key, in: store, provider, interaction, context)
+            guard let keeper = store.certificates else { throw Self.keepsNoCertificates(store, provider) }
+            try await keeper.storeChain(chain, for: key, interaction)
+            let reference = store.reference(to: key)
+            var chosen: Identity?
+            do throws(CertificateProviderError) {
+                chosen = try await keeper.identity(reference.uri, interaction)
+            } catch {
+                // A plugin need not say that it keeps none.
+                if error.code == .notFound { throw Self.keepsNoCertificates(store, provider) }
+                context.remark("the certificate is stored, but cannot be used yet: \(error.message)")
+            }
             let identity = try Identity(
                 certificateChain: chain, key: key, provenance: .init(provider: provider, source: key.uri))
             if replace {
@@ -46,7 +55,7 @@ struct StoreCertificate: AsyncParsableCommand {
                                 ?? "the new one cannot be used yet.")
                             + " Remove the others with the token's own tool.", provider: provider)
                 }
-                try await store.removeOtherCertificates(than: leaf, of: store.reference(to: key), interaction)
+                try await keeper.removeOtherCertificates(than: leaf, of: reference, interaction)
             }
             let now = Date()
             let listed = ListedIdentity(identity, isStored: false)
@@ -58,26 +67,15 @@ struct StoreCertificate: AsyncParsableCommand {
         }
     }
 
-    /// Returns the identity that the key store has for the key now; `nil` if it cannot be used yet. Refuses a key store that
-    /// keeps no certificates: it has checked the chain and stored nothing, and no provider would show an identity.
-    private static func chosenIdentity(
-        of key: any IdentityKey, in store: any KeyStore, _ provider: ProviderID, _ interaction: any UserInteraction,
-        _ context: CommandContext
-    ) async throws(CertificateProviderError) -> Identity? {
-        do throws(CertificateProviderError) {
-            return try await store.identity(store.reference(to: key).uri, interaction)
-        } catch {
-            guard error.code == .notFound else {
-                context.remark("the certificate is stored, but cannot be used yet: \(error.message)")
-                return nil
-            }
-            throw CertificateProviderError(
-                .configurationInvalid,
-                "The key store '\(store.scheme):' keeps no certificates, and no provider combines one of its keys with a "
-                    + "certificate in a file: the certificate is not stored. Keep the file for a program that uses the key "
-                    + "store itself. For an identity, make the key on a token ('certprov keygen --uri pkcs11:…'), or let the "
-                    + "provider 'mdm' enrol with the parameter 'key' set to '\(store.scheme):'.", provider: provider)
-        }
+    private static func keepsNoCertificates(
+        _ store: any KeyStore, _ provider: ProviderID
+    ) -> CertificateProviderError {
+        CertificateProviderError(
+            .configurationInvalid,
+            "The key store '\(store.scheme):' keeps no certificates, and no provider combines one of its keys with a "
+                + "certificate in a file: the certificate is not stored. Keep the file for a program that uses the key "
+                + "store itself. For an identity, make the key on a token ('certprov keygen --uri pkcs11:…'), or let the "
+                + "provider 'mdm' enrol with the parameter 'key' set to '\(store.scheme):'.", provider: provider)
     }
 
     /// The certificate whose private key is on the token. It is not always the first: CAs often put their own first.

@@ -12,7 +12,7 @@ import Testing
 @Suite struct RegistrationPasscodeTests {
     @Test func theLastWrongPasscodeDestroysTheVault() async throws {
         let host = try await RegistrationHost(settings: [
-            "Passcode.max-attempts": "2", "CertificateProvider.test.path": "pkcs11:token=hsm",
+            "Passcode.max-attempts": "2", "CertificateProvider.test.path": "keys:token=hsm",
         ])
         _ = try await host.register()
         try await host.manager.lock()
@@ -20,7 +20,7 @@ import Testing
         for code in [CertificateProviderError.Code.wrongPassword, .vaultDestroyed] {  // 22, 23
             let error = await failure { try await host.manager.unlock(passcode: SecretBytes(utf8: "wrong one")) }
             #expect(error?.code == code)
-            if code == .vaultDestroyed { #expect(error?.message.contains("pkcs11:token=hsm") == true) }
+            if code == .vaultDestroyed { #expect(error?.message.contains("keys:token=hsm") == true) }
         }
         #expect(try await host.manager.registrationState() == .notRegistered)
         #expect(host.provider.takeCalls() == ["delete"] && host.server.log.count == 1)

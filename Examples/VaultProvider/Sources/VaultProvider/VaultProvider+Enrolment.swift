@@ -38,7 +38,7 @@ extension VaultProvider {
         from server: VaultServer, _ interaction: any UserInteraction
     ) async throws(CertificateProviderError) -> Identity {
         let key = try await keys.make(
-            settings.keyType, label: settings.names.commonName ?? settings.names.subjectText, interaction)
+            NewKey(settings.keyType, label: settings.names.commonName ?? settings.names.subjectText), interaction)
         interaction.report("Asking \(settings.server.authority) for a certificate for \(settings.names.subjectText)")
         let answer = try await server.sign(try await CertificateRequest(settings.names, key: key))
         let issued = try await IssuedCertificate(

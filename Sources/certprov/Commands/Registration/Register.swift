@@ -89,8 +89,8 @@ struct Unregister: AsyncParsableCommand {
             }
             defer { context.log(manager.decisions) }
             try await manager.unregister(isForced: force, interaction)
-            if state == .registeredLocked, !manager.configuration.remainingKeys.isEmpty {
-                context.remark("the vault was not read.\(manager.configuration.remainingKeys)")
+            if state == .registeredLocked, !manager.remainingKeys.isEmpty {
+                context.remark("the vault was not read.\(manager.remainingKeys)")
             }
             for decision in manager.decisions where decision.step == .delete && decision.outcome == .stopped {
                 context.remark("a provider has not deleted its own data: \(decision)")

@@ -48,7 +48,7 @@ struct Agent: Sendable {
     /// Returns whether an agent without keys takes one, for a second at most. A locked agent shows no keys either, and its
     /// keys must not count as destroyed. The protocol has no question for that.
     private func takesKeys() throws(CertificateProviderError) -> Bool {
-        let probe = try NewKey(.ed25519)
+        let probe = try GeneratedKey(.ed25519)
         guard try add(probe, comment: "certprov probe", seconds: 1) else { return false }
         _ = try isDone([Message.removeIdentity] + probe.publicKey.blob.sshString)
         return true
@@ -63,7 +63,7 @@ struct Agent: Sendable {
     ///
     /// - Parameter seconds: The time after which the agent forgets it; `nil` for never.
     /// - Returns: Whether the agent has taken it.
-    func add(_ key: NewKey, comment: String, seconds: Int? = nil) throws(CertificateProviderError) -> Bool {
+    func add(_ key: GeneratedKey, comment: String, seconds: Int? = nil) throws(CertificateProviderError) -> Bool {
         let type = key.publicKey.type
         let point = key.publicKey.info.keyBits
         // The secret string of an Ed25519 key ends in the public key.
@@ -80,8 +80,9 @@ struct Agent: Sendable {
     /// Removes a key. Succeeds if the agent does not have it.
     ///
     /// - Throws: `deleteFailed`, and as ``keys()``.
-    func remove(_ key: SSHPublicKey) throws(CertificateProviderError) {
-        guard try !isDone([Message.removeIdentity] + key.blob.sshString), try self.key(key) != nil else { return }
+    func remove(_ key: SSHPublicKey) throws(CertificateProviderError) -> Bool {
+        if try isDone([Message.removeIdentity] + key.blob.sshString) { return true }
+        guard try self.key(key) != nil else { return false }
         throw CertificateProviderError(
             .deleteFailed, "The ssh-agent at \(path) does not remove the key \(key.uri); remove it with 'ssh-add -d'.")
     }

@@ -53,37 +53,33 @@ public struct SSHAgentKeyStore: KeyStore {
         return path
     }
 
-    public var scheme: String { Self.id.rawValue }
-    public var location: KeyLocation { .plugin }
-
     /// No RSA: an agent signs with RSASSA-PKCS1-v1_5 only, which TLS 1.3 does not permit.
-    public var makes: [KeyType: KeyUse] {
-        Dictionary(uniqueKeysWithValues: SSHKeyType.allCases.map { ($0.keyType, .signing) })
+    public var properties: KeyStoreProperties {
+        KeyStoreProperties(
+            scheme: Self.id.rawValue, location: .plugin,
+            makes: Dictionary(uniqueKeysWithValues: SSHKeyType.allCases.map { ($0.keyType, .signing) }))
     }
 
     public func holds(keyURI: String) -> Bool { SSHPublicKey.isURI(keyURI) }
 
+    /// Asks the agent for its keys, which one that is locked or absent does not answer.
+    public func check(_ interaction: any UserInteraction) async throws(CertificateProviderError) {
+        try await executor.run { [agent] () throws(CertificateProviderError) in _ = try agent.keys() }
+    }
+
     public func make(
-        _ type: KeyType, label: String, use: KeyUse, _ interaction: any UserInteraction,
+        _ new: NewKey, _ interaction: any UserInteraction,
         remember: @escaping @Sendable (any IdentityKey) async throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) -> any IdentityKey {
-        guard makes[type]?.isSuperset(of: use) == true else {
-            throw CertificateProviderError(
-                .unsupportedAlgorithm,
-                "The key store 'ssh-agent:' makes no key of type \(type) for this use; set 'key-type' to p256, p384, p521 or "
-                    + "ed25519.")
-        }
-        let new = try await executor.run { [agent] () throws(CertificateProviderError) in
-            // An agent that is locked or absent is found before there is a key.
-            _ = try agent.keys()
-            return try NewKey(type)
-        }
-        let key = AgentKey(new.publicKey, in: agent, executor, signingWith: new.key)
+        let type = try properties.type(of: new)
+        try await check(interaction)
+        let made = try await executor.run { () throws(CertificateProviderError) in try GeneratedKey(type) }
+        let key = AgentKey(made.publicKey, in: agent, executor, signingWith: made.key)
         // Then only the agent signs.
         defer { key.forget() }
         try await remember(key)
         try await executor.run { [agent] () throws(CertificateProviderError) in
-            guard try agent.add(new, comment: label) else {
+            guard try agent.add(made, comment: new.label) else {
                 throw CertificateProviderError(
                     .rejected, "The ssh-agent at \(agent.path) refuses a key of type \(type); use another 'key-type'.")
             }
@@ -115,8 +111,33 @@ public struct SSHAgentKeyStore: KeyStore {
         }
     }
 
-    // MARK: - Certificates
+    public var certificates: (any CertificateStoring)? { self }
 
+    // MARK: - Destruction
+
+    public func destroy(
+        _ key: KeyReference, _ interaction: any UserInteraction
+    ) async throws(CertificateProviderError) -> Bool {
+        try await executor.run { () throws(CertificateProviderError) in try destroyStored(key) }
+    }
+
+    /// Removes the key from the agent, also one that another program has added, and then its certificates.
+    public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) -> Bool {
+        guard let publicKey = SSHPublicKey(key.publicKey) else { return false }
+        let wasThere = try agent.remove(publicKey)
+        try storage.removeEntry(named: Self.entryName(publicKey.uri))
+        return wasThere
+    }
+
+    public func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
+        try await executor.run { [agent] () throws(CertificateProviderError) in
+            guard let publicKey = SSHPublicKey(key.publicKey), let key = try agent.key(publicKey) else { return [] }
+            return ["the key '\(key.comment)' (\(publicKey.info.displayName)) in the ssh-agent at \(agent.path)"]
+        }
+    }
+}
+
+extension SSHAgentKeyStore: CertificateStoring {
     /// Returns a key with the chain that ``storeChain(_:for:_:)`` has stored for it.
     ///
     /// - Parameter uri: The URI of the key.
@@ -173,26 +194,4 @@ public struct SSHAgentKeyStore: KeyStore {
 
     /// A fingerprint can have a `/`, and the name of an entry cannot.
     private static func entryName(_ uri: String) -> String { StoredIdentity.name(of: [uri]) }
-
-    // MARK: - Destruction
-
-    public func destroy(
-        _ key: KeyReference, _ interaction: any UserInteraction
-    ) async throws(CertificateProviderError) {
-        try await executor.run { () throws(CertificateProviderError) in try destroyStored(key) }
-    }
-
-    /// Removes the key from the agent, also one that another program has added, and then its certificates.
-    public func destroyStored(_ key: KeyReference) throws(CertificateProviderError) {
-        guard let publicKey = SSHPublicKey(key.publicKey) else { return }
-        try agent.remove(publicKey)
-        try storage.removeEntry(named: Self.entryName(publicKey.uri))
-    }
-
-    public func announceDestruction(of key: KeyReference) async throws(CertificateProviderError) -> [String] {
-        try await executor.run { [agent] () throws(CertificateProviderError) in
-            guard let publicKey = SSHPublicKey(key.publicKey), let key = try agent.key(publicKey) else { return [] }
-            return ["the key '\(key.comment)' (\(publicKey.info.displayName)) in the ssh-agent at \(agent.path)"]
-        }
-    }
 }

@@ -3,7 +3,7 @@ import Crypto
 import FoundationEssentials
 
 /// A new private key, as it goes to an agent.
-struct NewKey: Sendable {
+struct GeneratedKey: Sendable {
     let key: SoftwareKey
     let publicKey: SSHPublicKey
 
