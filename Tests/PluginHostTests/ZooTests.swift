@@ -201,20 +201,25 @@ import Testing
         let provider = try zoo.provider()
         let first = try await provider.getCertificate(NoUserInteraction())
         #expect(first.trust == nil)
+        let root = try Zoo.authority.get().root
+        try zoo.directory.write(root.derRepresentation, to: "trust-root.der")
         let service = RenewingIdentity(
             first, of: provider, executor: .threads(),
             environment: RenewalEnvironment(logger: ProviderEnvironment.testing().logger))
         let run = Task { await service.run() }
-        // The plugin announces an update at each look. The first one finds nothing new.
-        _ = try provider.getStoredCertificate()
-        let root = try Zoo.authority.get().root
-        try zoo.directory.write(root.derRepresentation, to: "trust-root.der")
-        _ = try provider.getStoredCertificate()
+        // The plugin announces an update at each look: one may come before the service follows it.
+        let looks = Task {
+            while service.current.trust == nil {
+                _ = try provider.getStoredCertificate()
+                try await Task.sleep(for: .milliseconds(20))
+            }
+        }
         for await identity in service.updates where identity.trust != nil {
             #expect(identity.trust == TrustBundle([root]) && identity.certificate == first.certificate)
             #expect(service.current.trust == identity.trust)
             break
         }
+        try await looks.value
         run.cancel()
         await run.value
         await zoo.host.shutdown()
