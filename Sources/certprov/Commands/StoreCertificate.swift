@@ -53,7 +53,7 @@ struct StoreCertificate: AsyncParsableCommand {
                                 "the one that expires on \($0.certificate.notValidAfter.rfc3339) is chosen for the key."
                             }
                                 ?? "the new one cannot be used yet.")
-                            + " Remove the others with the token's own tool.", provider: provider)
+                            + " Remove certificates that are not needed with the token's own tool.", provider: provider)
                 }
                 try await keeper.removeOtherCertificates(than: leaf, of: reference, interaction)
             }
