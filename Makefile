@@ -7,8 +7,8 @@ FUZZ_SECONDS ?= 600
 SIMULATION ?= .build/renewal-simulation.svg
 HOSTS ?= 10000
 
-# What the build needs, what the demonstration and the tests run against, and what only the benchmarks need.
-# What the toolchain itself is linked with, and fetches packages with.
+# Debian packages for the build, the demonstration, the tests and the benchmarks.
+# The libraries and tools of the toolchain itself.
 TOOLCHAIN_PACKAGES := git ca-certificates libcurl4 libncurses6 libsqlite3-0 libxml2
 BUILD_PACKAGES := $(TOOLCHAIN_PACKAGES) libp11-kit-dev libssl-dev pkg-config g++ zlib1g-dev
 LINT_PACKAGES := python3
@@ -38,13 +38,12 @@ BENCH_PACKAGES := $(BUILD_PACKAGES) $(SERVER_PACKAGES) curl openssl python3 time
 # Statically linked Swift and C++ runtimes: one file to install, and less to do at each start. The linker takes the first
 # library it finds, and in this directory there is only the static one.
 STATIC := .build/static
-# Symbols of a program are nobody else's: a token's library must not take its C++ runtime for its own, and each costs time
-# at each start. The addresses of functions are looked up at the start and read-only from then on, which takes no time that can
-# be measured.
+# A program exports no symbols: a token's library must not take its C++ runtime for its own, and each costs time at each start.
+# The addresses of functions are looked up at the start and read-only from then on, which takes no time that can be measured.
 RELEASE := -c release --static-swift-stdlib -Xlinker -L$(CURDIR)/$(STATIC) -Xlinker --no-export-dynamic -Xlinker -z -Xlinker now
 
-# Where the packages that stand on this one are built: in folders of their own, or for the gate in this one's, where what they
-# have in common is compiled already. Without the cached plan, since that would be another package's.
+# The build folder of the packages that stand on this one: their own, or for the gate this one's, where their common parts are
+# compiled already. Without the cached plan, since that would be another package's.
 SCRATCH_PATH ?=
 ONE_FOLDER = $(if $(SCRATCH_PATH),--scratch-path "$(SCRATCH_PATH)" --disable-build-manifest-caching)
 
@@ -139,7 +138,7 @@ test-command:
 test-enrolment:
 	$(TESTS) --filter 'RemoteMDMProviderTests\.'
 
-# What the tests' EST server accepts proves something only where others find it right.
+# The tests' EST server proves something only if other programs find it right.
 test-server:
 	Tests/EnrolmentServer/check-with-pki
 
@@ -151,21 +150,25 @@ PLUGINS := PluginHostTests\.(Zoo|Conformance|RemoteKeyStore|Transcript)
 test-plugins:
 	$(TESTS) --filter '$(PLUGINS)'
 
-# The command's tests of tokens and enrolment once more, with both in plugins. What is skipped does not run the command.
+# The command with tokens and enrolment in plugins, by a switch of debug builds (CommandContext.builtIns). These tests show what the
+# border between them could change: the contracts, each code of an error, keys, renewals, kills.
+PLUGGED := (Token|Enrolment)Tests/(thePluginKeeps|eachTrouble|anIdentityIsFetchedAndWorks|connect|listShows|fetchWrites)
+PLUGGED := $(PLUGGED)|KilledEnrolmentTests|TokenEnrolmentTests/(anIdentity|killed)|KeygenTests/aTokenIs|ModuleTests/anIdentityIsEnrolledRenewedAndDestroyed\(
+PLUGGED := $(PLUGGED)|TokenLoginTests/checkSays
 test-plugged:
-	CERTPROV_TEST_PLUGGED=1 $(TESTS) --filter '$(TOKEN_COMMAND)|EndToEndTests\..*Enrol' --skip 'EndToEndTests\.Token(Soak|Decryption)'
+	CERTPROV_TEST_PLUGGED=1 $(TESTS) --filter 'EndToEndTests\.($(PLUGGED))'
 
 test-token-faults:
 	$(TESTS) --filter 'PKCS11FaultTests\.'
 
-# One after the other: OpenSC's tools look at what is written, and SoftHSM fails now and then where several write.
+# One after the other: OpenSC's tools look at the written objects, and SoftHSM fails now and then if several write.
 test-token-keys:
 	$(TESTS) --no-parallel --filter 'PKCS11KeyGenerationTests\.'
 
 test-tokens:
 	$(TESTS) --filter 'PKCS11TokenProviderTests\.'
 
-package-test: packages-PACKAGE build ## Install into an empty root, use what is there, and remove it
+package-test: packages-PACKAGE build ## Install into an empty root, use the installation, and remove it
 	Scripts/package-test "$$($(SWIFT) build $(RELEASE) --show-bin-path)"
 
 # Whatever lintian finds ends it, but for what Scripts/debian/lintian-overrides excepts with a reason. It leaves temporary files.
@@ -205,7 +208,7 @@ uninstall: ## Remove what install put into PREFIX
 	Scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
 fuzz: packages-TEST toolchain ## Feed mutated files to every reader, under the address sanitizer, for FUZZ_SECONDS
-	# Leaks are not what is looked for: XCTest itself has some.
+	# Without a search for leaks: XCTest itself has some.
 	ASAN_OPTIONS=detect_leaks=0 CERTPROV_FUZZ_SECONDS=$(FUZZ_SECONDS) $(SWIFT) test --scratch-path .build/address --sanitize=address --filter Fuzz
 
 sanitize: packages-TEST toolchain ## Run the tests of the PKCS#11 room under the thread and the address sanitizer

@@ -224,10 +224,8 @@ let package = Package(
         .executableTarget(
             name: "certprov",
             dependencies: [
-                "CArguments", "CLinux", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon",
-                .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
-                "CertificateProviderTesting", "PKCS12FileProvider", "PluginHost", "PluginProtocol", "RemoteMDMProvider",
-                "certprov-plugin-launcher",
+                "CArguments", "CLinux", "CertificateProviderTesting", "CertificateProviding", "CertificateTLS",
+                "CertprovKit", "IdentityStore", "Logon", "PluginHost", "PluginProtocol", "certprov-plugin-launcher",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
@@ -235,21 +233,6 @@ let package = Package(
             ],
             resources: templates.map { .embedInCode("Templates/\($0)") }
         ),
-        // The command with tokens and enrolment in plugins: its sources, but for the list of what is built in.
-        .executableTarget(
-            name: "PluggedCommand",
-            dependencies: [
-                "CArguments", "CLinux", "CertificateProviding", "CertificateTLS", "IdentityStore", "Logon",
-                .target(name: "PKCS11TokenProvider", condition: .when(traits: ["PKCS11"])),
-                "CertificateProviderTesting", "PKCS12FileProvider", "PluginHost", "PluginProtocol", "RemoteMDMProvider",
-                "certprov-plugin-launcher",
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-            ],
-            path: "Tests/PluggedCommand", exclude: ["Command/BuiltIns.swift"],
-            resources: templates.map { .embedInCode("Command/Templates/\($0)") }),
         .target(
             name: "TestSupport",
             dependencies: [
@@ -451,7 +434,7 @@ let package = Package(
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "CertificateProviding", "IdentityStore", "PKCS11TokenProvider", "PluggedCommand", "RemoteMDMProvider",
+                "CertificateProviding", "IdentityStore", "PKCS11TokenProvider", "RemoteMDMProvider",
                 "SigningService", "TestPlugin", "TestSupport", "certprov",
             ]),
     ],

@@ -6,17 +6,11 @@ package import FoundationEssentials
 @_exported public import IdentityStore
 public import Logging
 @_exported public import Logon
-import PKCS12FileProvider
 import PluginHost
 package import ProviderTransport
-import RemoteMDMProvider
 @_exported public import Renewal
 public import ServiceLifecycle
 import Synchronization
-
-#if PKCS11
-    import PKCS11TokenProvider
-#endif
 
 /// A service's identity for mutual TLS, from a property file to rotating credentials.
 ///
@@ -38,12 +32,10 @@ public final class CertprovLogon: Sendable {
     public var manager: LogonManager { current.manager }
     private let current: CurrentManager
     private let path: String
-    private let registry: ProviderRegistry
-    private let plugins: PluginHost
-    private let environment: @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
-    private let executor = BlockingExecutor.threads()
-    private let logger: Logger
-    private let now: @Sendable () -> Date
+    private let composition: Composition
+    private let environments: Composition.Environments
+    private var logger: Logger { composition.logger }
+    private var now: @Sendable () -> Date { composition.now }
     private let sleep: @Sendable (Duration) async throws -> Void
     /// How the file was when it was read for ``manager``.
     private let stamp: Mutex<FileStamp?>
@@ -86,70 +78,38 @@ public final class CertprovLogon: Sendable {
         configuredBy path: String, adding providers: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
         logger: Logger = Logger(label: "certprov")
     ) throws(CertificateProviderError) {
-        let secrets = SecretReader()
         try self.init(
-            configuredBy: path, adding: providers, keyStores: keyStores, logger: logger, secrets: secrets,
-            store: try IdentityStore.standard(secrets: secrets)
-        ) { id, policy throws(CertificateProviderError) in
-            try DataVault.standard(applicationID: id, policy: policy, secrets: secrets)
-        }
+            configuredBy: path, adding: providers, keyStores: keyStores, logger: logger, secrets: SecretReader(),
+            store: nil, vaults: nil)
     }
 
     package init(
         configuredBy path: String, adding providers: [ProviderDescriptor] = [], keyStores: [KeyStoreDescriptor] = [],
-        logger: Logger, secrets: SecretReader, store: IdentityStore,
+        logger: Logger, secrets: SecretReader, store: IdentityStore?,
         now: @escaping @Sendable () -> Date = { Date() },
         sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
-        transport: Transport = Transport(),
-        vaults: (_ applicationID: String, PasscodePolicy) throws(CertificateProviderError) -> DataVault
+        transport: Transport = Transport(), vaults: Composition.Vaults?
     ) throws(CertificateProviderError) {
-        let (providers, keyStores) = (Self.providers + providers, Self.keyStores + keyStores)
-        let plugins = PluginHost(builtIn: providers, builtInKeyStores: keyStores, logger: logger) {
-            store.storage(for: Self.pluginStorage)
-        }
-        let registry = try ProviderRegistry(providers, keyStores: keyStores, source: plugins)
+        var builtIns = BuiltIns.all
+        builtIns.providers += providers
+        builtIns.keyStores += keyStores
+        composition = try Composition(
+            builtIns, secrets: secrets, store: store, vaults: vaults, executor: .threads(), transport: transport,
+            logger: logger, now: now)
         let stamp = FileStamp(of: path)
-        let configuration = try LogonConfiguration.load(path: path, registry: registry)
+        let configuration = try LogonConfiguration.load(path: path, registry: composition.registry)
         for warning in configuration.warnings { logger.warning("\(warning)") }
-        // What belongs to an application is in its vault, once it is registered.
-        let vault = try configuration.registration.applicationID.map { id throws(CertificateProviderError) in
-            try vaults(id, configuration.registration.passcodePolicy)
-        }
-        let executor = executor
-        environment = { id in
-            ProviderEnvironment(
-                storage: vault?.storage(for: id) ?? store.storage(for: id, storedWith: path), secrets: secrets,
-                logger: logger, now: now, executor: executor)
-        }
-        current = CurrentManager(
-            try LogonManager(
-                configuration: configuration, registry: registry, vault: vault, transport: transport, secrets: secrets,
-                executor: executor, now: now, environment: environment))
-        (self.path, self.registry, self.plugins) = (path, registry, plugins)
-        (self.logger, self.now, self.sleep) = (logger, now, sleep)
+        let (manager, _, environments) = try composition.manager(configuration)
+        current = CurrentManager(manager)
+        (self.path, self.environments, self.sleep) = (path, environments, sleep)
         self.stamp = Mutex(stamp)
     }
 
-    /// Where the descriptions of plugins are cached, for the command too. No plugin may have a name that ends so.
-    private static let pluginStorage = ProviderID("plugins_")
-
     /// The built-in providers.
-    public static var providers: [ProviderDescriptor] {
-        #if PKCS11
-            [PKCS12FileProvider.descriptor, PKCS11TokenProvider.descriptor, RemoteMDMProvider.descriptor]
-        #else
-            [PKCS12FileProvider.descriptor, RemoteMDMProvider.descriptor]
-        #endif
-    }
+    public static var providers: [ProviderDescriptor] { BuiltIns.all.providers }
 
     /// The built-in key stores.
-    public static var keyStores: [KeyStoreDescriptor] {
-        #if PKCS11
-            [SealedKeyStore.descriptor, TokenKeyStore.descriptor]
-        #else
-            [SealedKeyStore.descriptor]
-        #endif
-    }
+    public static var keyStores: [KeyStoreDescriptor] { BuiltIns.all.keyStores }
 
     /// The trust anchors of `TrustAnchors` in the property file; without it, the system trust store, which a server that
     /// demands client certificates refuses.
@@ -215,7 +175,7 @@ public final class CertprovLogon: Sendable {
                     await end()
                 })
             let isDone = state.withLock { state in
-                // The file may have been read again meanwhile.
+                // The file may have been read again since.
                 guard current.manager === manager else { return false }
                 state.started = started
                 return true
@@ -258,7 +218,7 @@ public final class CertprovLogon: Sendable {
         }
         for manager in replaced + [manager] { await manager.shutdown() }
         // The process of a plugin's key stores is that of all who use them.
-        await plugins.shutdown()
+        await composition.plugins.shutdown()
     }
 }
 
@@ -330,8 +290,9 @@ extension CertprovLogon {
     private func reload(expecting expected: FileStamp??) async throws(CertificateProviderError) -> Bool {
         let old = manager
         let read = BlockingMutex<FileStamp?>(nil)
-        let new = try await old.replacement(registry: registry, executor: executor, environment: environment) {
-            [path, registry, read] () throws(CertificateProviderError) in
+        let new = try await old.replacement(
+            registry: composition.registry, executor: composition.executor, environment: environments
+        ) { [path, registry = composition.registry, read] () throws(CertificateProviderError) in
             let before = FileStamp(of: path)
             let configuration = try LogonConfiguration.load(path: path, registry: registry)
             guard before == FileStamp(of: path), expected == nil || expected == .some(before) else {
@@ -362,7 +323,7 @@ extension CertprovLogon {
         while true {
             let started = state.withLock(\.started)
             guard let started, !new.hasSameProviders(as: old) else {
-                // The first credentials may have been made meanwhile.
+                // The first credentials may have been made since.
                 if try swap(to: new, if: { $0.started == nil || started != nil }) { return }
                 continue
             }
@@ -397,7 +358,7 @@ extension CertprovLogon {
     }
 
     private func keepForHandshakes(_ old: LogonManager) {
-        // What leaves the dictionary ends outside of the lock, and shuts providers down.
+        // An object that leaves the dictionary ends outside of the lock, and shuts providers down.
         let (number, oldest) = state.withLock { state -> (UInt64, LogonManager?) in
             state.lastReplaced += 1
             state.replaced[state.lastReplaced] = old

@@ -1,6 +1,6 @@
 import Glibc
 
-/// What shows that a file is another one than before.
+/// The fields that show a change of a file.
 struct FileStamp: Sendable, Equatable {
     private let device: UInt64
     private let inode: UInt64

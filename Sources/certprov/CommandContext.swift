@@ -1,6 +1,7 @@
 import ArgumentParser
 import CLinux
 import CertificateProviding
+import CertprovKit
 import FoundationEssentials
 import Glibc
 import IdentityStore
@@ -13,18 +14,26 @@ import PluginHost
 struct CommandContext: Sendable {
     /// The options that every subcommand has.
     let options: GlobalOptions
+    private let composition: Composition
     /// The providers of this build, and the plugins of this host.
-    let registry: ProviderRegistry
+    var registry: ProviderRegistry { composition.registry }
     /// The plugins of this host.
-    let plugins: PluginHost
+    var plugins: PluginHost { composition.plugins }
     /// Reads the secrets that options and parameters name.
-    let secrets = SecretReader()
+    var secrets: SecretReader { composition.secrets }
     /// Logs to stderr; from `trace` with `--verbose`, else from `warning`.
     let logger: Logger
     private let warnings: Warnings
 
-    /// Where the descriptions of plugins are cached. No plugin may have a name that ends so.
-    private static let pluginStorage = ProviderID("plugins_")
+    /// The built-in parts. A debug build leaves tokens and enrolment to plugins if a test says so: `make test-plugged`.
+    static let builtIns: BuiltIns = {
+        #if DEBUG
+            if let directory = getenv("CERTPROV_TEST_PLUGINS") {
+                return .withoutTokensAndEnrolment(pluginsIn: String(cString: directory))
+            }
+        #endif
+        return .all
+    }()
 
     init(_ options: GlobalOptions) throws(CertificateProviderError) {
         self.options = options
@@ -34,15 +43,10 @@ struct CommandContext: Sendable {
         var logger = Logger(label: "certprov") { _ in ConsoleLogHandler(warnings: warnings) }
         logger.logLevel = level
         self.logger = logger
-        let (providers, keyStores) = (BuiltIns.providers, BuiltIns.keyStores)
-        plugins = PluginHost(
-            BuiltIns.pluginDirectories, builtIn: providers, builtInKeyStores: keyStores,
-            reservedSchemes: BuiltIns.reservedSchemes, logger: logger,
-            cache: { [secrets] () throws(CertificateProviderError) in
-                try IdentityStore.standard(secrets: secrets).storage(for: Self.pluginStorage)
-            }, observer: PluginTrace.observer)
+        // The command has one thing to do, on a thread of its own: what blocks may block it.
+        composition = try Composition(
+            Self.builtIns, executor: BlockingExecutor { job in job() }, logger: logger, observer: PluginTrace.observer)
         ProcessEnd.watch(plugins)
-        registry = try ProviderRegistry(providers, keyStores: keyStores, source: plugins)
     }
 
     /// Runs a subcommand without core dumps, reports its error on stderr, and exits with the status of the error.
@@ -160,7 +164,7 @@ struct CommandContext: Sendable {
     ) async throws(CertificateProviderError) {
         guard try await manager.registrationState() == .registeredLocked, try !vault.unlockFromSession() else { return }
         do throws(CertificateProviderError) { try await unlock(manager, vault, interaction) } catch {
-            // Another process has unregistered the application meanwhile.
+            // Another process has unregistered the application since.
             guard error.code != .vaultDestroyed, try await manager.registrationState() == .notRegistered else {
                 throw error
             }
@@ -194,17 +198,7 @@ struct CommandContext: Sendable {
                 + configuration.providers.flatMap { provider in
                     provider.parameters.names.map { provider.parameters.string($0) }
                 }, configuration.providers.map(\.id))
-        let store = try IdentityStore.standard(secrets: secrets)
-        var vault: DataVault?
-        if let application = configuration.registration.applicationID {
-            vault = try .standard(
-                applicationID: application, policy: configuration.registration.passcodePolicy, secrets: secrets)
-        }
-        let manager = try LogonManager(
-            configuration: configuration, registry: registry, vault: vault, secrets: secrets, executor: Self.executor
-        ) { [vault, path = configuration.path] id in
-            environment(vault?.storage(for: id) ?? store.storage(for: id, storedWith: path))
-        }
+        let (manager, vault, _) = try composition.manager(configuration)
         return (manager, vault)
     }
 
@@ -214,7 +208,7 @@ struct CommandContext: Sendable {
         let loads =
             uris.contains { uri in
                 uri.flatMap { KeyStoreLocation(uri: $0, pinSource: nil) }.map { schemes.contains($0.scheme) } ?? false
-            } || BuiltIns.providers.contains { $0.loadsVendorCode && providers.contains($0.id) }
+            } || Self.builtIns.providers.contains { $0.loadsVendorCode && providers.contains($0.id) }
         if loads { Console.setLibrariesApart(showing: options.verbose > 0) }
     }
 
@@ -250,11 +244,9 @@ struct CommandContext: Sendable {
         return (manager, vault)
     }
 
-    // The command has one thing to do, on a thread of its own: what blocks may block it.
-    private static let executor = BlockingExecutor { job in job() }
+    /// Returns this host's identity store.
+    func identityStore() throws(CertificateProviderError) -> IdentityStore { try composition.store() }
 
     /// Returns the environment with a part of an identity store.
-    func environment(_ storage: any IdentityStorage) -> ProviderEnvironment {
-        ProviderEnvironment(storage: storage, secrets: secrets, logger: logger, executor: Self.executor)
-    }
+    func environment(_ storage: any IdentityStorage) -> ProviderEnvironment { composition.environment(storage) }
 }

@@ -1,5 +1,6 @@
 import ArgumentParser
 import CertificateProviding
+import CertprovKit
 
 /// The options that every subcommand has.
 struct GlobalOptions: ParsableArguments, Sendable {
@@ -46,7 +47,7 @@ struct GlobalOptions: ParsableArguments, Sendable {
     /// Refuses a malformed `--set`, a `--set` without provider, and a PIN on the command line.
     func validate() throws {
         if parameters.contains(where: { !$0.contains("=") }) {
-            // Not shown: what was written in the wrong form may hold a secret.
+            // Not shown: a text in the wrong form may hold a secret.
             throw ValidationError("--set takes NAME=VALUE; one has no '='.")
         }
         if !parameters.isEmpty && drivenProvider == nil {

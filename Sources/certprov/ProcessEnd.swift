@@ -1,12 +1,9 @@
+import CertprovKit
 import Dispatch
 import FoundationEssentials
 import Glibc
 import PluginHost
 import Synchronization
-
-#if PKCS11
-    import PKCS11TokenProvider
-#endif
 
 /// Ends the process after closing the sessions with tokens, at a normal exit and on a signal.
 enum ProcessEnd {
@@ -49,7 +46,7 @@ enum ProcessEnd {
             guard !isIgnored(number) else { continue }
             var action = sigaction()
             action.__sigaction_handler.sa_handler = { number in
-                // Only what is safe in a handler.
+                // Only calls that are safe in a handler.
                 signal(number, SIG_DFL)
                 SignalWaiting.number.store(number, ordering: .releasing)
                 sem_post(SignalWaiting.semaphore)
@@ -81,9 +78,7 @@ enum ProcessEnd {
             if ended.wait(timeout: .now() + 3) != .success { plugins.kill() }
         }
         if let directory = watched.directory { try? FileManager.default.removeItem(atPath: directory) }
-        #if PKCS11
-            PKCS11TokenProvider.shutDownAllModules()
-        #endif
+        BuiltIns.endModules()
     }
 
     private static func isIgnored(_ number: Int32) -> Bool {

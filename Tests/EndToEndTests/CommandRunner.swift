@@ -5,7 +5,7 @@ import Synchronization
 /// A process that could not be started, or a fixture that could not be made.
 struct RunnerError: Error, CustomStringConvertible { var description: String }
 
-/// What a process left behind.
+/// The status and the output of a process.
 struct Output: Sendable, CustomStringConvertible {
     /// `nil` when a signal ended it.
     var status: Int32?
@@ -85,7 +85,7 @@ final class Subprocess: Sendable {
         while waitid(P_PID, id_t(pid), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR {}
         var status: Int32 = 0
         isReaped.withLock { isReaped in
-            // What it started and did not wait for goes too.
+            // Its children that it has not waited for go too.
             _ = Glibc.kill(-pid, SIGKILL)
             while waitpid(pid, &status, 0) < 0 && errno == EINTR {}
             isReaped = true
@@ -114,9 +114,9 @@ final class Subprocess: Sendable {
 
 /// The command that was built together with these tests.
 enum BuiltCommand {
-    /// Whether the tests run the command whose tokens and enrolment are plugins.
+    /// Whether tokens and enrolment of the command are plugins (`make test-plugged`).
     static let isPlugged = ProcessInfo.processInfo.environment["CERTPROV_TEST_PLUGGED"] != nil
-    static let path = program(isPlugged ? "PluggedCommand" : "certprov")
+    static let path = program("certprov")
 
     /// The path of a program that is built beside the tests, or in the directory that the environment names.
     static func program(_ name: String) -> String {

@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import Testing
 
-/// What `fetch`, `delete`, `explain`, `providers` and `check` say and leave behind.
+/// The output and the effects of `fetch`, `delete`, `explain`, `providers` and `check`.
 @Suite struct CommandTests {
     private let sandbox: Sandbox
 
@@ -21,7 +21,7 @@ import Testing
         unlink(source)
         let again = try sandbox.certprov(["fetch", "--json"] + adHoc(source, password: "env:UNSET"))
         #expect(again.status == 0 && again.stdout == first.stdout, "\(again)")
-        // Asked anew, the provider has nothing; what was stored still is.
+        // Asked anew, the provider has nothing; the stored identity is still there.
         try sandbox.certprov(["fetch", "--json", "--force"] + adHoc(source))
             .expectFailure("fileNotFound", status: 66)
         #expect(try sandbox.certprov(["fetch", "--json"] + adHoc(source)).stdout == first.stdout)
@@ -182,7 +182,7 @@ import Testing
         var testDescription: String
         /// Makes `leaf.key` and `leaf.pem`, and `chain.pem` if there are intermediates, with the functions of the script.
         var script: String
-        /// What `list` shows; `nil` if the file has no identity.
+        /// The state that `list` shows; `nil` if the file has no identity.
         var state: String?
         var reason: String
     }
@@ -331,7 +331,7 @@ import Testing
         let misplaced = try sandbox.certprov(
             arguments.map { $0.hasPrefix("trust-anchors=") ? "trust-anchors=\(uri)" : $0 })
         #expect(try misplaced.document("CheckReport")["items"].array.contains { $0["code"].string == "fileNotFound" })
-        // What is behind a proxy need not be reached without it.
+        // A server behind a proxy need not be reached without it.
         let proxied = try sandbox.certprov(arguments.dropLast() + ["proxy=http://127.0.0.1:2"])
         #expect(proxied.stdout.contains("mdm proxy 127.0.0.1:2") && !proxied.stdout.contains("mdm url"), "\(proxied)")
     }
@@ -349,6 +349,15 @@ import Testing
         chmod(path, 0o666)
         let output = try sandbox.certprov("check", "--config", path)
         #expect(output.status == 78 && output.stdout.contains("chmod go-w"), "\(output)")
+    }
+
+    /// `make test-release` runs this with the release build.
+    @Test("Only a debug build leaves tokens and enrolment to plugins") func aReleaseHasNoSwitchForTests() throws {
+        let list = try sandbox.certprov("providers", "--json", with: ["CERTPROV_TEST_PLUGINS": sandbox.path])
+        let ids = try list.document("ProviderList")["items"].array.compactMap { $0["id"].string }
+        #expect(ids.contains("pkcs12"))
+        let isRelease = ProcessInfo.processInfo.environment["CERTPROV_TEST_PROGRAMS"] != nil
+        #expect(ids.contains("pkcs11") == isRelease, "\(ids)")
     }
 
     @Test func sayingMoreShowsEveryStep() throws {

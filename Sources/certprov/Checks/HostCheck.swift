@@ -76,7 +76,7 @@ struct HostCheck {
         var findings = [origin(of: configuration)]
         findings += configuration.warnings.map { .warning("configuration", $0) }
         do throws(CertificateProviderError) {
-            try IdentityStore.standard(secrets: context.secrets).checkWritable()
+            try context.identityStore().checkWritable()
         } catch {
             findings.append(.error("store", error))
         }
@@ -94,7 +94,7 @@ struct HostCheck {
         for configured in configuration.providers {
             findings += await ParameterCheck(context, configured, configuration, manager.keyStores).run()
         }
-        // What needs a person is an error where 'fetch' would come to it.
+        // A needed person is an error if 'fetch' would come to that.
         var isSettled = false
         var failure: CertificateProviderError?
         if !manager.providers.isEmpty {
@@ -202,14 +202,14 @@ struct HostCheck {
         let chosen = try? list.choice?.get()
         var findings = list.identities.map { identity in
             let finding = expiry(identity, plan, "\(id) \(identity.isStored ? "stored" : "available")")
-            // Where another one would be taken, this one may be as it is.
+            // If another one would be chosen, this one may be as it is.
             let isInUse =
                 identity.isStored || chosen == nil || identity.certificateChain == chosen?.certificateChain
             return isInUse ? finding : finding.asWarning
         }
         findings += list.identities.flatMap { slowTimer($0, plan) }
         findings += list.failures.map { failure($0, id, isSettled) }
-        // What a person could do is no news where something has failed before.
+        // A remedy for a person is not reported after an earlier failure.
         if case .failure(let error)? = list.choice,
             error.code != .interactionRequired || list.failures.isEmpty,
             !list.failures.contains(where: { $0.code == error.code && $0.message == error.message }),

@@ -216,9 +216,8 @@ extension CommandContext {
         into file: OutputFile?, _ interaction: any UserInteraction,
         show: (any IdentityKey, CertificateRequest) throws(CertificateProviderError) -> Void
     ) async throws(CertificateProviderError) {
-        var environment = environment(
-            try IdentityStore.standard(secrets: secrets).storage(for: Self.requestStorage))
-        // What is left in another key store is destroyed when that is used again, and no news here.
+        var environment = environment(try identityStore().storage(for: Self.requestStorage))
+        // The remains in another key store are destroyed when that is used again, and are not reported here.
         environment.logger = Logger(label: "certprov") { _ in SwiftLogNoOpLogHandler() }
         let left = try await recordsOfOthers(in: store, environment, interaction)
         let place = try await freeRecord(left, environment)
@@ -231,7 +230,7 @@ extension CommandContext {
             place.lease.isUnsettled = true
             if let file { try file.write(request.pemRepresentation) } else { try show(key, request) }
         } catch {
-            // What cannot be destroyed now stays in the record.
+            // A key that cannot be destroyed now stays in the record.
             try? await keys.destroyOthers(than: nil, interaction)
             place.lease.isUnsettled = false
             throw error
@@ -290,8 +289,9 @@ extension CommandContext {
             let references = try OwnedKeys.recorded(in: environment.storage, record: record)
             for key in references {
                 remark(
-                    "a command was killed while it wrote the request for the key \(key.uri.withVisibleControls); the key "
-                        + "stays. Without the request it is of no use: delete it with a tool of its key store.")
+                    "an earlier keygen was killed while it wrote the request for the key \(key.uri.withVisibleControls); "
+                        + "the key stays, since a CA may have the request. If none has, delete it with the key store's tool."
+                )
             }
             left.append(UnsettledRecord(name: record, lease: lease, keys: keys, references: references))
         }

@@ -26,7 +26,7 @@ struct StoreCommand: AsyncParsableCommand {
         func run() async throws {
             try await CommandContext.run(options) { context throws(CertificateProviderError) in
                 let used = try await context.usedIdentities(try context.presentConfiguration())
-                let items = try IdentityStore.standard(secrets: context.secrets).entries().map { entry in
+                let items = try context.identityStore().entries().map { entry in
                     StoreItem(entry, isUsed: used.map { $0.contains(entry) }, now: Date())
                 }
                 try context.show(StoreDocument(items: items)) {
@@ -67,7 +67,7 @@ struct StoreCommand: AsyncParsableCommand {
 
         func run() async throws {
             try await CommandContext.run(options) { context throws(CertificateProviderError) in
-                let store = try IdentityStore.standard(secrets: context.secrets)
+                let store = try context.identityStore()
                 guard let found = try store.entries().first(where: { $0.path == entry }) else {
                     throw CertificateProviderError(
                         .notFound, "The store has no entry '\(entry.withVisibleControls)'; see: certprov store list")
@@ -128,7 +128,7 @@ struct StoreCommand: AsyncParsableCommand {
 /// The stored identities that a configuration leads to.
 private struct UsedIdentities {
     let identities: [ListedIdentity]
-    /// What kept others from being listed.
+    /// The failures of providers that could not be listed.
     let failures: [CertificateProviderError]
 
     func contains(_ entry: StoreEntry) -> Bool {

@@ -1,6 +1,7 @@
 import ArgumentParser
 import CertificateProviderTesting
 import CertificateProviding
+import CertprovKit
 import FoundationEssentials
 import Glibc
 
@@ -45,9 +46,10 @@ struct PluginNew: AsyncParsableCommand {
                     "'\(name.withVisibleControls)' cannot be the id of a plugin: use lower-case letters, digits, '-' and '_', "
                         + "a letter first, and no '_' at the end.")
             }
+            let builtIns = CommandContext.builtIns
             let reserved =
-                BuiltIns.providers.map(\.id.rawValue) + BuiltIns.keyStores.map(\.storageID.rawValue)
-                + BuiltIns.reservedSchemes
+                builtIns.providers.map(\.id.rawValue) + builtIns.keyStores.map(\.storageID.rawValue)
+                + builtIns.reservedSchemes
             guard !reserved.contains(id.rawValue) else {
                 throw CertificateProviderError(.usage, "'\(id)' is built in; choose another name.")
             }

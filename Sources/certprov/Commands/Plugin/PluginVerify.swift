@@ -1,6 +1,7 @@
 import ArgumentParser
 import CertificateProviderTesting
 import CertificateProviding
+import CertprovKit
 import FoundationEssentials
 import Glibc
 import IdentityStore
@@ -46,7 +47,7 @@ struct PluginVerify: AsyncParsableCommand {
     func run() async throws {
         try await CommandContext.guarded(json: json) { () async throws(CertificateProviderError) in
             let verification = try Verification(path, parameters, place, isVerbose: verbose) { line in
-                // What fails because of the signal is no verdict.
+                // A failure because of the signal is not a verdict.
                 ProcessEnd.leaveToSignal()
                 if !json { try? Console.print(line + "\n") }
             }
@@ -157,11 +158,10 @@ private final class Verification: Sendable {
         let state = Recorder()
         self.state = state
         let start = ContinuousClock.now
-        host = PluginHost(
+        let builtIns = CommandContext.builtIns
+        host = builtIns.plugins(
             // Its key may be in another plugin's key store.
-            PluginDirectories(program: self.path, beside: BuiltIns.pluginDirectories), builtIn: BuiltIns.providers,
-            builtInKeyStores: BuiltIns.keyStores,
-            reservedSchemes: BuiltIns.reservedSchemes, logger: Self.logger,
+            in: PluginDirectories(program: self.path, beside: builtIns.pluginDirectories), logger: Self.logger,
             observer: { event in
                 let line = PluginTrace.line(of: event, since: start)
                 if isVerbose { Console.note(line) }
@@ -215,7 +215,7 @@ private final class Verification: Sendable {
 
     private func contracts() async throws(CertificateProviderError) {
         let store = IdentityStore(path: directory + "/store")
-        let registry = try ProviderRegistry(BuiltIns.providers, keyStores: BuiltIns.keyStores, source: host)
+        let registry = try CommandContext.builtIns.registry(with: host)
         let provider = try host.provider(id, parameters)
         var stores: [KeyStoreDescriptor] = []
         for scheme in try host.describe(id, parameters)?.schemes ?? [] {

@@ -1,0 +1,68 @@
+package import CertificateProviding
+import IdentityStore
+import PKCS12FileProvider
+package import Logging
+package import PluginHost
+import RemoteMDMProvider
+
+#if PKCS11
+    import PKCS11TokenProvider
+#endif
+
+/// The providers and key stores that a program has built in, and where plugins add others.
+package struct BuiltIns: Sendable {
+    package var providers = [PKCS12FileProvider.descriptor]
+    package var keyStores = [SealedKeyStore.descriptor]
+    /// URI schemes that plugins must not have, also where this build does not have their key stores.
+    package var reservedSchemes: Set = ["store"]
+    package var pluginDirectories = PluginDirectories.standard
+
+    /// The provider that `--uri` is short for.
+    package static let providerOfURI = "pkcs11"
+
+    /// All that this build has.
+    package static var all: BuiltIns {
+        var all = BuiltIns()
+        #if PKCS11
+            all.providers.append(PKCS11TokenProvider.descriptor)
+            all.keyStores.append(TokenKeyStore.descriptor)
+        #endif
+        all.providers.append(RemoteMDMProvider.descriptor)
+        all.reservedSchemes.insert("pkcs11")
+        return all
+    }
+
+    /// Ends the PKCS#11 modules of this process.
+    package static func endModules() {
+        #if PKCS11
+            PKCS11TokenProvider.shutDownAllModules()
+        #endif
+    }
+
+    #if DEBUG
+        /// The built-in parts without tokens and enrolment, which plugins have.
+        package static func withoutTokensAndEnrolment(pluginsIn directory: String) -> BuiltIns {
+            BuiltIns(pluginDirectories: PluginDirectories([directory]))
+        }
+    #endif
+
+    /// Returns the plugins of this host, which add to these parts.
+    ///
+    /// - Parameter directories: `nil` for the usual ones.
+    package func plugins(
+        in directories: PluginDirectories? = nil, logger: Logger,
+        cache: (@Sendable () throws(CertificateProviderError) -> any IdentityStorage)? = nil,
+        observer: (@Sendable (PluginEvent) -> Void)? = nil
+    ) -> PluginHost {
+        PluginHost(
+            directories ?? pluginDirectories, builtIn: providers, builtInKeyStores: keyStores,
+            reservedSchemes: reservedSchemes, logger: logger, cache: cache, observer: observer)
+    }
+
+    /// Returns these parts with those of the plugins.
+    ///
+    /// - Throws: `configurationInvalid` for two of the same name.
+    package func registry(with plugins: PluginHost) throws(CertificateProviderError) -> ProviderRegistry {
+        try ProviderRegistry(providers, keyStores: keyStores, source: plugins)
+    }
+}

@@ -1,0 +1,97 @@
+package import CertificateProviding
+package import FoundationEssentials
+package import IdentityStore
+package import Logging
+package import Logon
+package import PluginHost
+package import ProviderTransport
+
+/// The one place where the parts of certprov are put together: providers, key stores, plugins, storage and managers.
+///
+/// ``CertprovLogon`` and the command pass in what differs: threads, network, clock, log.
+package struct Composition: Sendable {
+    package typealias Environments =
+        @Sendable (ProviderID) throws(CertificateProviderError) -> ProviderEnvironment
+    package typealias Vaults =
+        @Sendable (_ applicationID: String, PasscodePolicy) throws(CertificateProviderError) -> DataVault
+
+    package let plugins: PluginHost
+    /// The built-in parts, and those of the plugins.
+    package let registry: ProviderRegistry
+    package let secrets: SecretReader
+    package let executor: BlockingExecutor
+    package let logger: Logger
+    package let now: @Sendable () -> Date
+    private let transport: Transport
+    private let ownStore: IdentityStore?
+    private let ownVaults: Vaults?
+
+    /// The part for cached descriptions of plugins. No plugin may have a name that ends so.
+    private static let pluginStorage = ProviderID("plugins_")
+
+    /// Reads and starts nothing.
+    ///
+    /// - Parameters:
+    ///   - store: `nil` for that of the host, which the environment names.
+    ///   - vaults: `nil` for those of the host.
+    ///   - observer: Gets what plugins and this process say to each other.
+    /// - Throws: `configurationInvalid` for two providers or key stores of the same name.
+    package init(
+        _ builtIns: BuiltIns, secrets: SecretReader = SecretReader(), store: IdentityStore? = nil,
+        vaults: Vaults? = nil, executor: BlockingExecutor, transport: Transport = Transport(), logger: Logger,
+        now: @escaping @Sendable () -> Date = { Date() }, observer: (@Sendable (PluginEvent) -> Void)? = nil
+    ) throws(CertificateProviderError) {
+        plugins = builtIns.plugins(
+            logger: logger,
+            cache: { () throws(CertificateProviderError) in
+                try Self.store(store, secrets).storage(for: Self.pluginStorage)
+            }, observer: observer)
+        registry = try builtIns.registry(with: plugins)
+        (ownStore, ownVaults) = (store, vaults)
+        self.secrets = secrets
+        (self.executor, self.transport, self.logger, self.now) = (executor, transport, logger, now)
+    }
+
+    /// Returns the identity store of this host.
+    ///
+    /// - Throws: As ``/IdentityStore/IdentityStore/standard(secrets:)``.
+    package func store() throws(CertificateProviderError) -> IdentityStore { try Self.store(ownStore, secrets) }
+
+    private static func store(
+        _ own: IdentityStore?, _ secrets: SecretReader
+    ) throws(CertificateProviderError) -> IdentityStore {
+        if let own { return own }
+        return try .standard(secrets: secrets)
+    }
+
+    private func vault(_ settings: RegistrationSettings) throws(CertificateProviderError) -> DataVault? {
+        guard let id = settings.applicationID else { return nil }
+        if let ownVaults { return try ownVaults(id, settings.passcodePolicy) }
+        return try .standard(applicationID: id, policy: settings.passcodePolicy, secrets: secrets)
+    }
+
+    /// Returns the manager of a configuration, the vault of its application, which is not touched and `nil` if it has none, and the
+    /// environments of its providers.
+    ///
+    /// - Throws: As ``/Logon/LogonManager/init(configuration:registry:clock:vault:transport:secrets:executor:now:environment:)``,
+    ///   and errors of this host's store.
+    package func manager(
+        _ configuration: LogonConfiguration
+    ) throws(CertificateProviderError) -> (manager: LogonManager, vault: DataVault?, environments: Environments) {
+        // Data of an application is in its vault, once it is registered.
+        let store = try store()
+        let vault = try vault(configuration.registration)
+        let environments: Environments = { [self, path = configuration.path] id in
+            environment(vault?.storage(for: id) ?? store.storage(for: id, storedWith: path))
+        }
+        let manager = try LogonManager(
+            configuration: configuration, registry: registry, vault: vault, transport: transport, secrets: secrets,
+            executor: executor, now: now, environment: environments)
+        return (manager, vault, environments)
+    }
+
+    /// Returns the environment with a part of an identity store.
+    package func environment(_ storage: any IdentityStorage) -> ProviderEnvironment {
+        ProviderEnvironment(storage: storage, secrets: secrets, logger: logger, now: now, executor: executor)
+    }
+}
