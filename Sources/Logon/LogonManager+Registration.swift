@@ -69,7 +69,7 @@ extension LogonManager {
             run throws(CertificateProviderError) in
             let registrar = registration.registrar
             guard (try? await registrar.state()) == .notRegistered else { return }
-            // What an operation that was interrupted has left of a vault, and in a key store.
+            // The remains of an interrupted operation in a vault, and in a key store.
             try await registrar.executor.run { () throws(CertificateProviderError) in try registrar.vault.destroy() }
             try await registration.vault.key.destroy(run.interaction)
         }

@@ -107,13 +107,13 @@ extension Registration {
         {
             return
         }
-        // By the new source: the old one may be what was wrong.
+        // By the new source: the old one may have been wrong.
         try? await other.vault.unlockByItself()
         guard try await registrar.state() == .registeredUnlocked else {
             throw CertificateProviderError(
                 .vaultLocked,
-                "UserCreationPolicy, CertificateProvider or the place of the server has changed, and the vault that knows those of the "
-                    + "registration is locked; unlock it, and load the configuration again.")
+                "UserCreationPolicy, CertificateProvider or the server's address has changed. The vault is locked, so the "
+                    + "change cannot be checked. Unlock the vault, and load the configuration again.")
         }
         guard let record = try await registrar.record() else { return }
         guard record.policy == new.userCreationPolicy.rawValue else {

@@ -66,6 +66,7 @@ public final class LogonManager: Sendable {
         now: @escaping @Sendable () -> Date, _ environment: @escaping ProviderRegistry.Surroundings
     ) throws(CertificateProviderError) {
         let registry = configuration.pluginDirectory.map(registry.looking) ?? registry
+        let environment = registrar?.unlocking(environment) ?? environment
         keyStores = try registry.keyStores(configuration.keyStores, in: environment)
         sequence = try ProviderSequence(configuration, registry, keyStores, in: environment, uptime: uptime) {
             old?.made(for: $0, of: configuration)

@@ -8,12 +8,13 @@ final class ScriptedProvider: CertificateProvider, DeletionAnnouncing {
     private struct State {
         var stored: Result<Identity?, CertificateProviderError> = .success(nil)
         var deletion: Result<Void, CertificateProviderError> = .success(())
-        /// What a deletion destroys outside the store.
+        /// The objects that a deletion destroys outside the store.
         var announced: [String] = []
         var get: Get = { _ throws(CertificateProviderError) in
             throw CertificateProviderError(.notFound, "There is nothing.")
         }
         var calls: [String] = []
+        var storage: (any IdentityStorage)?
         var beforeDeletion: @Sendable () -> Void = {}
         var whenCalled: @Sendable (String) -> Void = { _ in }
 
@@ -24,6 +25,11 @@ final class ScriptedProvider: CertificateProvider, DeletionAnnouncing {
     }
 
     let id: ProviderID
+    /// The storage that it was made with.
+    var storage: (any IdentityStorage)? {
+        get { state.withLock(\.storage) }
+        set { state.withLock { $0.storage = newValue } }
+    }
     var deletions: (any DeletionAnnouncing)? { self }
     private let state = Mutex(State())
 

@@ -46,7 +46,7 @@ extension DataVault {
         try values.changing(name) { _ throws(CertificateProviderError) in
             do throws(SafeDirectory.Refusal) {
                 guard let directory = try values.openDirectory(Self.values) else { return }
-                // What a killed writer left may be the value too.
+                // A file of a killed writer may be the value too.
                 for file in try directory.abandonedFiles() + [name] { try directory.remove(file, files.files) }
                 try directory.flush(files.files)
             } catch { throw files.unwritable(error) }
@@ -63,34 +63,48 @@ extension DataVault {
 }
 
 /// A provider's part of the vault, or of the store that the application has without one: looked up at each use.
-struct VaultStorage: IdentityStorage {
-    let current: @Sendable () throws(CertificateProviderError) -> any IdentityStorage
+struct VaultStorage: ForwardingStorage {
+    let vault: DataVault
+    let provider: ProviderID
 
-    func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
+    func current() throws(CertificateProviderError) -> any IdentityStorage { try vault.part(of: provider) }
+}
+
+/// Storage that finds at each use which other one it stands for.
+package protocol ForwardingStorage: IdentityStorage {
+    func current() throws(CertificateProviderError) -> any IdentityStorage
+}
+
+extension ForwardingStorage {
+    package func entry(named name: String) throws(CertificateProviderError) -> StoredIdentity? {
         try current().entry(named: name)
     }
 
-    func entryNames() throws(CertificateProviderError) -> [String] { try current().entryNames() }
+    package func entryNames() throws(CertificateProviderError) -> [String] { try current().entryNames() }
 
-    func recordNames() throws(CertificateProviderError) -> [String] { try current().recordNames() }
+    package func recordNames() throws(CertificateProviderError) -> [String] { try current().recordNames() }
 
-    func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
+    package func setEntry(_ identity: StoredIdentity, named name: String) throws(CertificateProviderError) {
         try current().setEntry(identity, named: name)
     }
 
-    func removeEntry(named name: String) throws(CertificateProviderError) { try current().removeEntry(named: name) }
+    package func removeEntry(named name: String) throws(CertificateProviderError) {
+        try current().removeEntry(named: name)
+    }
 
-    func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
+    package func record(named name: String) throws(CertificateProviderError) -> SecretBytes? {
         try current().record(named: name)
     }
 
-    func removeRecord(named name: String) throws(CertificateProviderError) { try current().removeRecord(named: name) }
+    package func removeRecord(named name: String) throws(CertificateProviderError) {
+        try current().removeRecord(named: name)
+    }
 
-    func updateRecord(
+    package func updateRecord(
         named name: String, _ change: (SecretBytes?) throws(CertificateProviderError) -> SecretBytes?
     ) throws(CertificateProviderError) { try current().updateRecord(named: name, change) }
 
-    func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
+    package func leaseRecord(named name: String) throws(CertificateProviderError) -> RecordLease? {
         try current().leaseRecord(named: name)
     }
 }

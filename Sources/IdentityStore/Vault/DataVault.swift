@@ -1,6 +1,5 @@
 public import CertificateProviding
 public import FoundationEssentials
-import Synchronization
 
 /// The data of one application on this host, behind a passcode once it is registered: its identities, its connection, and
 /// named values of its own.
@@ -40,7 +39,6 @@ public final class DataVault: Sendable {
     private let before: StoreBeforeVault
     private let outer: IdentityStore
     private let now: @Sendable () -> Date
-    private let opener = Mutex<(@Sendable () throws(CertificateProviderError) -> Void)?>(nil)
 
     /// Creates the object. Does no I/O, and creates no vault.
     ///
@@ -189,7 +187,7 @@ public final class DataVault: Sendable {
         } catch { throw files.unreadable(error) }
     }
 
-    /// What the vault says of itself beside its key; `nil` without a vault. Needs no passcode.
+    /// The vault's public terms, stored beside its key; `nil` without a vault. Needs no passcode.
     ///
     /// - Throws: As ``state()``.
     package func terms() throws(CertificateProviderError) -> VaultTerms? { try files.storedKey()?.terms }
@@ -202,26 +200,22 @@ public final class DataVault: Sendable {
 
     /// Returns a provider's part: of the vault if there is one, else of what the application has without.
     ///
-    /// While the vault is locked, every use throws `vaultLocked`, unless the application's manager can unlock it without a user.
+    /// While the vault is locked, every use throws `vaultLocked`. Providers of a `LogonManager` get one that it unlocks, where that
+    /// needs no user.
     public func storage(for provider: ProviderID) -> any IdentityStorage {
-        VaultStorage { [self] () throws(CertificateProviderError) in
-            switch try state() {
-            case .none:
-                // Where another process has destroyed the vault, an identity would be left without a passcode.
-                if key.isUnlocked { _ = try key.existingKey() }
-                return before.store.storage(for: provider)
-            case .locked:
-                try opener.withLock(\.self)?()
-                guard try state() == .unlocked else { throw Self.isLocked }
-                return sealed.storage(for: provider)
-            case .unlocked: return sealed.storage(for: provider)
-            }
-        }
+        VaultStorage(vault: self, provider: provider)
     }
 
-    /// Sets what unlocks the vault, if that needs no user, when a provider finds it locked. Called on the thread of that use.
-    package func unlockByItself(_ open: @escaping @Sendable () throws(CertificateProviderError) -> Void) {
-        opener.withLock { $0 = open }
+    /// Returns the part as it is now.
+    func part(of provider: ProviderID) throws(CertificateProviderError) -> any IdentityStorage {
+        switch try state() {
+        case .none:
+            // If another process has destroyed the vault, an identity would be left without a passcode.
+            if key.isUnlocked { _ = try key.existingKey() }
+            return before.store.storage(for: provider)
+        case .locked: throw Self.isLocked
+        case .unlocked: return sealed.storage(for: provider)
+        }
     }
 
     /// Returns a part that is beside the vault, with or without one: for the key store whose key the vault needs.
@@ -276,7 +270,7 @@ public final class DataVault: Sendable {
                 throw CertificateProviderError(
                     .operationNotAllowed, "There is a vault of '\(applicationID)'; unregister first.")
             }
-            // What an interrupted creation or destruction has left.
+            // The remains of an interrupted creation or destruction.
             try files.removeRest(from: directory)
             try files.begin(in: directory)
             var random = SystemRandomNumberGenerator.bytes(VaultKeyFile.keySize)
@@ -299,7 +293,7 @@ public final class DataVault: Sendable {
                 throw error
             }
             key.set(new, identifier: identifier, terms)
-            // The vault exists. What is not removed now goes at the next unlock.
+            // The vault exists. The next unlock removes the rest.
             try? files.complete(in: directory)
             try? before.remove(from: directory)
         }
@@ -323,7 +317,7 @@ public final class DataVault: Sendable {
     ) throws(CertificateProviderError) {
         guard try state() != .unlocked else { return }
         try files.exclusively { (directory) throws(CertificateProviderError) in
-            // Another thread may have unlocked it meanwhile.
+            // Another thread may have unlocked it since.
             if try state() == .unlocked { return }
             let secrets = VaultSecrets(passcode: passcode, factor: factor)
             let (opened, stored) = try attempt(secrets, isAutomatic: isAutomatic, in: directory)

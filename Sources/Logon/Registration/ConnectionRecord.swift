@@ -2,9 +2,9 @@ import CertificateProviding
 import FoundationEssentials
 import IdentityStore
 
-/// What the vault says of the registration: JSON, in a part of the application's store that no provider has. Written before
-/// the first request, and complete when the vault is created, which takes it in. So the application is registered exactly
-/// when there is a vault.
+/// The vault's record of the registration: JSON, in a part of the application's store that no provider has. Written before the
+/// first request, and complete when the vault is created, which takes it in. So the application is registered exactly when
+/// there is a vault.
 struct ConnectionRecord: Codable, Sendable {
     private static let provider = ProviderID("registration_")
     private static let name = "connection"
@@ -15,7 +15,7 @@ struct ConnectionRecord: Codable, Sendable {
     var connectionID: String
     /// The user whom the id was chosen for: the certificate's subject and issuer, or the user's name.
     var principal: String?
-    /// Where the connection is: the server's origin and the path before that of the resource.
+    /// The place of the connection: the server's origin and the path before that of the resource.
     var place: String?
     /// The provider whose identity registered; `nil` for a password.
     var provider: String?
@@ -117,7 +117,7 @@ struct ConnectionRecord: Codable, Sendable {
         try vault.storage(for: provider).updateRecord(named: password) { _ in new }
     }
 
-    /// Notes whether the server has rejected a password, unless the vault has another one meanwhile. In one step: requests and
+    /// Notes whether the server has rejected a password, unless the vault has another one by now. In one step: requests and
     /// other processes change the record as well.
     static func write(
         isRejected: Bool, _ secret: SecretBytes, to vault: DataVault

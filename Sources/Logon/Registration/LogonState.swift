@@ -1,6 +1,6 @@
 /// Whether the application is registered with the platform server, and whether this process can use that.
 public enum LogonState: String, Sendable, Hashable, CaseIterable {
-    /// There is no vault.
+    /// The application has no vault.
     case notRegistered
     /// There is a vault, which needs its passcode.
     case registeredLocked

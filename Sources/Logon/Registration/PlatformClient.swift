@@ -8,7 +8,7 @@ import Synchronization
 
 /// The client of the platform server. Keeps connections for later requests of the same identity or user.
 final class PlatformClient: Sendable {
-    /// Who a request is from.
+    /// The sender of a request.
     enum Principal: Sendable {
         case identity(Identity)
         case user(String, SentPassword)
@@ -21,7 +21,7 @@ final class PlatformClient: Sendable {
     private let configuration: LogonConfiguration
     private let transport: Transport
     private let now: @Sendable () -> Date
-    /// Where the proxy of the environment may have its password.
+    /// Reads the password of the environment's proxy.
     private let secrets: SecretReader
     private let executor: BlockingExecutor
     /// Sessions without a request, for one principal.
@@ -172,7 +172,7 @@ final class PlatformClient: Sendable {
         }
     }
 
-    /// What the user of a registration can change.
+    /// The settings of a registration that the user can change.
     private static let settingNames = ServerSettingNames(
         address: "Host, Port, HTTPS, URLSuffix and FarmID", path: "ApplicationId, URLSuffix and FarmID",
         trustAnchors: "TrustAnchors", timeout: nil)
@@ -201,7 +201,7 @@ final class PlatformClient: Sendable {
     /// Closes the connections that no request uses.
     func forget() { idle.withLock { $0 = Idle(generation: $0.generation + 1) } }
 
-    /// Checks that the files and pins that authenticate the server can be read, before a certificate is obtained in vain.
+    /// Checks that the files and pins that authenticate the server can be read, before a certificate is obtained for nothing.
     ///
     /// - Throws: `configurationInvalid`, `fileNotFound`.
     func checkTrust() async throws(CertificateProviderError) {
@@ -256,8 +256,8 @@ final class PlatformClient: Sendable {
 }
 
 extension HTTPResponse {
-    /// What the answer says of the password, other than a rejection; `nil` for nothing: it may be that of a gateway in the server's
-    /// place.
+    /// The answer's verdict on the password, other than a rejection; `nil` for none: it may be that of a gateway in the
+    /// server's place.
     fileprivate var verdict: SentPassword.Verdict? {
         if (200..<300).contains(status) { return .accepted }
         let saysNothing = [401, 407, 408, 429].contains(status) || status >= 500

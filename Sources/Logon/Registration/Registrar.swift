@@ -4,20 +4,20 @@ import IdentityStore
 import ProviderTransport
 import Synchronization
 
-/// What a registration needs, beside the providers.
+/// The shared parts of a registration, beside the providers.
 final class Registrar: Sendable {
     let vault: DataVault
     let transport: Transport
     let secrets: SecretReader
     let executor: BlockingExecutor
     let now: @Sendable () -> Date
-    /// Obtains an identity for all requests that miss it.
+    /// One shared call obtains the missing identity for all waiting requests.
     let obtaining = SharedCall<Identity>()
-    /// Takes a new password for all requests that miss it.
+    /// One shared call takes the missing password for all waiting requests.
     let renewing = SharedCall<Void>()
     private struct State {
         var client: PlatformClient?
-        /// That of `Vault.key`, by its setting.
+        /// The key store of `Vault.key`, by its setting.
         var keyStore: (setting: String, store: any KeyStore)?
         var last: LogonState?
         var followers: [UInt64: AsyncStream<LogonState>.Continuation] = [:]
@@ -26,6 +26,7 @@ final class Registrar: Sendable {
         var isChanging = false
         /// Whether the program has locked the vault itself, so that only it unlocks it.
         var isLockedOnPurpose = false
+        var settings: RegistrationSettings?
         /// How many operations run, and when the last one ended.
         var running = 0
         var lastUse: ContinuousClock.Instant?
@@ -99,6 +100,12 @@ final class Registrar: Sendable {
     var isChanging: Bool {
         get { shared.withLock(\.isChanging) }
         set { shared.withLock { $0.isChanging = newValue } }
+    }
+
+    /// Those of the manager that counts.
+    var settings: RegistrationSettings? {
+        get { shared.withLock(\.settings) }
+        set { shared.withLock { $0.settings = newValue } }
     }
 
     /// Whether the program has locked the vault itself, so that only it unlocks it.
@@ -175,8 +182,8 @@ final class Registrar: Sendable {
 
     // MARK: - The lock timeout
 
-    /// Runs an operation that may use the vault. The vault is not locked meanwhile, however long that takes; without another
-    /// operation, it is locked when `timeout` has passed since the end of the last one.
+    /// Runs an operation that may use the vault. The vault is not locked until it ends, however long that takes. Without
+    /// another operation, it is locked when `timeout` has passed since the end of the last one.
     ///
     /// - Parameter timeout: Returns it at the end: the vault may be another one then.
     func using<T>(
@@ -226,10 +233,24 @@ final class Registrar: Sendable {
         return settings.lockTimeout.map { min($0, demanded) } ?? demanded
     }
 
-    /// Unlocks the vault if `Passcode.source` is all that it needs, and the program has not locked it. Blocks, for the source and
-    /// for the derivation of the key. With a key of a key store, the next operation unlocks it.
-    func unlockNow(_ settings: RegistrationSettings) throws(CertificateProviderError) {
-        guard !isLockedOnPurpose, try vault.terms()?.wrapping == nil else { return }
+    /// Returns the environments of providers, with storage that unlocks the vault at a use that no operation is about, such as the
+    /// login that a signature needs.
+    func unlocking(_ environment: @escaping ProviderRegistry.Surroundings) -> ProviderRegistry.Surroundings {
+        { [weak self] id throws(CertificateProviderError) in
+            var own = try environment(id)
+            own.storage = UnlockingStorage(storage: own.storage) { [weak self] () throws(CertificateProviderError) in
+                try self?.unlockNow()
+            }
+            return own
+        }
+    }
+
+    /// Unlocks a locked vault if `Passcode.source` is all that it needs, and the program has not locked it. Blocks, for the source
+    /// and for the derivation of the key. With a key of a key store, the next operation unlocks it.
+    private func unlockNow() throws(CertificateProviderError) {
+        guard let settings, !isLockedOnPurpose, try vault.state() == .locked, try vault.terms()?.wrapping == nil else {
+            return
+        }
         let hasNoPasscode = try vault.hasNoPasscode()
         let source = hasNoPasscode ? nil : settings.passcodeSource
         guard hasNoPasscode || (source != nil && source != .prompt) else { return }
@@ -263,10 +284,21 @@ final class Registrar: Sendable {
         if let state { publish(state == DataVault.State.none ? .notRegistered : .registeredLocked) }
     }
 
-    /// Locks the vault and closes the connections that were made with what was in it.
+    /// Locks the vault and closes the connections that were made with its secrets.
     func lock() {
         vault.lock()
         forgetConnections()
         publish(.registeredLocked)
+    }
+}
+
+/// A provider's part of the vault, which is unlocked first if that needs no user.
+private struct UnlockingStorage: ForwardingStorage {
+    let storage: any IdentityStorage
+    let unlock: @Sendable () throws(CertificateProviderError) -> Void
+
+    func current() throws(CertificateProviderError) -> any IdentityStorage {
+        try unlock()
+        return storage
     }
 }

@@ -37,7 +37,7 @@ extension Registration {
         return .registeredLocked
     }
 
-    /// Who the request is from.
+    /// Returns the sender of the request.
     private func principal(
         _ run: inout RegistrationRun, _ record: ConnectionRecord
     ) async throws(CertificateProviderError) -> PlatformClient.Principal {

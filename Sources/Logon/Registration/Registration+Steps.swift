@@ -2,7 +2,7 @@ import CertificateProviding
 import IdentityStore
 import ProviderTransport
 
-// What the steps of the machine do.
+// The work of the machine's steps.
 extension Registration {
     func perform(
         _ effect: RegistrationMachine.Effect, _ run: inout RegistrationRun, _ log: inout DecisionLog
@@ -99,7 +99,7 @@ extension Registration {
         let policy = configuration.userCreationPolicy.rawValue
         let principal = run.identity.map { "\($0.certificate.subject)\n\($0.certificate.issuer)" } ?? run.username
         run.record = try await registrar.executor.run { () throws(CertificateProviderError) in
-            // That of an attempt whose answer was lost: the server may know it. For another user, it would refuse it.
+            // The id of an attempt whose answer was lost: the server may know it. For another user, it would refuse it.
             let known = try ConnectionRecord.read(from: registrar.vault)
             let id = known?.principal == principal ? known?.connectionID : nil
             let record = ConnectionRecord(

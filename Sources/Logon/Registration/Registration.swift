@@ -2,8 +2,8 @@ import CertificateProviding
 import IdentityStore
 import ProviderTransport
 
-/// The registration of an application, as one configuration has it. `RegistrationMachine` says what each operation does; here it is
-/// done. What outlives a configuration is in the registrar.
+/// The registration of an application under one configuration. `RegistrationMachine` decides the effects of each operation;
+/// here they are done. State that outlives a configuration is in the registrar.
 struct Registration: Sendable {
     let configuration: LogonConfiguration
     let registrar: Registrar
@@ -156,7 +156,7 @@ struct Registration: Sendable {
         while let transition = RegistrationMachine.next(state, event) {
             state = transition.state
             guard let effect = transition.effect else {
-                // What the disk says, also after an effect that failed half way.
+                // Reads the disk, also after an effect that failed half way.
                 _ = try? await registrar.state()
                 switch transition.outcome {
                 case .failure?:

@@ -27,7 +27,7 @@ package enum RegistrationMachine {
         case register, request, update, unregister, unregisterByForce, unlock, lock, changePasscode, changePassword
     }
 
-    /// What the configuration says, beside the vault.
+    /// The configuration's part of the situation, beside the vault.
     enum Situation: String, CaseIterable, Sendable {
         /// The policy `certificate`, with a provider. While registered: the one that the vault names.
         case certificate
@@ -54,7 +54,7 @@ package enum RegistrationMachine {
         }
     }
 
-    /// What a step does. Those of providers and the server are the calls of the table in the documentation.
+    /// The effect of a step. Those of providers and the server are the calls of the table in the documentation.
     enum Effect: String, CaseIterable, Sendable {
         case getCertificate, getStoredCertificate, deleteStoredCertificate
         /// Has each configured provider delete what it can without the vault, in which their ids and records were. Never fails.
@@ -66,7 +66,7 @@ package enum RegistrationMachine {
     }
 
     enum Outcome: Hashable, Sendable {
-        /// The operation has done what was asked for, or there was nothing to do.
+        /// The operation is done, or there was nothing to do.
         case success
         /// The error of an effect is the operation's: the first one.
         case failure
@@ -150,7 +150,7 @@ package enum RegistrationMachine {
             case .changed, .left: refused(.notRegistered, .configurationChanged)
             }
         case .unregister, .lock: rest(.notRegistered, .success)
-        // What an attempt to register has left.
+        // The remains of an attempt to register.
         case .unregisterByForce: step(.destroying, .destroyVault)
         case .request, .update, .unlock, .changePasscode, .changePassword: refused(.notRegistered, .notRegistered)
         }
@@ -159,7 +159,7 @@ package enum RegistrationMachine {
     private static func locked(_ command: Command) -> Transition {
         switch command {
         case .register, .request, .update, .unregister, .changePassword: refused(.locked, .vaultLocked)
-        // What the provider and the server would need is sealed.
+        // The data that the provider and the server would need is sealed.
         case .unregisterByForce: step(.destroyingByForce, .destroyVault)
         case .unlock: step(.unlocking, .unlockVault)
         case .lock: rest(.locked, .success)

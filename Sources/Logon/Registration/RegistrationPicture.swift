@@ -1,5 +1,5 @@
 extension RegistrationMachine {
-    /// The machine as a graph for Graphviz's `dot`: an edge for each event that changes the state. What is refused is left out.
+    /// The machine as a graph for Graphviz's `dot`: an edge for each event that changes the state. Leaves refused events out.
     package static var picture: String {
         var edges: [(from: State, to: State, labels: [String])] = []
         for state in State.allCases {

@@ -15,11 +15,11 @@ struct RegistrationRun: Sendable {
     /// Whether ``password`` is from a source, and no user has just typed it.
     var isPasswordAutomatic = false
     var activationCode: SecretBytes?
-    /// What the server demands of passcodes.
+    /// The server's demands on passcodes.
     var demands: PasscodeDemands?
     /// Why the record of the connection cannot be read.
     var damage: CertificateProviderError?
-    /// What failed beside the operation itself.
+    /// The failures beside the operation itself.
     var remarks: [String] = []
     /// Whether this run has created the vault.
     var isRegistered = false

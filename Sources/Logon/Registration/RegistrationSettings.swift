@@ -60,7 +60,7 @@ extension RegistrationSettings {
         case lockTimeout = "Passcode.lock-timeout"
         case defaultAllowed = "Passcode.default-allowed"
 
-        /// What a value must be: the end of a sentence.
+        /// The condition for a value: the end of a sentence.
         var expectation: String {
             switch self {
             case .applicationID:

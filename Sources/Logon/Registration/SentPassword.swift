@@ -1,8 +1,8 @@
 import CertificateProviding
 
-/// A password, and what is noted when it is sent to the platform server.
+/// A password, and the notes about its use with the platform server.
 struct SentPassword: Sendable {
-    /// What the server has answered.
+    /// The server's answer.
     enum Verdict { case accepted, rejected, errorOfServer }
 
     let secret: SecretBytes

@@ -109,7 +109,7 @@ struct ServerPassword: Sendable {
             () async throws(CertificateProviderError) in
             try await registrar.executor.run { () throws(CertificateProviderError) in
                 let time = now()
-                // What a user types begins anew.
+                // A password that a user types begins anew.
                 guard isAutomatic else {
                     try? ConnectionRecord.forget(unanswered: credentials, in: vault)
                     return
@@ -166,7 +166,7 @@ struct ServerPassword: Sendable {
         credentials(record.place ?? "", record.username, password, nil)
     }
 
-    /// What a rejection is of: the password for this place and user, with this activation code.
+    /// Returns the subject of a rejection: the password for this place and user, with this activation code.
     private static func credentials(
         _ place: String, _ user: String?, _ password: SecretBytes?, _ code: SecretBytes?
     ) -> SecretBytes {

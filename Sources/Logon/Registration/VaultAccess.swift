@@ -26,14 +26,8 @@ struct VaultAccess: Sendable {
 
     var lockTimeout: Duration? { registrar.lockTimeout(configuration.registration) }
 
-    /// From now on, a provider that finds the vault locked outside of an operation, such as for the login that a signature needs,
-    /// unlocks it as this configuration says.
-    func takeOver() {
-        registrar.vault.unlockByItself {
-            [weak registrar, settings = configuration.registration] () throws(CertificateProviderError) in
-            try registrar?.unlockNow(settings)
-        }
-    }
+    /// From now on, a provider that finds the vault locked gets it unlocked as this configuration says.
+    func takeOver() { registrar.settings = configuration.registration }
 
     /// Unlocks the vault if `Passcode.source` names a secret, as services need it: for the first use, and for each one after the
     /// lock timeout. Not where the program has locked it.

@@ -83,7 +83,10 @@ final class RegistrationHost: Sendable {
             [provider, ScriptedProvider(ProviderID("other"))].map { one in
                 ProviderDescriptor(
                     id: one.id, displayName: "Test", summary: "Test.", parameters: parameters
-                ) { _, _ in one }
+                ) { environment, _ in
+                    one.storage = environment.storage
+                    return one
+                }
             }, keyStores: [keyStore])
         let configuration = try LogonConfiguration.load(path: path, registry: registry)
         let vault = try DataVault(

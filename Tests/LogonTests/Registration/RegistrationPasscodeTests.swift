@@ -83,7 +83,7 @@ import Testing
         await host.end()
     }
 
-    /// Whoever waits for the user's passcode finds no vault any more.
+    /// After the wait for the user's passcode, the vault is gone.
     @Test func aVaultThatGoesMeanwhileIsNoReasonToRegister() async throws {
         let host = try await RegistrationHost()
         _ = try await host.register()
@@ -271,7 +271,7 @@ import Testing
             variables: ["PASSCODE": RegistrationHost.passcode], retryPolicy: time.policy)
         _ = try await host.register()
         host.provider.stored(.success(host.identity))
-        let part = host.vault.storage(for: host.provider.id)
+        let part = try #require(host.provider.storage)
         for number in 0..<2 {
             try await time.pass(until: .registeredLocked, of: host.manager)
             try part.updateRecord(named: "login") { _ in SecretBytes(utf8: "\(number)") }
